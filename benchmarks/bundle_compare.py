@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from karat.bundles.manifest import Comparator, Environment, Identity, case_path
-from karat.bundles.write import Captured, write_case
+from karat.bundles.write import NewCase, write_case
 
 ENVIRONMENT = Environment(platform="linux", machine="any", python="3")
 PEAK = """
@@ -108,8 +108,8 @@ def write(root: Path, mib: int) -> dict[str, Path]:
     return found
 
 
-def captured(values: Any) -> Captured:
-    return Captured(
+def captured(values: Any) -> NewCase:
+    return NewCase(
         identity=IDENTITY,
         inputs=(),
         expected=values,

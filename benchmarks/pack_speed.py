@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from karat.bundles.manifest import Comparator, Environment, Identity, case_path
-from karat.bundles.write import Captured, write_case
+from karat.bundles.write import NewCase, write_case
 
 KARAT = Path(sys.executable).with_name("karat")
 _BLOCK = 1 << 20
@@ -37,7 +37,7 @@ def build(root: Path, cases: int, mebibytes: int) -> int:
         who = Identity(suite="models", flow="bench", test=f"bench.py::test[{number}]")
         folder = root / case_path(who)
         folder.mkdir(parents=True)
-        captured = Captured(
+        captured = NewCase(
             identity=who,
             inputs=rng.standard_normal(elements, dtype=np.float32),
             expected=rng.standard_normal(elements, dtype=np.float32),

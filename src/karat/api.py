@@ -195,7 +195,13 @@ def replay(  # noqa: PLR0913 - one parameter per option
     or a `command` with placeholders.
     """
     from karat.config import load
-    from karat.replays.options import Choice, Judging, Options, parse_command, parse_function
+    from karat.replays.options import (
+        CaseFilter,
+        CaseOptions,
+        ReplayOptions,
+        parse_command,
+        parse_function,
+    )
     from karat.replays.replay import replay as replay_
 
     if (run is None) == (command is None):
@@ -203,14 +209,14 @@ def replay(  # noqa: PLR0913 - one parameter per option
             f"expected run='module:function' or command='…', found {'neither' if run is None else 'both'}",
             next_command="karat replay --help",
         )
-    options = Options(
+    options = ReplayOptions(
         runner=parse_function(run) if run is not None else parse_command(command or "", Path.cwd()),
-        choice=Choice(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
-        judging=Judging(framework=framework, rtol=rtol, atol=atol, verify=verify),
+        wanted=CaseFilter(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
+        case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),
         store=store or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url,
-        timeout=timeout, jobs=jobs, isolated=isolated, keep=keep, progress=progress,
+        timeout=timeout, jobs=jobs, isolated=isolated, keep=keep,
     )  # fmt: skip
-    return replay_(str(bundle), options)
+    return replay_(str(bundle), options, progress)
 
 
 def changes(  # noqa: PLR0913 - one parameter per option

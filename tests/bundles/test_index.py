@@ -191,7 +191,7 @@ def test_a_zip_packed_anew_by_another_tool_is_no_longer_karat_s(tmp_path: Path) 
     index = read(place)
     assert index is not None
     (finding,) = check(place, index)
-    assert "another tool packed anew" in finding.message
+    assert "another tool repacked" in finding.message
 
 
 def test_what_lies_between_the_archive_s_end_and_the_index_is_noticed(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from factories.nested import ARRAYS, CLASSES, Box, Colour, Derived, ModelOutput, Pair, nested, same
-from karat.bundles.structure import Record, Restored, flatten, restore, tensor_names
-from karat.bundles.values import DEEPEST
+from karat.bundles.structure import flatten, restore, tensor_names
+from karat.bundles.values import DEEPEST, Record, Restored
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
 

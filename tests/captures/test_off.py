@@ -21,7 +21,7 @@ def test_no_room_is_imported_until_golden_is_used(suite: Suite) -> None:
         def test_rooms():
             assert {ROOMS} == []
             assert {{m for m in sys.modules if m.startswith("karat")}} == {{
-                "karat", "karat.captures", "karat.captures.plugin", "karat.captures.plugin",
+                "karat", "karat.captures", "karat.captures.plugin",
                 "karat.policy", "karat.policy.plugin",
             }}
             assert not {{"numpy", "msgspec", "httpx", "rich", "click"}} & set(sys.modules)
@@ -57,7 +57,6 @@ def test_the_plain_function_imports_nothing_either(suite: Suite) -> None:
     )
     assert suite.python("script.py").out.split() == [
         "karat.captures",
-        "karat.captures.functions",
         "karat.captures.functions",
     ]
 

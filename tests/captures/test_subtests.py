@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from karat.captures.functions import Active, subtest_name
+from karat.captures.functions import ActiveSubtests, subtest_name
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.text() | st.tuples(st.integers())
 PARAMETERS = st.dictionaries(st.sampled_from("abc"), PLAIN, min_size=1)
@@ -33,7 +33,7 @@ def test_an_address_is_no_part_of_a_name() -> None:
 
 
 def test_names_follow_the_nesting() -> None:
-    active, subtests = Active(), Subtests()
+    active, subtests = ActiveSubtests(), Subtests()
     active.watch(subtests)
     assert active.name(None) == ""
     assert active.name("own") == "own"

@@ -41,7 +41,7 @@ def test_a_capture_directory_further_down_is_named(verb: str) -> None:
     done = karat(verb, "checkout", *VERBS[verb], cwd=Path.cwd())
     assert done.code == 2
     told = done.err
-    assert "found what begins further down, at checkout/some golden" in told
+    assert "found one further down, at checkout/some golden" in told
     assert f"next: karat {verb} 'checkout/some golden'" in told
 
 
@@ -54,7 +54,7 @@ def test_a_pointer_of_git_lfs_is_named_and_no_damage(verb: str, pattern: str) ->
         point(path)
     told = karat(verb, "golden", *VERBS[verb], cwd=Path.cwd())
     assert told.code == 3, told
-    assert "found a Git LFS pointer to them, and they were not fetched" in told.out
+    assert "found a Git LFS pointer that was not fetched" in told.out
     assert "next: git lfs pull" in told.err
     assert "digest" not in told.out
 
@@ -67,7 +67,7 @@ def test_a_zip_that_was_not_fetched_is_named(verb: str) -> None:
     point(Path("packed/all.zip"))
     told = karat(verb, "packed/all.zip", *VERBS[verb], cwd=Path.cwd())
     assert told.code == 3, told
-    assert "found a Git LFS pointer to them" in told.out + told.err
+    assert "found a Git LFS pointer that was not fetched" in told.out + told.err
     assert "next: git lfs pull" in told.err
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from karat.bundles.manifest import Comparator, Environment, Identity, case_path
-from karat.bundles.write import Captured, write_case
+from karat.bundles.write import NewCase, write_case
 
 ENVIRONMENT = Environment(platform="linux", machine="x86_64", python="3.11.7")
 COMPARATOR = Comparator(name="karat", rtol=1e-3, atol=1e-5)
@@ -34,7 +34,7 @@ def capture(root: Path, who: Identity, **changes: Any) -> Path:
     }
     folder = root / case_path(who)
     folder.mkdir(parents=True)
-    write_case(folder, Captured(**{**said, **changes}))
+    write_case(folder, NewCase(**{**said, **changes}))
     return folder
 
 

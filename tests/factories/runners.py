@@ -115,11 +115,11 @@ def fork_and_return(program, inputs):
 def answer_for_another(program, inputs):
     import io
     from karat.bundles.manifest import Identity
-    from karat.replays.outcome import Outcome, Replayed
+    from karat.replays.outcome import ReplayedCase, ReplayOutcome
     from karat.replays.processes import send
     who = Identity(suite="models", flow="xnnpack", test="another")
     forged = io.BytesIO()
-    send(forged, Replayed(path="models/xnnpack/another", identity=who, outcome=Outcome.MATCH))
+    send(forged, ReplayedCase(path="models/xnnpack/another", identity=who, outcome=ReplayOutcome.MATCH))
     for number in range(3, 20):
         try:
             os.write(number, forged.getvalue())

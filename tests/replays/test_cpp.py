@@ -10,7 +10,7 @@ import pytest
 from conftest import missing
 from factories.captured import capture, identity
 from karat.findings import ExitCode
-from karat.replays.options import Options, parse_command
+from karat.replays.options import ReplayOptions, parse_command
 from karat.replays.replay import replay
 
 SOURCE = Path(__file__).parents[2] / "examples" / "cpp" / "runner.cpp"
@@ -37,7 +37,7 @@ def test_a_runner_without_karat_replays_what_was_captured(runner: Path, tmp_path
     capture(root, identity("test_off"), inputs=(x,), expected=y, program=b"3 0.6")
     capture(root, identity("test_bad"), inputs=(x,), expected=y, program=b"no numbers")
     command = parse_command(f"{runner} {{program}} {{inputs}} {{outputs}}", tmp_path)
-    report = replay(root, Options(runner=command, jobs=2))
+    report = replay(root, ReplayOptions(runner=command, jobs=2))
     found = {case.identity.test.rpartition(":")[2]: case for case in report.cases}
     assert {name: case.outcome.value for name, case in found.items()} == {
         "test_one": "match",

@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 
 from karat.bundles.manifest import Environment
-from karat.replays.replay import differences, same_version
+from karat.replays.replay import environment_differences, same_version
 
 HERE = Environment(
     platform=f"{platform.system()} {platform.release()}",
@@ -23,12 +23,17 @@ def other(**changes: object) -> Environment:
 
 def test_the_same_machine_is_not_worth_a_word() -> None:
     assert (
-        list(differences([HERE, other(platform=f"{platform.system()} 1.2")], packages=True)) == []
+        list(
+            environment_differences(
+                [HERE, other(platform=f"{platform.system()} 1.2")], packages=True
+            )
+        )
+        == []
     )
 
 
 def test_all_that_differs_is_one_finding() -> None:
-    (found,) = differences(
+    (found,) = environment_differences(
         [HERE, other(machine="riscv64"), other(machine="riscv64", packages={"numpy": "0.1"})],
         packages=True,
     )
@@ -40,8 +45,8 @@ def test_all_that_differs_is_one_finding() -> None:
 
 def test_packages_matter_to_functions_alone() -> None:
     elsewhere = other(python="3.9.1", packages={"numpy": "0.1", "no-such-thing": "1"})
-    assert list(differences([elsewhere], packages=False)) == []
-    (found,) = differences([elsewhere], packages=True)
+    assert list(environment_differences([elsewhere], packages=False)) == []
+    (found,) = environment_differences([elsewhere], packages=True)
     assert "no-such-thing 1, here none" in found.message
     assert "Python 3.9.1" in found.message
 

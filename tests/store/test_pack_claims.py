@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from factories.captured import COMPARATOR, identity
-from karat.captures.check import Evidence
+from karat.captures.check import Candidate
 from karat.captures.session import Session, Staged
 from karat.store.packing.pack import Packed, PackOptions, pack
 
@@ -20,7 +20,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def staged(session: Session, test: str = "test_a", program: object = b"P") -> Staged:
-    evidence = Evidence(
+    evidence = Candidate(
         identity=identity(test), inputs=(1,), expected=np.ones(3), comparator=COMPARATOR, program=program
     )  # fmt: skip
     made = session.stage(evidence)
@@ -65,7 +65,7 @@ def test_a_case_that_was_lost_afterwards(session: Session) -> None:
 def test_a_capture_that_failed(session: Session) -> None:
     session.publish(staged(session))
     failed = session.stage(
-        Evidence(
+        Candidate(
             identity=identity("test_b"), inputs=object(), expected=np.ones(3), comparator=COMPARATOR
         )
     )

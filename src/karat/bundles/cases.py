@@ -1,4 +1,4 @@
-"""Checking a case by its manifest, its file names and its headers, before a single tensor is read."""
+"""Cases: what was captured, each with its manifest, checked by names and headers before a single tensor is read."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from posixpath import basename, dirname
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Self
+
+import msgspec
 
 from karat.bundles.extents import (
-    BLOCK,
     FETCH,
     LONGEST,
     FileExtent,
     PartExtent,
+    copy_to,
     not_fetched,
     pointed_size,
+    whole_file,
 )
 from karat.bundles.manifest import (
     NAME,
@@ -33,25 +35,309 @@ from karat.bundles.manifest import (
     case_path,
     read,
 )
-from karat.bundles.places import Place, folders_above, has_tensors, is_strangers
+from karat.bundles.places import Place, folders_above, has_tensors, is_other_programs
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
 from karat.findings import Finding, Severity
-from karat.tensors.blocks import blocks, digest_of, start as start_digest
+from karat.tensors.blocks import digest_of, start_digest
 from karat.tensors.dtypes import nbytes, stored
-from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+from karat.tensors.tensor import BLOCK, Damaged, Extent, Reader, Tensor, TensorExtent
 
 FILES: Mapping[Role, str] = {"input": "inputs.safetensors", "expected": "expected.safetensors"}
 RAW = "raw"
 AGAIN = "pytest --karat-capture=NEW_FOLDER"
-"""What is damaged cannot be mended; whoever has another copy will not need to be told."""
+"""What is damaged cannot be repaired, only captured again."""
 _PROGRAM = re.compile(r"program/(?!\.)[A-Za-z0-9._+=,@~-]{1,120}")
 _RAW = re.compile(rf"{RAW}/(?!\.)[A-Za-z0-9._+=,@~-]{{1,120}}")
 
 
+class Case:
+    """One captured case in a place; nothing but its manifest has been read.
+
+    `findings` say what is wrong already: a case with a `fail` among them must not be used. If the manifest itself
+    cannot be read, `readable` is False and `manifest` a stand-in without tensors, with the identity that the folder's
+    name suggests.
+    """
+
+    def __init__(self, place: Place, folder: str, files: Mapping[str, int]) -> None:
+        self.place = place
+        self.folder = folder
+        """Where in the place; empty for a place that is a single case."""
+        self.files = files
+        """The case's files, without its folder, and their sizes."""
+        self.readable = True
+        self._headers: dict[str, Header] = {}
+        pointed = self._lfs_pointers()
+        away = tuple(
+            Finding(
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                message=f"{self.name_of(file)}: {not_fetched(size)}",
+                path=folder or place.name,
+                next=FETCH,
+            )
+            for file, size in pointed.items()
+        )
+        try:
+            self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
+        except Damaged as damage:
+            self.readable = False
+            self.manifest = _stand_in(folder or place.name)
+            damaged = (finding("bundle-damaged", self.path, str(damage)),)
+            self.findings: tuple[Finding, ...] = away if NAME in pointed else (*away, *damaged)
+        else:
+            self.findings = (*away, *check_case(self.manifest, folder, {**files, **pointed}))
+        self._records = {record.name: record for record in self.manifest.tensors}
+
+    def _lfs_pointers(self) -> dict[str, int]:
+        """The files that Git LFS has not fetched, and their real sizes; only folders come out of git."""
+        if self.place.kind != "folder":
+            return {}
+        small = [file for file, size in self.files.items() if size <= LONGEST]
+        sizes = {file: pointed_size(self.extent(file), file) for file in small}
+        return {file: size for file, size in sizes.items() if size is not None}
+
+    @property
+    def path(self) -> str:
+        """suite/flow/leaf, as the manifest says."""
+        return self.manifest.path
+
+    def name_of(self, file: str) -> str:
+        """The path in the place of a file of the case."""
+        return f"{self.folder}/{file}" if self.folder else file
+
+    def record(self, name: str) -> TensorRecord:
+        """What the manifest says of a tensor."""
+        if name not in self._records:
+            raise Damaged(f"{self.path}: expected a tensor {name!r:.100}, found none of that name")
+        return self._records[name]
+
+    def extent(self, file: str) -> Extent:
+        """The bytes of one of the case's files."""
+        return self.place.extent(self.name_of(file))
+
+    def header(self, file: str) -> Header:
+        """The header of a safetensors file, if it says what the manifest says; else `Damaged`."""
+        if file not in self._headers:
+            header = read_header(self.extent(file), self.name_of(file))
+            check_header(header, self.manifest, file, self.name_of(file))
+            self._headers[file] = header
+        return self._headers[file]
+
+    def tensor(self, name: str) -> TensorExtent:
+        """A tensor on disk; reading it does not check its digest."""
+        record = self.record(name)
+        header, whole = self.header(record.file), self.extent(record.file)
+        begin, end = header.entries[name].data_offsets
+        part = PartExtent(
+            whole=whole,
+            start=header.start + begin,
+            size=end - begin,
+            name=f"{self.name_of(record.file)}, {name}",
+        )
+        return TensorExtent(dtype=record.dtype, shape=record.shape, extent=part)
+
+    def flat(self, role: Role) -> Flat:
+        """The inputs or what was expected, with tensors on disk."""
+        structure = self.manifest.inputs if role == "input" else self.manifest.expected
+        tensors = {name: self.tensor(name) for name in tensor_names(structure)}
+        return Flat(role=role, structure=structure, tensors=tensors)
+
+    def inputs(
+        self,
+        *,
+        classes: Iterable[type] = (),
+        framework: str | None = None,
+        verify: bool = True,
+    ) -> Restored:
+        """The inputs as the test had them; `Damaged` if a tensor is not what its digest says."""
+        return self._restored("input", classes, framework, verify=verify)
+
+    def expected(
+        self,
+        *,
+        classes: Iterable[type] = (),
+        framework: str | None = None,
+        verify: bool = True,
+    ) -> Restored:
+        """The expected outputs as the test had them; `Damaged` if a tensor is not what its digest says."""
+        return self._restored("expected", classes, framework, verify=verify)
+
+    def _restored(
+        self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool
+    ) -> Restored:
+        for found in self.findings:
+            if found.severity is Severity.FAIL:
+                raise Damaged(found.message)
+        structure = self.manifest.inputs if role == "input" else self.manifest.expected
+        tensors: dict[str, Tensor] = {}
+        # In the order of the file, with one reader: a packed file is unpacked once.
+        with contextlib.ExitStack() as stack:
+            readers: dict[str, Reader] = {}
+            records = (record for record in self.manifest.tensors if record.role == role)
+            for record in sorted(records, key=lambda record: (record.file, self._begin(record))):
+                if record.file not in readers:
+                    readers[record.file] = self.extent(record.file).open()
+                    stack.callback(readers[record.file].close)
+                tensors[record.name] = self._load(record, readers[record.file], verify=verify)
+        # The memory is not shared: no need for a second copy of it.
+        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
+
+    def _begin(self, record: TensorRecord) -> int:
+        header = self.header(record.file)
+        return header.start + header.entries[record.name].data_offsets[0]
+
+    def _load(self, record: TensorRecord, reader: Reader, *, verify: bool) -> Tensor:
+        import numpy as np  # noqa: PLC0415 - heavy, and whoever loads tensors has it
+
+        begin = self._begin(record)
+        data = np.empty(nbytes(record.dtype, record.shape), np.uint8).data
+        digest = start_digest(record.dtype, record.shape)
+        for at in range(0, len(data), BLOCK):
+            block = data[at : at + BLOCK]
+            reader.read_into(begin + at, block)
+            if verify:
+                digest.update(block)
+        if verify and digest.hexdigest() != record.sha256:
+            raise Damaged(
+                f"{self.name_of(record.file)}, {record.name}: expected the digest {record.sha256}, "
+                f"found {digest.hexdigest()}"
+            )
+        return Tensor(
+            dtype=record.dtype,
+            shape=record.shape,
+            data=data,
+            strides=record.strides,
+            framework=record.framework,
+            big_endian=record.big_endian,
+            device=record.device,
+        )
+
+    def program(self) -> Extent | None:
+        """The bytes of the program; None if the case has none."""
+        return None if self.manifest.program is None else self.extent(self.manifest.program.file)
+
+    def copy_program(self, to: Path) -> None:
+        """Write the program to a new file; `Damaged`, and no file, if it is not whole."""
+        record, extent = self.manifest.program, self.program()
+        if record is None or extent is None:
+            raise Damaged(f"{self.path}: expected a program, found a case without one")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            found = copy_to(extent, to)
+        except Damaged:
+            to.unlink()
+            raise
+        if found != record.sha256:
+            to.unlink()
+            name = self.name_of(record.file)
+            raise Damaged(f"{name}: expected sha256 {record.sha256}, found {found}")
+
+
+def cases(place: Place) -> tuple[Case, ...]:
+    """Every case of a place, sorted by folder; also those whose manifest is not whole."""
+    return tuple(Case(place, folder, files) for folder, files in sorted(divide(place)[0].items()))
+
+
+def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
+    """The files of each folder that has a manifest, and the files of none.
+
+    A manifest inside another case's folder is a file of that case: a program may be called so. Other
+    programs have a manifest.json, too; theirs is a file of no case.
+    """
+    files = place.files()
+    folders = {dirname(path) for path in files if basename(path) == NAME and _is_ours(place, path)}
+    owned: dict[str, dict[str, int]] = {}
+    strays = []
+    for path, size in files.items():
+        folder = next((above for above in folders_above(path) if above in folders), None)
+        if folder is None:
+            strays.append(path)
+        else:
+            owned.setdefault(folder, {})[path[len(folder) + 1 if folder else 0 :]] = size
+    return owned, tuple(strays)
+
+
+def _is_ours(place: Place, manifest: str) -> bool:
+    if place.kind != "folder" or has_tensors(manifest, place.files()):
+        return True  # nobody else puts files into a zip or a store
+    try:
+        return not is_other_programs(place.read(manifest))
+    except Damaged:
+        return True
+
+
+def _stand_in(folder: str) -> Manifest:
+    """What the folder's name suggests, for a case whose manifest cannot be read."""
+    suite, flow, test = (["", "", *folder.split("/")])[-3:]
+    return Manifest(
+        karat="",
+        identity=Identity(suite=suite, flow=flow, test=test),
+        path=folder,
+        inputs=None,
+        expected=None,
+        tensors=(),
+        program=None,
+        comparator=Comparator(name="caller"),
+        seeds={},
+        environment=Environment(platform="", machine="", python=""),
+        session="",
+        created="",
+    )
+
+
+class Spool:
+    """Tensors of one case, each as cheap to read as the next.
+
+    A packed file that can only be read forward is unpacked once to disk if several tensors lie in it, instead of from
+    its start for each of them.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._unpacked: dict[str, FileExtent] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def tensor(self, name: str) -> TensorExtent:
+        """A tensor on disk, packed or unpacked."""
+        found, file = self._case.tensor(name), self._case.record(name).file
+        part = found.extent
+        alone = sum(record.file == file for record in self._case.manifest.tensors) == 1
+        if part.seekable or not isinstance(part, PartExtent) or alone:
+            return found
+        if file not in self._unpacked:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="karat-unpacked-")
+            path = Path(self._folder.name) / str(len(self._unpacked))
+            copy_to(part.whole, path)
+            self._unpacked[file] = msgspec.structs.replace(whole_file(path), name=file)
+        extent = msgspec.structs.replace(part, whole=self._unpacked[file])
+        return TensorExtent(dtype=found.dtype, shape=found.shape, extent=extent)
+
+    def verified(self, name: str) -> TensorExtent:
+        """The same, once its digest has been checked; `Damaged` if it is another."""
+        tensor, expected = self.tensor(name), self._case.record(name).sha256
+        found = digest_of(tensor)
+        if found != expected:
+            raise Damaged(f"{name}: expected the digest {expected}, found {found}")
+        return tensor
+
+
 def finding(kind: str, path: str, message: str) -> Finding:
-    """What is wrong with a case; the message may begin with a file of it, and then says where by itself."""
+    """What is wrong with a case; a message that begins with a file of it says where by itself."""
     return Finding(
         kind=kind,
         severity=Severity.FAIL,
@@ -62,12 +348,12 @@ def finding(kind: str, path: str, message: str) -> Finding:
 
 
 def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tuple[Finding, ...]:
-    """What is wrong with a case that lies in `folder` and has these files, as far as names and sizes tell."""
+    """What is wrong with a case in `folder` with these files, judged by names and sizes."""
     path = manifest.path
-    told = [*_check_place(manifest, folder), *_check_records(manifest)]
-    if told:
-        return tuple(finding("bundle-damaged", folder or path, message) for message in told)
-    expected = expected_files(manifest)
+    problems = [*_check_path(manifest, folder), *_check_records(manifest)]
+    if problems:
+        return tuple(finding("bundle-damaged", folder or path, message) for message in problems)
+    expected = _expected_files(manifest)
     absent = [name for name in expected if name not in files]
     found = []
     if absent:
@@ -84,8 +370,8 @@ def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tup
     return tuple(sorted(found, key=lambda one: one.message))
 
 
-def expected_files(manifest: Manifest) -> dict[str, int | None]:
-    """Every file that a manifest names, and its size where it says so."""
+def _expected_files(manifest: Manifest) -> dict[str, int | None]:
+    """Every file that a manifest names, with its size if that is recorded."""
     found: dict[str, int | None] = {NAME: None}
     for record in manifest.tensors:
         found[record.file] = None
@@ -97,7 +383,7 @@ def expected_files(manifest: Manifest) -> dict[str, int | None]:
     return found
 
 
-def _check_place(manifest: Manifest, folder: str) -> Iterator[str]:
+def _check_path(manifest: Manifest, folder: str) -> Iterator[str]:
     right = case_path(manifest.identity)
     if manifest.path != right:
         yield f"expected the path {right} for its identity, found {manifest.path[:300]!r}"
@@ -111,11 +397,7 @@ def _check_records(manifest: Manifest) -> Iterator[str]:
         yield "expected each tensor once in the manifest, found one twice"
     for record in manifest.tensors:
         yield from _check_record(record)
-    structures: tuple[tuple[Role, Any], ...] = (
-        ("input", manifest.inputs),
-        ("expected", manifest.expected),
-    )
-    for role, structure in structures:
+    for role, structure in (("input", manifest.inputs), ("expected", manifest.expected)):
         try:
             named = Counter(check_structure(structure))
         except Damaged as damage:
@@ -124,7 +406,7 @@ def _check_records(manifest: Manifest) -> Iterator[str]:
         recorded = Counter(record.name for record in manifest.tensors if record.role == role)
         if named != recorded:
             odd = min((named - recorded) + (recorded - named))
-            yield f"expected the structure of {role} to name every tensor once, found {odd!r:.100} astray"
+            yield f"expected the structure of {role} to name every tensor once, found {odd!r:.100} out of place"
     if manifest.headers.keys() != {record.file for record in manifest.tensors}:
         yield "expected a hash for the header of each safetensors file, found others"
     program = manifest.program
@@ -155,7 +437,9 @@ def check_header(header: Header, manifest: Manifest, file: str, name: str) -> No
     records = {record.name: record for record in manifest.tensors if record.file == file}
     if header.entries.keys() != records.keys():
         odd = min(header.entries.keys() ^ records.keys())
-        raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} astray")
+        raise Damaged(
+            f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place"
+        )
     for key, record in records.items():
         entry, form = header.entries[key], stored(record.dtype, record.shape)
         begin, end = entry.data_offsets
@@ -166,325 +450,3 @@ def check_header(header: Header, manifest: Manifest, file: str, name: str) -> No
             )
     if header.sha256 != manifest.headers[file]:
         raise Damaged(f"{name}: expected the header as it was written, found it changed")
-
-
-# DOC-HERE cases: Cases: the captured ones of a place, each with its manifest, and their tensors where they lie.
-
-
-class Case:
-    """One captured case in a place; nothing but its manifest has been read.
-
-    `findings` say what is wrong already: whoever finds a `fail` among them must not use the case. Where
-    the manifest itself cannot be read, `readable` is False and `manifest` a stand-in without tensors, which
-    has no more than the identity that the folder's name suggests.
-    """
-
-    def __init__(self, place: Place, folder: str, files: Mapping[str, int]) -> None:
-        self.place = place
-        self.folder = folder
-        """Where in the place; empty for a place that is a single case."""
-        self.files = files
-        """The case's files, without its folder, and their sizes."""
-        self.readable = True
-        self._headers: dict[str, Header] = {}
-        pointed = self._pointed()
-        away = tuple(self._elsewhere(file, size) for file, size in pointed.items())
-        try:
-            self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
-        except Damaged as damage:
-            self.readable = False
-            self.manifest = _stand_in(folder or place.name)
-            damaged = (finding("bundle-damaged", self.path, str(damage)),)
-            self.findings: tuple[Finding, ...] = away if NAME in pointed else (*away, *damaged)
-        else:
-            self.findings = (*away, *check_case(self.manifest, folder, {**files, **pointed}))
-        self._records = {record.name: record for record in self.manifest.tensors}
-
-    def _pointed(self) -> dict[str, int]:
-        """The files that were not fetched, and how large they will be; only folders come out of git."""
-        if self.place.kind != "folder":
-            return {}
-        small = [file for file, size in self.files.items() if size <= LONGEST]
-        sizes = {file: pointed_size(self.extent(file), file) for file in small}
-        return {file: size for file, size in sizes.items() if size is not None}
-
-    def _elsewhere(self, file: str, size: int) -> Finding:
-        return Finding(
-            kind="cannot-read",
-            severity=Severity.FAIL,
-            message=f"{self.name_of(file)}: {not_fetched(size)}",
-            path=self.folder or self.place.name,
-            next=FETCH,
-        )
-
-    @property
-    def path(self) -> str:
-        """suite/flow/leaf, as the manifest says."""
-        return self.manifest.path
-
-    def name_of(self, file: str) -> str:
-        """The path in the place of a file of the case."""
-        return f"{self.folder}/{file}" if self.folder else file
-
-    def record(self, name: str) -> TensorRecord:
-        """What the manifest says of a tensor."""
-        if name not in self._records:
-            raise Damaged(f"{self.path}: expected a tensor {name!r:.100}, found none of that name")
-        return self._records[name]
-
-    def extent(self, file: str) -> Extent:
-        """The bytes of one of the case's files."""
-        return self.place.extent(self.name_of(file))
-
-    def header(self, file: str) -> Header:
-        """The header of a safetensors file, if it says what the manifest says; else `Damaged`."""
-        if file not in self._headers:
-            header = read_header(self.extent(file), self.name_of(file))
-            check_header(header, self.manifest, file, self.name_of(file))
-            self._headers[file] = header
-        return self._headers[file]
-
-    def tensor(self, name: str) -> TensorExtent:
-        """A tensor where it lies; its bytes are not held against its digest by reading them."""
-        record = self.record(name)
-        return TensorExtent(
-            dtype=record.dtype,
-            shape=record.shape,
-            extent=self._part(record, self.extent(record.file)),
-        )
-
-    def _part(self, record: TensorRecord, whole: Extent) -> PartExtent:
-        header = self.header(record.file)
-        begin, end = header.entries[record.name].data_offsets
-        return PartExtent(
-            whole=whole,
-            start=header.start + begin,
-            size=end - begin,
-            name=f"{self.name_of(record.file)}, {record.name}",
-        )
-
-    def flat(self, role: Role) -> Flat:
-        """The inputs or what was expected, with tensors where they lie."""
-        structure = self.manifest.inputs if role == "input" else self.manifest.expected
-        names = dict.fromkeys(tensor_names(structure))
-        return Flat(
-            role=role, structure=structure, tensors={name: self.tensor(name) for name in names}
-        )
-
-    def inputs(
-        self,
-        *,
-        classes: Iterable[type] = (),
-        framework: str | None = None,
-        verify: bool = True,
-    ) -> Restored:
-        """The inputs as the test had them; `Damaged` if a tensor is not what its digest says."""
-        return self._restored("input", classes, framework, verify=verify)
-
-    def expected(
-        self,
-        *,
-        classes: Iterable[type] = (),
-        framework: str | None = None,
-        verify: bool = True,
-    ) -> Restored:
-        """The expected outputs as the test had them; `Damaged` if a tensor is not what its digest says."""
-        return self._restored("expected", classes, framework, verify=verify)
-
-    def _restored(
-        self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool
-    ) -> Restored:
-        grave = [finding for finding in self.findings if finding.severity is Severity.FAIL]
-        if grave:
-            raise Damaged(grave[0].message)
-        structure = self.manifest.inputs if role == "input" else self.manifest.expected
-        tensors = self._load(role, verify=verify)
-        # The memory is nobody else's: no need for a second copy of it.
-        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
-
-    def _load(self, role: Role, *, verify: bool) -> Mapping[str, Tensor]:
-        """In the order in which they lie, with one reader: a packed file is unpacked once."""
-        records = [record for record in self.manifest.tensors if record.role == role]
-        found: dict[str, Tensor] = {}
-        with contextlib.ExitStack() as stack:
-            readers: dict[str, Reader] = {}
-            for record in sorted(records, key=self._position):
-                if record.file not in readers:
-                    readers[record.file] = self.extent(record.file).open()
-                    stack.callback(readers[record.file].close)
-                found[record.name] = self._loaded(record, readers[record.file], verify=verify)
-        return found
-
-    def _position(self, record: TensorRecord) -> tuple[str, int]:
-        return record.file, self.header(record.file).entries[record.name].data_offsets[0]
-
-    def _loaded(self, record: TensorRecord, reader: Reader, *, verify: bool) -> Tensor:
-        import numpy as np  # noqa: PLC0415 - heavy, and whoever loads tensors has it
-
-        begin = self.header(record.file).start + self._position(record)[1]
-        data = np.empty(nbytes(record.dtype, record.shape), np.uint8).data
-        digest = start_digest(record.dtype, record.shape)
-        for at in range(0, len(data), BLOCK):
-            block = data[at : at + BLOCK]
-            reader.read_into(begin + at, block)
-            if verify:
-                digest.update(block)
-        if verify and digest.hexdigest() != record.sha256:
-            raise Damaged(
-                f"{self.name_of(record.file)}, {record.name}: expected the digest {record.sha256}, "
-                f"found {digest.hexdigest()}"
-            )
-        return Tensor(
-            dtype=record.dtype,
-            shape=record.shape,
-            data=data,
-            strides=record.strides,
-            framework=record.framework,
-            big_endian=record.big_endian,
-            device=record.device,
-        )
-
-    def program(self) -> Extent | None:
-        """The bytes of the program; None if the case has none."""
-        return None if self.manifest.program is None else self.extent(self.manifest.program.file)
-
-    def copy_program(self, to: Path) -> None:
-        """Writes the program to a path where nothing is; `Damaged`, and no file, if it is not whole."""
-        record, extent = self.manifest.program, self.program()
-        if record is None or extent is None:
-            raise Damaged(f"{self.path}: expected a program, found a case without one")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with to.open("xb") as target:
-                found = _copy(extent, target)
-        except Damaged:
-            to.unlink()
-            raise
-        if found != record.sha256:
-            to.unlink()
-            name = self.name_of(record.file)
-            raise Damaged(f"{name}: expected sha256 {record.sha256}, found {found}")
-
-
-def _copy(extent: Extent, target: BinaryIO) -> str:
-    digest = sha256()
-    for block in blocks(extent):
-        digest.update(block)
-        target.write(block)
-    return digest.hexdigest()
-
-
-def cases(place: Place) -> tuple[Case, ...]:
-    """Every case of a place, sorted by folder; also those whose manifest is not whole."""
-    owned, _ = divide(place)
-    return tuple(Case(place, folder, files) for folder, files in sorted(owned.items()))
-
-
-def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """The files of each folder that has a manifest, and the files of none.
-
-    A manifest inside another case's folder is a file of that case: a program may be called so. Other
-    programs have a manifest.json, too; theirs is a file of no case.
-    """
-    files = place.files()
-    folders = {dirname(path) for path in files if basename(path) == NAME and _is_ours(place, path)}
-    owned: dict[str, dict[str, int]] = {}
-    strays = []
-    for path, size in files.items():
-        folder = next((above for above in folders_above(path) if above in folders), None)
-        if folder is None:
-            strays.append(path)
-        else:
-            owned.setdefault(folder, {})[path[len(folder) + 1 if folder else 0 :]] = size
-    return owned, tuple(strays)
-
-
-def _is_ours(place: Place, manifest: str) -> bool:
-    if place.kind != "folder" or has_tensors(manifest, place.files()):
-        return True  # nobody else puts files into a zip or a store
-    try:
-        return not is_strangers(place.read(manifest))
-    except Damaged:
-        return True
-
-
-def _stand_in(folder: str) -> Manifest:
-    suite, flow, test = (["", "", *folder.split("/")])[-3:]
-    return Manifest(
-        karat="",
-        identity=Identity(suite=suite, flow=flow, test=test),
-        path=folder,
-        inputs=None,
-        expected=None,
-        tensors=(),
-        program=None,
-        comparator=Comparator(name="caller"),
-        seeds={},
-        environment=Environment(platform="", machine="", python=""),
-        session="",
-        created="",
-    )
-
-
-# DOC-HERE spooling: Spooling: files that can only be read forward, unpacked once to the disk where several tensors lie in them.
-#
-# A packed safetensors file of many tensors would otherwise be unpacked from its start for each of them.
-
-
-class Spool:
-    """Tensors of one case, each as cheap to reach as the next; what was unpacked goes with it."""
-
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._unpacked: dict[str, FileExtent] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    def tensor(self, name: str) -> TensorExtent:
-        """A tensor where it lies, or where its file was unpacked to."""
-        found, file = self._case.tensor(name), self._case.record(name).file
-        part = found.extent
-        if part.seekable or not isinstance(part, PartExtent) or self._is_alone(file):
-            return found
-        whole = self._unpacked.get(file) or self._unpack(file, part.whole)
-        extent = FileExtent(
-            path=whole.path,
-            start=part.start,
-            size=part.size,
-            file_size=whole.file_size,
-            name=part.name,
-        )
-        return TensorExtent(dtype=found.dtype, shape=found.shape, extent=extent)
-
-    def verified(self, name: str) -> TensorExtent:
-        """The same, once its digest has been looked at; `Damaged` if it is another."""
-        tensor, expected = self.tensor(name), self._case.record(name).sha256
-        found = digest_of(tensor)
-        if found != expected:
-            raise Damaged(f"{name}: expected the digest {expected}, found {found}")
-        return tensor
-
-    def _is_alone(self, file: str) -> bool:
-        return sum(record.file == file for record in self._case.manifest.tensors) == 1
-
-    def _unpack(self, file: str, whole: Extent) -> FileExtent:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="karat-unpacked-")
-        path = Path(self._folder.name) / str(len(self._unpacked))
-        with path.open("xb") as target:
-            for block in blocks(whole):
-                target.write(block)
-        made = FileExtent(path=path, start=0, size=whole.size, file_size=whole.size, name=file)
-        self._unpacked[file] = made
-        return made

@@ -1,4 +1,4 @@
-"""Extents: bytes in a file, in a part of another extent, or in memory."""
+"""Extents: bytes in a file, in a part of another extent, or in memory; and Git LFS pointers in place of a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import io
 import os
 import re
 import stat
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from karat.tensors.tensor import Damaged, Extent, Reader
+from karat.tensors.tensor import Damaged, Extent, Reader, read_blocks
 
-BLOCK = 1 << 20
+LONGEST = 1024
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/[^\n]*\n(?:ext-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d{1,18})\n"
+)
+FETCH = "git lfs pull"
 
 
 class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +37,12 @@ class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
 
     def open(self) -> Reader:
         return _FileReader(self)
+
+
+def whole_file(path: Path) -> FileExtent:
+    """All of a file, as large as it is now."""
+    size = path.stat().st_size
+    return FileExtent(path=path, start=0, size=size, file_size=size, name=path.name)
 
 
 class _FileReader:
@@ -65,7 +77,7 @@ class _FileReader:
 
 
 def open_plain(path: Path, name: str) -> int:
-    """A handle of a plain file; links are not followed, and no pipe is waited for."""
+    """A handle of a plain file; links are not followed, and a pipe does not block."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         handle = os.open(path, flags)
@@ -78,7 +90,7 @@ def open_plain(path: Path, name: str) -> int:
 
 
 class MemoryExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes at hand."""
+    """Bytes in memory; it is its own reader."""
 
     data: bytes
     name: str
@@ -92,16 +104,11 @@ class MemoryExtent(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def open(self) -> Reader:
-        return _MemoryReader(self)
-
-
-class _MemoryReader:
-    def __init__(self, extent: MemoryExtent) -> None:
-        self._extent = extent
+        return self
 
     def read_into(self, start: int, buffer: memoryview) -> None:
-        check_range(self._extent, start, buffer, self._extent.name)
-        buffer[:] = memoryview(self._extent.data)[start : start + len(buffer)]
+        check_range(self, start, buffer, self.name)
+        buffer[:] = memoryview(self.data)[start : start + len(buffer)]
 
     def close(self) -> None:
         pass
@@ -138,11 +145,31 @@ class PartReader:
 
 
 def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> None:
-    """Nobody reads beyond an extent: what follows belongs to something else."""
+    """`Damaged` beyond the end of an extent: what follows belongs to something else."""
     if start < 0 or start + len(buffer) > extent.size:
         raise Damaged(
             f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all"
         )
+
+
+def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
+    """sha256 of an extent's bytes."""
+    digest = sha256()
+    for block in read_blocks(extent):
+        digest.update(block)
+        if progress is not None:
+            progress(len(block))
+    return digest.hexdigest()
+
+
+def copy_to(extent: Extent, path: Path) -> str:
+    """Write the bytes to a new file; returns their sha256."""
+    digest = sha256()
+    with path.open("xb") as file:
+        for block in read_blocks(extent):
+            digest.update(block)
+            file.write(block)
+    return digest.hexdigest()
 
 
 def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> bytes:
@@ -158,23 +185,14 @@ def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> by
     return bytes(data)
 
 
-# DOC-HERE lfs_pointers: Git LFS pointers: small texts that lie where a file should, until somebody fetches it.
-
-LONGEST = 1024
-_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/[^\n]*\n(?:ext-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d{1,18})\n"
-)
-FETCH = "git lfs pull"
-
-
 def pointer(data: bytes) -> tuple[str, int] | None:
-    """sha256 and size of the file that a pointer stands for; None for what is no pointer."""
+    """sha256 and size of the file that a pointer stands for; None if it is none."""
     match = _POINTER.fullmatch(data) if len(data) <= LONGEST else None
     return None if match is None else (match[1].decode(), int(match[2]))
 
 
 def pointed_size(extent: Extent, name: str) -> int | None:
-    """The size of the file that an extent only points to; None for what is no pointer, or cannot be read."""
+    """The size of the file that an extent only points to; None if it is no pointer, or cannot be read."""
     if extent.size > LONGEST:
         return None
     try:
@@ -185,5 +203,5 @@ def pointed_size(extent: Extent, name: str) -> int | None:
 
 
 def not_fetched(size: int) -> str:
-    """What is said of a pointer, after the name of the file."""
-    return f"expected {size:,} bytes, found a Git LFS pointer to them, and they were not fetched"
+    """The message about a pointer, after the name of the file."""
+    return f"expected {size:,} bytes, found a Git LFS pointer that was not fetched"

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
+from karat.bundles.extents import file_digest, whole_file
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place
 from karat.bundles.zip_format import STORED, read_members
 from karat.findings import Finding, Severity
-from karat.tensors.tensor import Damaged, Extent
+from karat.system.command import Command
+from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.index/1"
 NAME = "index.json"
 LIMIT = 256 << 20
-_BLOCK = 1 << 20
 
 
 class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,23 +105,7 @@ def check(
     found = (*_listed(place, index), *_unsealed(place, index))
     if place.kind != "zip" or index.archive is None:
         return found
-    return (*found, *_check_archive(place, Path(place.name), index.archive, progress))
-
-
-def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
-    """sha256 of an extent's bytes, read front to back."""
-    whole, buffer = sha256(), memoryview(bytearray(min(_BLOCK, max(extent.size, 1))))
-    reader = extent.open()
-    try:
-        for start in range(0, extent.size, len(buffer)):
-            part = buffer[: min(len(buffer), extent.size - start)]
-            reader.read_into(start, part)
-            whole.update(part)
-            if progress is not None:
-                progress(len(part))
-    finally:
-        reader.close()
-    return whole.hexdigest()
+    return (*found, *_check_archive(place, index.archive, progress))
 
 
 def _listed(place: Place, index: Index) -> Iterator[Finding]:
@@ -131,15 +115,14 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
         if path not in there:
             yield _damaged(path, "expected by the index, found nothing", place)
         elif there[path] != file.size:
-            said = f"expected {file.size:,} bytes, found {there[path]:,}"
-            yield _damaged(path, said, place)
+            yield _damaged(path, f"expected {file.size:,} bytes, found {there[path]:,}", place)
     for path in there.keys() - known.keys() - {NAME}:
         yield Finding(
             kind="unexpected-file",
             severity=Severity.FAIL,
             message=f"{path}: expected only what {NAME} lists, found a file that it does not know",
             path=path,
-            next=_look(place, path),
+            next=_inspect(place, path),
         )
 
 
@@ -163,63 +146,48 @@ def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
 
 
 def _check_archive(
-    place: Place, path: Path, expected: Archive, progress: Callable[[int], None] | None
+    place: Place, expected: Archive, progress: Callable[[int], None] | None
 ) -> Iterator[Finding]:
     try:
-        with path.open("rb") as file:
-            found = _digest_archive(file, expected.size, progress)
+        found = _digest_archive(Path(place.name), expected.size, progress)
     except OSError as error:
         yield _damaged("", f"expected to read it, but: {error.strerror or error}", place)
     except Damaged as damage:
-        hint = "a zip that another tool packed anew is no longer karat's"
+        hint = "a zip that another tool repacked is no longer karat's"
         yield _damaged("", f"{damage}; {hint}", place)
     else:
         if found != expected.sha256:
-            said = f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}"
-            yield _damaged("", said, place)
+            message = f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}"
+            yield _damaged("", message, place)
 
 
-def _digest_archive(file: BinaryIO, size: int, progress: Callable[[int], None] | None) -> str:
+def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | None) -> str:
     """sha256 of what lies before the index; `Damaged` unless all the rest is in karat's form."""
-    members = read_members(file)
+    with path.open("rb") as file:
+        members = read_members(file)
     if not members or (members[-1].name, members[-1].method) != (NAME, STORED):
         raise Damaged(f"expected {NAME} as the last member, stored, found another")
     if members[-1].start != size:
         raise Damaged(f"expected {size:,} bytes before {NAME}, found {members[-1].start:,}")
-    return _digest_head(file, size, progress)
+    head = msgspec.structs.replace(whole_file(path), size=size)
+    return file_digest(head, progress)
 
 
-def _digest_head(file: BinaryIO, size: int, progress: Callable[[int], None] | None) -> str:
-    whole, buffer = sha256(), memoryview(bytearray(_BLOCK))
-    file.seek(0)
-    while size:
-        got = file.readinto(buffer[: min(size, _BLOCK)])  # type: ignore[attr-defined]
-        if not got:
-            raise Damaged(f"expected {size:,} bytes more, found the end")
-        whole.update(buffer[:got])
-        size -= got
-        if progress is not None:
-            progress(got)
-    return whole.hexdigest()
-
-
-def _damaged(path: str, said: str, place: Place) -> Finding:
+def _damaged(path: str, message: str, place: Place) -> Finding:
     return Finding(
         kind="bundle-damaged",
         severity=Severity.FAIL,
-        message=f"{path or place.name}: {said}",
+        message=f"{path or place.name}: {message}",
         path=path,
-        next=_look(place, path),
+        next=_inspect(place, path),
     )
 
 
-def _look(place: Place, path: str) -> str:
-    """Whoever packed a zip has its sha256; a folder's file can be looked at."""
-    import shlex  # noqa: PLC0415 - only for those who quote it
-
+def _inspect(place: Place, path: str) -> str:
+    """The packer of a zip has its sha256; a folder's file can be listed."""
     if place.kind == "folder":
-        return f"ls -l {shlex.quote(str(Path(place.name) / path))}"
-    return f"sha256sum {shlex.quote(place.name)}"
+        return str(Command.of("ls", "-l", str(Path(place.name) / path)))
+    return str(Command.of("sha256sum", place.name))
 
 
 def _seal(index: Index) -> str:

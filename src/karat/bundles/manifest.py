@@ -1,8 +1,9 @@
 """manifest.json: what one captured case is, and how to know that it still is.
 
-A manifest seals itself: `sha256`, its last field, is over the very bytes of the file with the 64 digits
-taken out (`seal`, `read`), so that a changed tolerance is noticed as surely as a changed tensor,
-and anyone can check it without knowing how JSON is written. It names every file of its case.
+A manifest seals itself: `sha256`, its last field, is over the very bytes of the file with the 64 digits taken out, so
+that a changed tolerance is noticed as surely as a changed tensor, and anyone can check it without knowing how JSON is
+written. It names every file of its case. The path of a case ends with a hash over its whole identity; the readable
+part is for people and may be the same for two cases.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from karat.tensors.tensor import Damaged
 SCHEMA = "karat.bundle/1"
 NAME = "manifest.json"
 Role = Literal["input", "expected"]
+_SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n\}\n\Z')
+LONGEST = 120
+"""Bytes of one component; file systems take 255, archives and paths on Windows less in sum."""
+_HASH = 16
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+=,@-]+")
+# Windows takes these for devices, whatever follows the first dot.
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com\d|lpt\d)(\.|$)")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,17 +128,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def seal(manifest: Manifest) -> Manifest:
     """The manifest with its own hash."""
-    return msgspec.structs.replace(manifest, sha256=_digest(manifest))
+    bare = msgspec.structs.replace(manifest, sha256="")
+    return msgspec.structs.replace(bare, sha256=sha256(encode(bare)).hexdigest())
 
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of manifest.json: indented, keys in the order above, a final newline."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-
-
-def _digest(manifest: Manifest) -> str:
-    bare = msgspec.structs.replace(manifest, sha256="")
-    return sha256(encode(bare)).hexdigest()
 
 
 def read(data: bytes, name: str = NAME) -> Manifest:
@@ -142,7 +146,8 @@ def read(data: bytes, name: str = NAME) -> Manifest:
     if schema != SCHEMA:
         raise Damaged(f"{name}: expected a manifest of the schema {SCHEMA}, found {schema[:80]!r}")
     found = _SEAL.search(data)
-    if found is None or _bare_digest(data, found) != found.group(1).decode():
+    bare = sha256(data[: found.start(1)] + data[found.end(1) :]).hexdigest() if found else ""
+    if found is None or bare != found.group(1).decode():
         raise Damaged(f"{name}: expected the manifest as it was sealed, found it changed")
     try:
         return msgspec.json.decode(data, type=Manifest)
@@ -154,28 +159,6 @@ class _Schema(msgspec.Struct):
     schema: str
 
 
-_SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n\}\n\Z')
-
-
-def _bare_digest(data: bytes, found: re.Match[bytes]) -> str:
-    running = sha256(data[: found.start(1)])
-    running.update(data[found.end(1) :])
-    return running.hexdigest()
-
-
-# DOC-HERE identity: Where a case lies: an identity as a path that every file system takes, and no other case has.
-#
-# The readable part is for people and may be the same for two cases; the hash at the end of the leaf is over
-# the whole identity and tells them apart, also where a file system takes `A` for `a`.
-
-LONGEST = 120
-"""Bytes of one component; file systems take 255, archives and paths on Windows less in sum."""
-_HASH = 16
-_UNSAFE = re.compile(r"[^A-Za-z0-9._+=,@-]+")
-# Windows takes these for devices, whatever follows the first dot.
-_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com\d|lpt\d)(\.|$)")
-
-
 def case_path(identity: Identity) -> str:
     """suite/flow/leaf: below the root, `/`-separated, ASCII."""
     leaf = identity.test + (f"-{identity.subtest}" if identity.subtest else "")
@@ -183,13 +166,13 @@ def case_path(identity: Identity) -> str:
         (
             safe_name(identity.suite),
             safe_name(identity.flow),
-            f"{safe_name(leaf, LONGEST - _HASH - 1)}-{_digest_identity(identity)}",
+            f"{safe_name(leaf, LONGEST - _HASH - 1)}-{_identity_hash(identity)}",
         )
     )
 
 
 def safe_name(text: str, longest: int = LONGEST) -> str:
-    """A name made of the text that every file system takes; two texts may share one."""
+    """A name that every file system accepts; two texts may share one."""
     name = _UNSAFE.sub("_", text).rstrip(".")
     # What starts with a dot is hidden, with a dash an option, with = or @ something to many a shell or tool.
     # A zip has its index beside the suites.
@@ -202,7 +185,7 @@ def safe_name(text: str, longest: int = LONGEST) -> str:
     return f"{name[:head]}~{name[-(longest - head - 1) :]}".rstrip(".")
 
 
-def _digest_identity(identity: Identity) -> str:
+def _identity_hash(identity: Identity) -> str:
     whole = sha256(b"karat.identity/1")
     for part in (identity.suite, identity.flow, identity.test, identity.subtest):
         data = part.encode("utf-8", "surrogatepass")

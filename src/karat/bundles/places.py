@@ -1,13 +1,13 @@
-"""Places: where captured cases are, and what every kind of place can do.
+"""Places: where captured cases are, what every kind of place can do, and which of its folders are cases.
 
-A place lists files by their path and hands out their bytes; it judges nothing and writes nothing. Folders
-and zips are here, snapshots of a store in `karat.store`. `karat.bundles.cases` finds the cases in one.
+A place lists files by their path and hands out their bytes; it judges nothing and writes nothing. Folders are in
+`folders`, zips in `zip_file`, snapshots in `karat.store`. Saying that a tree holds no case must be quick, because most
+hold none.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -15,19 +15,36 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from karat.bundles.extents import PartExtent, read_all
+from karat.bundles.extents import (
+    FETCH,
+    LONGEST,
+    PartExtent,
+    not_fetched,
+    pointer,
+    read_all,
+)
 from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
+from karat.system.command import Command
 from karat.tensors.tensor import Damaged, Extent
 
 if TYPE_CHECKING:
     from karat.system.archives import Limits
 
 OWN = ".karat"
-"""What starts with it at the root is a session's own bookkeeping, and nobody else's business."""
+"""What starts with it at the root are the records of capture sessions."""
+SUMS = "SHA256SUMS"
+"""What `karat pack` writes beside its zips."""
+MANIFEST = "manifest.json"
+TENSORS = ("inputs.safetensors", "expected.safetensors")
+HEAD = 4096
+_MARK = b'"karat.bundle/'
+_DEPTH = 3
+"""suite/flow/leaf."""
+_SHOWN = 5
 
 
 class Place(Protocol):
-    """Files under `/`-separated names that have been looked at: no `..`, no links, no two that collide."""
+    """Files under `/`-separated names that are safe: no `..`, no links, no two that collide."""
 
     name: str
     """As the user typed it."""
@@ -41,16 +58,19 @@ class Place(Protocol):
 
     def read(self, path: str, limit: int = 64 << 20) -> bytes:
         """A small file whole; `Damaged` if it is larger than the limit, or not whole."""
+        return read_all(self.extent(path), limit, path)
 
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong with the place itself: a link in a folder, an index that does not fit."""
+        return ()
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Close all files."""
+        return
 
 
 class BadPlace(KaratError):  # noqa: N818 - a state of the bytes
-    """What was to be opened is there, and is no sound bundle (exit 1); `finding` says so in a report."""
+    """The bundle exists and is not sound (exit 1); `finding` says so in a report."""
 
     def __init__(self, kind: str, message: str, *, name: str, next_command: str) -> None:
         super().__init__(message, next_command=next_command)
@@ -74,46 +94,28 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
         if stat.S_ISDIR(mode):
             return FolderPlace(path, name)
         if stat.S_ISREG(mode):
-            _require_fetched(path, name)
+            small = path.stat().st_size <= LONGEST
+            if small and (found := pointer(path.read_bytes())) is not None:
+                raise CannotVerify(f"{name}: {not_fetched(found[1])}", next_command=FETCH)
             return ZipPlace(path, name, limits)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise UsageError(
             f"{name}: expected a folder or a zip of captured cases, found nothing there",
-            next_command=f"ls -l {shlex.quote(str(path.parent))}",
+            next_command=str(Command.of("ls", "-l", str(path.parent))),
         ) from None
     except OSError as error:
         raise CannotVerify(
             f"{name}: expected to read a folder or a zip, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(name)}",
+            next_command=str(Command.of("ls", "-ld", name)),
         ) from None
     raise UsageError(
         f"{name}: expected a folder or a zip of captured cases, found a device, pipe or socket",
-        next_command=f"ls -l {shlex.quote(name)}",
+        next_command=str(Command.of("ls", "-l", name)),
     )
 
 
-def _require_fetched(path: Path, name: str) -> None:
-    from karat.bundles import extents  # noqa: PLC0415 - few files are that small
-
-    if path.stat().st_size <= extents.LONGEST:
-        found = extents.pointer(path.read_bytes())
-        if found is not None:
-            said = f"{name}: {extents.not_fetched(found[1])}"
-            raise CannotVerify(said, next_command=extents.FETCH)
-
-
-# DOC-HERE case_folders: Which folders are captured cases; it must be quick to say that none is, because most trees hold none.
-
-MANIFEST = "manifest.json"
-TENSORS = ("inputs.safetensors", "expected.safetensors")
-HEAD = 4096
-_MARK = b'"karat.bundle/'
-_DEPTH = 3
-"""suite/flow/leaf."""
-
-
 def folders_above(path: str) -> Iterator[str]:
-    """Every folder that a path lies in, the outermost, the empty text, first."""
+    """Every folder above a path, outermost first, starting with the empty text."""
     yield ""
     at = path.find("/")
     while at >= 0:
@@ -157,15 +159,15 @@ def capture_root(folder: str) -> str:
     return "/".join(folder.split("/")[:-_DEPTH])
 
 
-def is_strangers(data: bytes) -> bool:
-    """Whether a manifest is sound, and of another program; of one that is damaged nobody can say so."""
+def is_other_programs(data: bytes) -> bool:
+    """Whether a manifest is intact and of another program; one that is damaged may be ours."""
     if _MARK in data[:HEAD]:
         return False
     try:
-        said = msgspec.json.decode(data)
+        content = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return not (isinstance(said, dict) and "identity" in said and "comparator" in said)
+    return not (isinstance(content, dict) and "identity" in content and "comparator" in content)
 
 
 def has_case(root: Path) -> bool:
@@ -187,13 +189,19 @@ def _is_manifest(path: Path) -> bool:
         return False  # whoever reads the folder will say so
 
 
-# DOC-HERE capture_roots: Where capture directories begin: a folder may be given that only holds one further down.
-
-_SHOWN = 5
+def is_of_zips(folder: Path) -> bool:
+    """Whether there are zips in a folder and no file of another kind."""
+    found = False
+    for _, folders, files in os.walk(folder):
+        folders.sort()
+        if any(not file.endswith(".zip") and file != SUMS for file in files):
+            return False
+        found = found or any(file != SUMS for file in files)
+    return found
 
 
 def deeper_roots(place: Place) -> tuple[str, ...]:
-    """The folders that capture directories begin at, if they lie in a folder and none is the folder itself."""
+    """The capture directories inside a folder that is none itself."""
     files = place.files()
     deep = any(path.endswith(MANIFEST) and path.count("/") > 3 for path in files)
     if place.kind != "folder" or not deep:
@@ -205,19 +213,19 @@ def deeper_roots(place: Place) -> tuple[str, ...]:
 
 
 def require_root(place: Place, command: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """UsageError where capture directories begin further down; `command` with them is to be run instead."""
+    """UsageError if capture directories begin further down; `command` gives what to run instead."""
     roots = [str(PurePath(place.name, root)) for root in deeper_roots(place)]
     if roots:
         more = ", …" if len(roots) > _SHOWN else ""
         raise UsageError(
-            f"{place.name}: expected a capture directory, found what begins further down, at "
+            f"{place.name}: expected a capture directory, found one further down, at "
             f"{', '.join(roots[:_SHOWN])}{more}",
-            next_command=shlex.join(command(roots)),
+            next_command=str(Command(tuple(command(roots)))),
         )
 
 
 def _head(place: Place, path: str) -> bytes:
-    """The first bytes of a file; none if it cannot be read, which whoever reads it will say."""
+    """The first bytes of a file; none if it cannot be read, which is reported when it is."""
     try:
         whole = place.extent(path)
         return read_all(PartExtent(whole=whole, start=0, size=min(HEAD, whole.size), name=path))

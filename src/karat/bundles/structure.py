@@ -1,4 +1,19 @@
-"""Flattening: a nested Python value becomes JSON that names tensors, and the tensors."""
+"""Nested Python values as JSON that names tensors, and back.
+
+`None`, booleans, text and integers up to 2^53 stand as themselves. Everything else is an object whose first key says
+what it is:
+
+    {"tensor": NAME}  {"scalar": NAME}                     an array; a single numpy value
+    {"int": HEX}  {"float": TEXT}  {"complex": [TEXT, TEXT]}  {"text": BASE64}  {"bytes": BASE64} …
+    {"tuple": […]}  {"list": […]}  {"set": […]}  {"slice": [start, stop, step]}  {"range": …}
+    {"dict": [[key, value], …]}  {"ordereddict": …}  {"defaultdict": …, "factory": "list"}
+    {"dataclass": "module:Class", "fields": [[name, value], …]}  {"namedtuple": …}  {"structseq": …}
+    {"enum": "module:Class", "member": NAME, "value": …}
+    {"torch.dtype": "float32"}  {"torch.device": "cuda:0"}  {"torch.Size": [2, 3]}  {"numpy.dtype": …}
+
+What has no form is `CannotStore`, with its place in the value. References to one object come back as copies; a value
+that holds itself has no form.
+"""
 
 from __future__ import annotations
 
@@ -62,29 +77,26 @@ class _Path(msgspec.Struct, frozen=True):
         if type(key) is str:
             component, shown = _component(key), repr(key)
         elif type(key) in {int, bool, type(None)}:
-            component = shown = _component(hex(key) if _is_huge(key) else str(key))
+            # Python refuses to write very long integers in decimal.
+            huge = type(key) is int and key.bit_length() > 64
+            component = shown = _component(hex(key) if huge else str(key))
         else:
             component, shown = f"@{index}", f"entry {index}"
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
         return _Path(f"{self.shown}[{shown}]", f"{self.name}/{component}")
 
 
-def _is_huge(key: Any) -> bool:
-    """Python refuses to write very long integers in decimal."""
-    return type(key) is int and key.bit_length() > 64
-
-
 def _component(text: str) -> str:
     """A part of a tensor's name: without `/` and what breaks a line or a table."""
-    made = _ESCAPED.sub(_escape, text)
+
+    def escape(found: re.Match[str]) -> str:
+        data = found.group().encode("utf-8", "surrogatepass")
+        return "".join(f"%{byte:02X}" for byte in data)
+
+    made = _ESCAPED.sub(escape, text)
     if len(made) <= _LONGEST:
         return made
     return f"{made[:60]}~{sha256(made.encode()).hexdigest()[:16]}"
-
-
-def _escape(found: re.Match[str]) -> str:
-    data = found.group().encode("utf-8", "surrogatepass")
-    return "".join(f"%{byte:02X}" for byte in data)
 
 
 def flatten(value: Any, role: Role) -> Flat:
@@ -122,7 +134,11 @@ class _Flattener:
             factory = value.default_factory
             return {"defaultdict": self._entries(value, path), "factory": _factory(factory, path)}
         if kind is set or kind is frozenset:
-            return {kind.__name__: self._unordered_items(value, path)}
+            # Sorted by their JSON, because a set's own order differs in every process.
+            self._unordered += 1
+            made = self._items(value, path)
+            self._unordered -= 1
+            return {kind.__name__: sorted(made, key=msgspec.json.encode)}
         if kind is slice or kind is range:
             parts = (value.start, value.stop, value.step)
             return {kind.__name__: self._items(parts, path)}
@@ -130,14 +146,19 @@ class _Flattener:
 
     def _object(self, value: Any, path: _Path) -> Any:
         if isinstance(value, Enum):
-            return self._enum(value, path)
+            inner = self.put(value.value, path.field("value"))
+            return {"enum": class_name(value), "member": value.name, "value": inner}
         if isinstance(value, Record):
             return self._record(value, path)
         if is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value, path)
         if is_namedtuple(type(value)) or is_structseq(type(value)):
             return self._tuple_of_fields(value, path)
-        if (named := _named(value, path)) is not None:
+        try:
+            named = named_thing(value)
+        except CannotStore as error:
+            raise CannotStore(f"{path.shown}: {error}") from None
+        if named is not None:
             return named
         return self._tensor(value, path)
 
@@ -157,21 +178,14 @@ class _Flattener:
             for index, (key, value) in enumerate(values.items())
         ]
 
-    def _unordered_items(self, values: Iterable[Any], path: _Path) -> list[Any]:
-        """Sorted by their JSON, because a set's own order is another in every process."""
-        self._unordered += 1
-        made = self._items(values, path)
-        self._unordered -= 1
-        return sorted(made, key=msgspec.json.encode)
-
     def _fields(
         self, kind: str, name: str, pairs: Iterable[tuple[str, Any]], path: _Path
     ) -> dict[str, Any]:
-        fields = [[field, self._field(value, path.field(field))] for field, value in pairs]
+        fields = [
+            [field, {"unset": True} if value is Unset else self.put(value, path.field(field))]
+            for field, value in pairs
+        ]
         return {kind: name, "fields": fields}
-
-    def _field(self, value: Any, path: _Path) -> Any:
-        return {"unset": True} if value is Unset else self.put(value, path)
 
     def _dataclass(self, value: Any, path: _Path) -> Any:
         fields = dataclass_fields(value)
@@ -185,10 +199,6 @@ class _Flattener:
                 _refuse(path, value, f"it is a mapping whose key {odd[0]!r} is no field of it")
             made["items"] = list(value)
         return made
-
-    def _enum(self, value: Enum, path: _Path) -> Any:
-        inner = self.put(value.value, path.field("value"))
-        return {"enum": class_name(value), "member": value.name, "value": inner}
 
     def _record(self, value: Record, path: _Path) -> Any:
         """Back to what it was made from, so that a capture of what was restored loses nothing."""
@@ -215,13 +225,6 @@ class _Flattener:
         return {"scalar" if tensor.framework == "numpy-scalar" else "tensor": name}
 
 
-def _named(value: Any, path: _Path) -> Any:
-    try:
-        return named_thing(value)
-    except CannotStore as error:
-        raise CannotStore(f"{path.shown}: {error}") from None
-
-
 def _factory(factory: Any, path: _Path) -> str | None:
     """The name of what makes missing values."""
     if factory is None:
@@ -243,9 +246,6 @@ def _refuse(path: _Path, value: Any, why: str) -> NoReturn:
     )
 
 
-# DOC-HERE restoring: Restoring: JSON that names tensors, and the tensors, become the nested value again.
-
-
 def restore(
     structure: Any,
     tensors: Mapping[str, Tensor],
@@ -254,7 +254,7 @@ def restore(
     framework: str | None = None,
     copy: bool = True,
 ) -> Restored:
-    """The value that `flatten` took apart; `Damaged` if nobody can have written the structure.
+    """The value that `flatten` took apart; `Damaged` if karat cannot have written the structure.
 
     Tensors become what they were, or all of them values of `framework`; with `copy=False` in the very
     memory of `tensors`. No module is imported and no constructor run because data says so: see
@@ -266,7 +266,7 @@ def restore(
 
 
 def check_structure(structure: Any) -> list[str]:
-    """Every tensor that a structure names, as often as it does; `Damaged` if nobody can have written it.
+    """Every tensor that a structure names, as often as it does; `Damaged` if karat cannot have written it.
 
     No class is looked up and no module imported for that.
     """
@@ -393,7 +393,10 @@ class _Restorer:
 
     def fields(self, node: dict[str, Any], where: str) -> Any:
         kind, name = next(iter(node.items()))
-        pairs = [(field, self._field(value, f"{where}.{field}")) for field, value in node["fields"]]
+        pairs = [
+            (field, Unset if value == {"unset": True} else self.get(value, f"{where}.{field}"))
+            for field, value in node["fields"]
+        ]
         values, items = dict(pairs), node.get("items")
         if (
             not isinstance(name, str)
@@ -403,25 +406,18 @@ class _Restorer:
             raise _odd(where, node)
         if items is not None and not all(values.get(key, Unset) is not Unset for key in items):
             raise _odd(where, node)
-        made = self._made(kind, name, values, items)
-        if made is not None:
-            return made
+        if kind != "dataclass" and any(value is Unset for value in values.values()):
+            raise _odd(where, node)
+        if (cls := self._class(name)) is not None:
+            if kind == "dataclass":
+                made = make_dataclass(cls, values, items)
+            else:
+                made = (make_namedtuple if kind == "namedtuple" else make_structseq)(cls, values)
+            if made is not None:
+                return made
         self._tell_class(name)
         kept = tuple(items) if items is not None else None
         return Record(name=name, kind=kind, fields=values, items=kept)
-
-    def _field(self, node: Any, where: str) -> Any:
-        return Unset if node == {"unset": True} else self.get(node, where)
-
-    def _made(self, kind: str, name: str, values: dict[str, Any], items: Any) -> Any:
-        if kind != "dataclass" and any(value is Unset for value in values.values()):
-            raise ValueError
-        cls = self._class(name)
-        if cls is None:
-            return None
-        if kind == "dataclass":
-            return make_dataclass(cls, values, items)
-        return (make_namedtuple if kind == "namedtuple" else make_structseq)(cls, values)
 
     def enum(self, node: dict[str, Any], where: str) -> Any:
         name, member = node["enum"], node["member"]
@@ -474,7 +470,7 @@ class _Checker(_Restorer):
         return None
 
     def _tell_class(self, name: str) -> None:
-        """Not a word: nobody asked for the class yet."""
+        """Nobody has asked for the class yet."""
 
 
 _SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {
@@ -496,27 +492,8 @@ _COMPOUNDS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dataclass": ("fields", frozenset({"dataclass", "fields", "items"})),
     "enum": ("enum", frozenset({"enum", "member", "value"})),
 }
-"""The telling key → the method that reads it, and all keys that there may be."""
+"""The first key → the method that reads it, and all keys that may be there."""
 
 
 def _odd(where: str, node: Any) -> Damaged:
     return Damaged(f"{where}: expected the structure of a value, found {node!r:.120}")
-
-
-# DOC-HERE structure: Structure: nested Python values as JSON that names tensors, and back.
-#
-# `None`, booleans, text and integers up to 2^53 stand as themselves. Everything else is an object whose first
-# key says what it is:
-#
-#     {"tensor": NAME}  {"scalar": NAME}                     an array; a single numpy value
-#     {"int": HEX}  {"float": TEXT}  {"complex": [TEXT, TEXT]}  {"text": BASE64}  {"bytes": BASE64} …
-#     {"tuple": […]}  {"list": […]}  {"set": […]}  {"slice": [start, stop, step]}  {"range": …}
-#     {"dict": [[key, value], …]}  {"ordereddict": …}  {"defaultdict": …, "factory": "list"}
-#     {"dataclass": "module:Class", "fields": [[name, value], …]}  {"namedtuple": …}  {"structseq": …}
-#     {"enum": "module:Class", "member": NAME, "value": …}
-#     {"torch.dtype": "float32"}  {"torch.device": "cuda:0"}  {"torch.Size": [2, 3]}  {"numpy.dtype": …}
-#
-# What has no form is `CannotStore`, with its place in the value. References to one object come back as
-# copies; a value that holds itself has no form.
-
-__all__ = ["Flat", "Record", "Restored", "Unset", "flatten", "restore", "tensor_names"]

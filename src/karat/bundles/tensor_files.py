@@ -1,8 +1,14 @@
-"""Reading safetensors: where in the file each tensor lies, and nothing else.
+"""The files of tensors: safetensors, and the raw form for readers without it.
 
-The library maps a file or takes all of its bytes; a range of a zip's member or of an object in a store is
-neither. So the header, a length and JSON, is read here, and believed only as far as it is consistent: every
-byte after it belongs to exactly one tensor.
+safetensors is written by its library, which gets pointers, so that ten gigabytes are not copied; it orders tensors by
+the width of their dtype and then by name, so that the same tensors make the same bytes. Its header, a length and JSON,
+is read here, because the library reads neither a range of a zip's member nor of an object in a store. The header is
+believed only as far as it is consistent: every byte after it belongs to exactly one tensor.
+
+In the raw form each tensor's elements have a file of their own, in C order, little-endian, sub-byte integers in a byte
+each, beside a table that a C++ program can read. `tensors.txt` begins with the line `karat-raw 1`; every further line
+is one tensor, seven fields separated by tabs: role, name, dtype, shape (`2x3`, `-` for a single element without
+dimensions), bytes, their sha256, and the file beside the table.
 """
 
 from __future__ import annotations
@@ -10,22 +16,27 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from karat.bundles.extents import FileExtent, open_plain
-from karat.bundles.manifest import safe_name
+from karat.bundles.extents import FileExtent, PartExtent, open_plain, read_all
+from karat.bundles.manifest import TensorRecord, safe_name
 from karat.findings import UsageError
 from karat.tensors.dtypes import nbytes, stored
-from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+from karat.tensors.tensor import BLOCK, Damaged, Extent, Tensor, TensorExtent
 
 LARGEST = 64 << 20
 """Bytes of a header; a hundred for each tensor is usual."""
 _LENGTH = 8
+TABLE = "tensors.txt"
+FIRST = "karat-raw 1"
+_SHAPE = re.compile(r"-|\d{1,19}(x\d{1,19})*")
+_FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,44 +58,25 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_header(extent: Extent, name: str) -> Header:
-    """The header of the file that the extent is; `Damaged` if it is none, or the file is not whole."""
-    reader = extent.open()
-    try:
-        return _read(reader, extent.size, name)
-    finally:
-        reader.close()
-
-
-def _read(reader: Reader, size: int, name: str) -> Header:
+    """The header of a safetensors file; `Damaged` if it is none, or the file is not whole."""
+    size = extent.size
     if size < _LENGTH:
         raise Damaged(f"{name}: expected a safetensors file, found {size:,} bytes")
-    prefix = bytearray(_LENGTH)
-    reader.read_into(0, memoryview(prefix))
+    prefix = read_all(PartExtent(whole=extent, start=0, size=_LENGTH, name=name))
     length = int.from_bytes(prefix, "little")
+    start = _LENGTH + length
     if length > min(size - _LENGTH, LARGEST):
         raise Damaged(
             f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}"
         )
-    text = bytearray(length)
-    reader.read_into(_LENGTH, memoryview(text))
-    entries = _entries(bytes(text), name)
-    _check_offsets(entries, size - _LENGTH - length, name)
-    digest = sha256(prefix + text).hexdigest()
-    return Header(entries=entries, start=_LENGTH + length, sha256=digest)
+    whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
+    entries = _entries(whole[_LENGTH:], name)
+    _check_offsets(entries, size - start, name)
+    return Header(entries=entries, start=start, sha256=sha256(whole).hexdigest())
 
 
 def _entries(text: bytes, name: str) -> dict[str, Entry]:
-    try:
-        # Python's own decoder, because it shows a key that is there twice.
-        pairs = _unique(text, name)
-        return msgspec.convert(pairs, dict[str, Entry])
-    except (ValueError, RecursionError) as error:
-        reason = str(error)[:200]
-        raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
-
-
-def _unique(text: bytes, name: str) -> Any:
-    import json  # noqa: PLC0415 - as rarely needed as this function
+    import json  # noqa: PLC0415 - unlike msgspec, it shows a key that is there twice
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -92,7 +84,11 @@ def _unique(text: bytes, name: str) -> Any:
             raise Damaged(f"{name}: expected each key once in the header, found one twice")
         return found
 
-    return json.loads(text.decode(), object_pairs_hook=once)
+    try:
+        return msgspec.convert(json.loads(text.decode(), object_pairs_hook=once), dict[str, Entry])
+    except (ValueError, RecursionError) as error:
+        reason = str(error)[:200]
+        raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
 
 
 def _check_offsets(entries: dict[str, Entry], size: int, name: str) -> None:
@@ -108,14 +104,8 @@ def _check_offsets(entries: dict[str, Entry], size: int, name: str) -> None:
         raise Damaged(f"{name}: expected {at:,} bytes of tensors, found {size:,}")
 
 
-# DOC-HERE safetensors_writing: Writing safetensors: through the library's own serialiser, straight from where the elements lie.
-#
-# The library gets pointers, so a tensor of ten gigabytes is not copied; it orders tensors by the width of
-# their dtype and then by name, and no metadata is given to it: the same tensors make the same bytes.
-
-
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Writes a new file and waits for the disk; the sha256 of its header, length and padding included."""
+    """Write a new file and wait for the disk; returns the sha256 of its header, length and padding included."""
     try:
         import safetensors  # noqa: PLC0415 - an extra, for those who capture
     except ImportError:
@@ -144,21 +134,10 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     try:
         safetensors.serialize_file(specs, path)
     except safetensors.SafetensorError as error:
-        raise _as_os_error(error, path) from None
+        if (found := re.search(r"os error (\d+)", str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from None
     alive.clear()
-    return _synced_header(path, mode)
-
-
-def _as_os_error(error: Exception, path: Path) -> Exception:
-    """A full disk is a full disk, whoever noticed it; anything else stays what it is."""
-    found = re.search(r"os error (\d+)", str(error))
-    if found is None:
-        return error
-    number = int(found[1])
-    return OSError(number, os.strerror(number), str(path))
-
-
-def _synced_header(path: Path, mode: int) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fchmod(handle, mode)
@@ -168,20 +147,6 @@ def _synced_header(path: Path, mode: int) -> str:
     finally:
         os.close(handle)
     return sha256(length + header).hexdigest()
-
-
-# DOC-HERE raw: The raw form: each tensor's elements in a file of their own, and a table that a C++ program can read.
-#
-# `tensors.txt` begins with the line `karat-raw 1`; every further line is one tensor, seven fields apart by
-# tabs: role, name, dtype, shape (`2x3`, `-` for a single element without dimensions), bytes, their sha256, and the
-# file beside the table. Elements are in C order, little-endian, sub-byte integers in a byte each.
-
-TABLE = "tensors.txt"
-FIRST = "karat-raw 1"
-_BLOCK = 1 << 20
-_SHAPE = re.compile(r"-|\d{1,19}(x\d{1,19})*")
-_FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class RawRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +164,7 @@ class RawRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple[RawRow, ...]:
-    """Writes (role, name, tensor) into an empty folder, and the table last."""
+    """Write (role, name, tensor) into an empty folder, and the table last."""
     rows, named = [], [*tensors]
     files = file_names(name for _, name, _ in named)
     for role, name, tensor in named:
@@ -237,13 +202,26 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 def _write(path: Path, data: memoryview) -> str:
     digest = sha256()
     with path.open("xb") as file:
-        for at in range(0, len(data), _BLOCK):
-            block = data[at : at + _BLOCK]
+        for at in range(0, len(data), BLOCK):
+            block = data[at : at + BLOCK]
             digest.update(block)
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def row_of(record: TensorRecord, digest: str, file: str) -> RawRow:
+    """The line of a recorded tensor in the table; `digest` is over the file's bytes."""
+    return RawRow(
+        role=record.role,
+        name=record.name,
+        dtype=record.dtype,
+        shape=record.shape,
+        nbytes=record.nbytes,
+        sha256=digest,
+        file=file,
+    )
 
 
 def encode_rows(rows: Iterable[RawRow]) -> bytes:
@@ -269,15 +247,16 @@ def decode_rows(data: bytes, name: str = TABLE) -> tuple[RawRow, ...]:
         for number, line in enumerate(lines, start=2)
         if line.strip("\r")
     ]
-    _check_unique([row.file.lower() for row in rows], name)
-    _check_unique([f"{row.role}\t{row.name}" for row in rows], name)
+    for keys in ({row.file.lower() for row in rows}, {(row.role, row.name) for row in rows}):
+        if len(keys) != len(rows):
+            raise Damaged(f"{name}: expected each tensor and each file once, found one twice")
     return tuple(rows)
 
 
 def _row(line: str, where: str) -> RawRow:
     fields = line.split("\t")
     if len(fields) != 7:
-        raise Damaged(f"{where}: expected 7 fields apart by tabs, found {len(fields)}")
+        raise Damaged(f"{where}: expected 7 fields separated by tabs, found {len(fields)}")
     role, name, dtype, shape, size, digest, file = fields
     sound = (
         _SHAPE.fullmatch(shape)
@@ -299,11 +278,6 @@ def _row(line: str, where: str) -> RawRow:
     )
 
 
-def _check_unique(keys: Sequence[str], name: str) -> None:
-    if len(set(keys)) != len(keys):
-        raise Damaged(f"{name}: expected each tensor and each file once, found one twice")
-
-
 def read_raw(folder: Path) -> tuple[tuple[RawRow, TensorExtent], ...]:
     """The tensors of a raw folder, for instance a program's outputs; sizes are checked, hashes are not."""
     table = folder / TABLE
@@ -312,10 +286,10 @@ def read_raw(folder: Path) -> tuple[tuple[RawRow, TensorExtent], ...]:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise Damaged(f"{table}: expected at most {LARGEST:,} bytes, found more")
-    return tuple((row, _extent(folder / row.file, row)) for row in decode_rows(data, str(table)))
-
-
-def _extent(path: Path, row: RawRow) -> TensorExtent:
-    extent = FileExtent(path=path, start=0, size=row.nbytes, file_size=row.nbytes, name=str(path))
-    extent.open().close()  # a file that is not there, or of another size, is told here
-    return TensorExtent(dtype=row.dtype, shape=row.shape, extent=extent)
+    found = []
+    for row in decode_rows(data, str(table)):
+        path, size = folder / row.file, row.nbytes
+        extent = FileExtent(path=path, start=0, size=size, file_size=size, name=str(path))
+        extent.open().close()  # a file that is missing, or of another size, is damage
+        found.append((row, TensorExtent(dtype=row.dtype, shape=row.shape, extent=extent)))
+    return tuple(found)

@@ -1,4 +1,13 @@
-"""What is left of a nested value when it is taken apart, and what it is put together to."""
+"""What a nested value is made of, as JSON that no reader can round, and back.
+
+Plain values: `None`, booleans, text and integers that every JSON reader keeps stand as themselves; the rest is an
+object with one key that names it: `{"float": "0.1"}`, `{"int": "0x20000000000001"}`, `{"bytes": "AAE="}`.
+
+Named things: dtypes, devices, layouts and sizes of a framework.
+
+Classes: data never names a module to import and never runs a constructor. A class is used only if the caller gave it or
+its module is loaded already, and if it has the fields it had; its objects are made without `__init__`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +16,7 @@ import math
 import struct
 import sys
 from base64 import b64decode, b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
@@ -21,7 +31,19 @@ from karat.tensors.dtypes import UnknownDtype
 from karat.tensors.tensor import Damaged, Tensor, TensorExtent
 
 DEEPEST = 64
-"""How deep values may be nested; nobody's outputs are, and every reader must be able to follow."""
+"""How deep values may be nested, so that every reader can follow."""
+_EXACT = 1 << 53
+"""JSON readers that only know doubles keep integers up to here."""
+_NAN = struct.pack(">d", math.nan)
+_BY_NAME = ("dtype", "layout", "memory_format")
+NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
+FACTORIES: Mapping[str, Callable[[], Any]] = {
+    "bool": bool, "dict": dict, "float": float, "int": int, "list": list, "set": set, "str": str,
+    "tuple": tuple,
+}  # fmt: skip
+"""What a defaultdict may make; anything else would be code that travels as data."""
+# A dataclass that is one of these as well has content beside its fields.
+_CONTENT = (bytes, bytearray, complex, float, frozenset, int, list, set, str, tuple)
 
 
 class Flat(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -59,27 +81,13 @@ class Unset:
 
 
 def shown_role(role: Role) -> str:
-    """What a person calls the whole: `inputs` or `expected`."""
+    """`inputs` or `expected`."""
     return "inputs" if role == "input" else role
-
-
-# DOC-HERE plain_values: Plain Python values as JSON that no reader can round: text where JSON's own forms lose something.
-#
-# `None`, booleans, text and integers that every JSON reader keeps stand as themselves. The rest is an object
-# with one telling key: `{"float": "0.1"}`, `{"int": "0x20000000000001"}`, `{"bytes": "AAE="}`.
-
-_EXACT = 1 << 53
-"""JSON readers that only know doubles keep integers up to here."""
-_NAN = struct.pack(">d", math.nan)
 
 
 def plain(value: Any) -> Any:
     """The JSON of a value whose type is one of `PLAIN`."""
     return _WRITERS[type(value)](value)
-
-
-def _int(value: int) -> Any:
-    return value if -_EXACT <= value <= _EXACT else {"int": hex(value)}
 
 
 def float_text(value: float) -> str:
@@ -105,7 +113,7 @@ def _base64(data: bytes | bytearray) -> str:
 _WRITERS: Mapping[type, Callable[[Any], Any]] = {
     type(None): lambda value: value,
     bool: lambda value: value,
-    int: _int,
+    int: lambda value: value if -_EXACT <= value <= _EXACT else {"int": hex(value)},
     float: lambda value: {"float": float_text(value)},
     complex: lambda value: {"complex": [float_text(value.real), float_text(value.imag)]},
     str: _text,
@@ -121,19 +129,15 @@ def float_of(text: Any) -> float:
     if not isinstance(text, str):
         raise ValueError("a float is written as text")  # noqa: TRY004 - one error for bad JSON
     if text.startswith("nan:"):
-        (value,) = struct.unpack(">d", _sixteen(text[4:]))
+        data = bytes.fromhex(text[4:])
+        if len(data) != 8:
+            raise ValueError("a double has 16 digits")
+        (value,) = struct.unpack(">d", data)
     else:
         value = float(text)
     if float_text(value) != text:
         raise ValueError(f"{text[:40]!r} is not how a float is written")
     return float(value)
-
-
-def _sixteen(digits: str) -> bytes:
-    data = bytes.fromhex(digits)
-    if len(data) != 8:
-        raise ValueError("a double has 16 digits")
-    return data
 
 
 def _int_of(text: Any) -> int:
@@ -152,10 +156,6 @@ def _bytes_of(text: Any) -> bytes:
     return b64decode(text, validate=True)
 
 
-def _ellipsis_of(_: Any) -> Any:
-    return ...
-
-
 READERS: Mapping[str, Callable[[Any], Any]] = {
     "int": _int_of,
     "float": float_of,
@@ -163,14 +163,9 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "text": lambda text: _bytes_of(text).decode("utf-8", "surrogatepass"),
     "bytes": _bytes_of,
     "bytearray": lambda text: bytearray(_bytes_of(text)),
-    "ellipsis": _ellipsis_of,
+    "ellipsis": lambda _: ...,
 }
-"""The telling key → what reads its value; ValueError or TypeError for what nobody wrote."""
-
-# DOC-HERE named_things: Things of a framework that have a name rather than content: dtypes, devices, layouts, sizes.
-
-_BY_NAME = ("dtype", "layout", "memory_format")
-NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
+"""The key that names it → what reads its value; ValueError or TypeError for what `plain` did not write."""
 
 
 def named_thing(value: Any) -> Any:
@@ -244,20 +239,6 @@ def _numpy_dtype(name: str, order: str) -> Any:
     return found.newbyteorder(">") if order == "big" else found
 
 
-# DOC-HERE classes: Classes of captured values: what is recorded of them, and how they are found again without importing.
-#
-# Data never names a module to import and never runs a constructor: a class is used only if the caller gave it
-# or its module is loaded already, if it is what it was, and its objects are made around `__init__`.
-
-FACTORIES: Mapping[str, Callable[[], Any]] = {
-    "bool": bool, "dict": dict, "float": float, "int": int, "list": list, "set": set, "str": str,
-    "tuple": tuple,
-}  # fmt: skip
-"""What a defaultdict may make; anything else would be code that travels as data."""
-# A dataclass that is one of these as well has content beside its fields.
-_CONTENT = (bytes, bytearray, complex, float, frozenset, int, list, set, str, tuple)
-
-
 def class_name(value: Any) -> str:
     """`module:Qualname` of its class."""
     return f"{type(value).__module__}:{type(value).__qualname__}"
@@ -284,15 +265,13 @@ def dataclass_fields(value: Any) -> dict[str, Any] | str:
     names = [field.name for field in fields(value)]
     if isinstance(value, _CONTENT):
         return "it is a dataclass with content beside its fields"
-    kept = getattr(value, "__dict__", {})
-    extra = [name for name in kept if name not in names and not _is_cache(type(value), name)]
-    if extra:
-        return f"it has the attribute {extra[0]!r}, which is no field of the dataclass"
+    for name in getattr(value, "__dict__", {}):
+        is_cache = any(
+            isinstance(vars(base).get(name), cached_property) for base in type(value).__mro__
+        )
+        if name not in names and not is_cache:
+            return f"it has the attribute {name!r}, which is no field of the dataclass"
     return {name: getattr(value, name, Unset) for name in names}
-
-
-def _is_cache(cls: type, name: str) -> bool:
-    return any(isinstance(vars(base).get(name), cached_property) for base in cls.__mro__)
 
 
 def find_class(name: str, classes: Iterable[type]) -> type | None:
@@ -347,18 +326,13 @@ def make_dataclass(cls: type, values: Mapping[str, Any], items: Sequence[str] | 
         for name, value in values.items():
             if value is not Unset:
                 object.__setattr__(made, name, value)
+        # The mapping's own way to set an item, without what the class puts in front of it.
+        base: Any = OrderedDict if issubclass(cls, OrderedDict) else dict
         for key in items or ():
-            _base_setitem(cls)(made, key, values[key])
+            base.__setitem__(made, key, values[key])
     except (AttributeError, TypeError):
         return None
     return made
-
-
-def _base_setitem(cls: type) -> Callable[[Any, Any, Any], None]:
-    """The mapping's own way to set an item, without what the class puts in front of it."""
-    from collections import OrderedDict  # noqa: PLC0415 - as rarely needed as this function
-
-    return OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
 
 
 def find_member(cls: type, name: str | None, value: Any) -> Enum | None:

@@ -1,10 +1,11 @@
-"""Packed members of a zip, unpacked while they are read: forward, in bounded memory, checked at the end."""
+"""Zips of cases, read in place: stored members as ranges of the file, packed ones as streams.
+
+Streams are unpacked while they are read: forward, in bounded memory, checked at the end.
+"""
 
 from __future__ import annotations
 
 import os
-import shlex
-import struct
 import threading
 import zlib
 from collections import OrderedDict
@@ -15,14 +16,157 @@ from typing import IO, Literal, Protocol, cast
 import msgspec
 
 from karat.bundles.extents import FileExtent, MemoryExtent, check_range, read_all
-from karat.bundles.places import BadPlace
-from karat.findings import Finding, UsageError
+from karat.bundles.places import BadPlace, Place
+from karat.bundles.zip_format import DEFLATE, LOCAL_HEADER, STORED, UTF8, WHOLE, ZSTD
+from karat.findings import UsageError
 from karat.system.archives import Archive, Limits, Member, Unusable
+from karat.system.command import Command
 from karat.tensors.tensor import Damaged, Extent, Reader
 
+LIMITS = Limits(
+    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
+    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose, and
+    # `DENSEST` says how much of it.
+    members=1_000_000,
+    directory=512 << 20,
+    member=1 << 62,
+    total=1 << 62,
+    ratio=1100,
+    ratio_floor=1 << 62,
+)
+DENSEST = 64 << 30
+"""Bytes that all members together may unpack to which are packed denser than the ratio."""
+_STREAMED = 0x8
+_SMALL = 16 << 20
+"""A packed member up to here is unpacked once and then read in any order."""
+_KEPT = 4
 _BLOCK = 1 << 18
 _LARGEST_WINDOW = 1 << 27
 """What a zstd stream may ask for in memory; level 19 needs 8 MiB, --ultra --long 128."""
+
+
+class ZipPlace(Place):
+    """A zip whose names and sizes have all been checked; only what is asked for is unpacked."""
+
+    kind: Literal["folder", "zip", "store"] = "zip"
+
+    def __init__(self, path: Path, name: str, limits: Limits | None = None) -> None:
+        self.name = name
+        self._path = path
+        self._kept: OrderedDict[str, MemoryExtent] = OrderedDict()
+        self._lock = threading.Lock()
+        with path.open("rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+            try:
+                archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
+                members = archive.wanted(lambda _: True)
+                _check_dense(members, limits or LIMITS)
+            except Unusable as error:
+                other = error.kind == "artifact-not-zip" or "no bytes at all" in str(error)
+                raise BadPlace(
+                    "not-a-bundle" if other else "bundle-damaged",
+                    f"{name}: {error}",
+                    name=name,
+                    next_command=str(Command.of("file", name)),
+                ) from None
+        self._members = {member.name: member for member in members}
+        if any(member.info.compress_type == ZSTD for member in members):
+            from importlib.util import find_spec  # noqa: PLC0415 - only for zips with zstd
+
+            if find_spec("zstandard") is None:
+                raise UsageError(
+                    f"{name}: reading it needs zstandard, which is not installed",
+                    next_command="pip install 'karat[zstd]'",
+                )
+        self._files = {found: self._members[found].size for found in sorted(self._members)}
+
+    def files(self) -> Mapping[str, int]:
+        return self._files
+
+    def extent(self, path: str) -> Extent:
+        member = self._members.get(path)
+        if member is None:
+            raise Damaged(f"{path}: expected in {self.name}, found nothing")
+        if member.info.compress_type == STORED:
+            return self._packed(member)
+        stream = StreamExtent(
+            packed=self._packed(member),
+            size=member.size,
+            crc=member.info.CRC,
+            method="zstd" if member.info.compress_type == ZSTD else "deflate",
+            name=member.name,
+        )
+        return self._unpacked(stream) if member.size <= _SMALL else stream
+
+    def close(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+    def _packed(self, member: Member) -> FileExtent:
+        """The bytes of the member as they lie in the file."""
+        whole = FileExtent(
+            path=self._path, start=0, size=self._size, file_size=self._size, name=member.name
+        )
+        start = _data_start(whole, member)
+        return msgspec.structs.replace(whole, start=start, size=member.packed)
+
+    def _unpacked(self, stream: StreamExtent) -> MemoryExtent:
+        name = stream.name
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        made = MemoryExtent(data=read_all(stream, None, name), name=name)
+        with self._lock:
+            self._kept[name] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _data_start(whole: FileExtent, member: Member) -> int:
+    """Where the member's bytes begin: after a local header that must say what the directory says."""
+    fixed = bytearray(LOCAL_HEADER.size)
+    reader = whole.open()
+    try:
+        reader.read_into(member.start, memoryview(fixed))
+        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(
+            fixed
+        )
+        name = bytearray(name_length)
+        reader.read_into(member.start + LOCAL_HEADER.size, memoryview(name))
+    finally:
+        reader.close()
+    info = member.info
+    coding = "utf-8" if flags & UTF8 else "cp437"
+    agreed = (
+        magic == b"PK\x03\x04"
+        and (flags, method) == (info.flag_bits, info.compress_type)
+        and name.decode(coding, "replace") == info.orig_filename
+        and (flags & _STREAMED or crc == info.CRC)
+        # Sizes stand elsewhere for zip64 and for what was packed as a stream.
+        and (
+            flags & _STREAMED
+            or {packed, size} & {WHOLE}
+            or (packed, size) == (info.compress_size, info.file_size)
+        )
+    )
+    start = member.start + LOCAL_HEADER.size + int(name_length) + int(extra)
+    if not agreed or start + member.packed > member.end:
+        raise Damaged(
+            f"{member.name}: expected a header that fits the zip's directory, found another"
+        )
+    return start
+
+
+def _check_dense(members: Iterable[Member], limits: Limits) -> None:
+    dense = [member.size for member in members if member.size > limits.ratio * member.packed]
+    if sum(dense) > DENSEST:
+        raise Unusable(
+            "archive-refused",
+            f"expected at most {DENSEST:,} bytes packed more than {limits.ratio}-fold, found "
+            f"{sum(dense):,} in {len(dense):,} members: a bomb",
+        )
 
 
 class StreamExtent(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +207,12 @@ class _StreamReader:
     def _rewind(self) -> None:
         self._at = self._crc = 0
         packed = _Packed(self._source, self._extent.packed.size)
-        self._stream = _zstd(packed) if self._extent.method == "zstd" else _Deflate(packed)
+        self._stream: _Stream = _Deflate(packed)
+        if self._extent.method == "zstd":
+            import zstandard  # noqa: PLC0415 - an extra; opening the place has asked for it
+
+            unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+            self._stream = unpacker.stream_reader(cast("IO[bytes]", packed), read_size=_BLOCK)
 
     def _fill(self, buffer: memoryview) -> None:
         done = 0
@@ -76,7 +225,10 @@ class _StreamReader:
         self._at += done
         self._crc = zlib.crc32(buffer, self._crc)
         if self._at == self._extent.size:
-            self._check_end()
+            if self._crc != self._extent.crc:
+                raise self._wrong("found other bytes than its checksum says")
+            if self._read(1) or (isinstance(self._stream, _Deflate) and self._stream.has_rest()):
+                raise self._wrong("found more")
 
     def _read(self, most: int) -> bytes:
         try:
@@ -85,12 +237,6 @@ class _StreamReader:
             raise
         except Exception as error:  # noqa: BLE001 - zlib's and zstandard's own, for bytes that are not theirs
             raise self._wrong(f"found bytes that do not unpack ({error})") from None
-
-    def _check_end(self) -> None:
-        if self._crc != self._extent.crc:
-            raise self._wrong("found other bytes than its checksum says")
-        if self._read(1) or (isinstance(self._stream, _Deflate) and self._stream.has_rest()):
-            raise self._wrong("found more")
 
     def _wrong(self, found: str) -> Damaged:
         extent = self._extent
@@ -131,178 +277,3 @@ class _Deflate:
     def has_rest(self) -> bool:
         """Whether packed bytes follow the end of what they unpack to."""
         return not self._unpacker.eof or bool(self._unpacker.unused_data or self._packed.read(1))
-
-
-def _zstd(packed: _Packed) -> _Stream:
-    import zstandard  # noqa: PLC0415 - an extra; opening the place has asked for it
-
-    unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-    return unpacker.stream_reader(cast("IO[bytes]", packed), read_size=_BLOCK)
-
-
-# DOC-HERE zip_place: Zips of cases, read where they lie: stored members as ranges of the file, packed ones as streams.
-
-STORED, DEFLATE, ZSTD = 0, 8, 93
-LIMITS = Limits(
-    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
-    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose, and
-    # `DENSEST` says how much of it.
-    members=1_000_000,
-    directory=512 << 20,
-    member=1 << 62,
-    total=1 << 62,
-    ratio=1100,
-    ratio_floor=1 << 62,
-)
-DENSEST = 64 << 30
-"""Bytes that all members together may unpack to which are packed denser than the ratio."""
-_LOCAL = struct.Struct("<4s5H3L2H")
-_UTF8, _STREAMED, _ELSEWHERE = 0x800, 0x8, 0xFFFFFFFF
-_SMALL = 16 << 20
-"""A packed member up to here is unpacked once and then read in any order."""
-_KEPT = 4
-
-
-class ZipPlace:
-    """A zip whose every name and size has been looked at; nothing is unpacked but what is asked for."""
-
-    kind: Literal["folder", "zip", "store"] = "zip"
-
-    def __init__(self, path: Path, name: str, limits: Limits | None = None) -> None:
-        self.name = name
-        self._path = path
-        self._kept: OrderedDict[str, MemoryExtent] = OrderedDict()
-        self._lock = threading.Lock()
-        with path.open("rb") as file:
-            self._size = os.fstat(file.fileno()).st_size
-            try:
-                archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
-                members = archive.wanted(lambda _: True)
-                _check_dense(members, limits or LIMITS)
-            except Unusable as error:
-                raise _bad(error, name) from None
-        self._members = {member.name: member for member in members}
-        if any(member.info.compress_type == ZSTD for member in members):
-            _require_zstandard(name)
-        self._files = {found: self._members[found].size for found in sorted(self._members)}
-
-    def files(self) -> Mapping[str, int]:
-        return self._files
-
-    def extent(self, path: str) -> Extent:
-        member = self._members.get(path)
-        if member is None:
-            raise Damaged(f"{path}: expected in {self.name}, found nothing")
-        if member.info.compress_type == STORED:
-            return self._packed(member)
-        if member.size <= _SMALL:
-            return self._unpacked(member)
-        return self._stream(member)
-
-    def read(self, path: str, limit: int = 64 << 20) -> bytes:
-        return read_all(self.extent(path), limit, path)
-
-    def findings(self) -> tuple[Finding, ...]:
-        return ()
-
-    def close(self) -> None:
-        with self._lock:
-            self._kept.clear()
-
-    def _packed(self, member: Member) -> FileExtent:
-        """The bytes of the member as they lie in the file."""
-        whole = FileExtent(
-            path=self._path, start=0, size=self._size, file_size=self._size, name=member.name
-        )
-        start = _data_start(whole, member)
-        return FileExtent(
-            path=self._path,
-            start=start,
-            size=member.packed,
-            file_size=self._size,
-            name=member.name,
-        )
-
-    def _stream(self, member: Member) -> StreamExtent:
-        method = member.info.compress_type
-        return StreamExtent(
-            packed=self._packed(member),
-            size=member.size,
-            crc=member.info.CRC,
-            method="zstd" if method == ZSTD else "deflate",
-            name=member.name,
-        )
-
-    def _unpacked(self, member: Member) -> MemoryExtent:
-        with self._lock:
-            if member.name in self._kept:
-                self._kept.move_to_end(member.name)
-                return self._kept[member.name]
-        data = read_all(self._stream(member), None, member.name)
-        made = MemoryExtent(data=data, name=member.name)
-        with self._lock:
-            self._kept[member.name] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
-
-
-def _data_start(whole: FileExtent, member: Member) -> int:
-    """Where the member's bytes begin: after a local header that must say what the directory says."""
-    fixed = bytearray(_LOCAL.size)
-    reader = whole.open()
-    try:
-        reader.read_into(member.start, memoryview(fixed))
-        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = _LOCAL.unpack(fixed)
-        name = bytearray(name_length)
-        reader.read_into(member.start + _LOCAL.size, memoryview(name))
-    finally:
-        reader.close()
-    info = member.info
-    coding = "utf-8" if flags & _UTF8 else "cp437"
-    agreed = (
-        magic == b"PK\x03\x04"
-        and (flags, method) == (info.flag_bits, info.compress_type)
-        and name.decode(coding, "replace") == info.orig_filename
-        and (flags & _STREAMED or crc == info.CRC)
-        # Sizes stand elsewhere for zip64 and for what was packed as a stream.
-        and (
-            flags & _STREAMED
-            or {packed, size} & {_ELSEWHERE}
-            or (packed, size) == (info.compress_size, info.file_size)
-        )
-    )
-    start = member.start + _LOCAL.size + int(name_length) + int(extra)
-    if not agreed or start + member.packed > member.end:
-        raise Damaged(
-            f"{member.name}: expected a header that fits the zip's directory, found another"
-        )
-    return start
-
-
-def _check_dense(members: Iterable[Member], limits: Limits) -> None:
-    dense = [member.size for member in members if member.size > limits.ratio * member.packed]
-    if sum(dense) > DENSEST:
-        raise Unusable(
-            "archive-refused",
-            f"expected at most {DENSEST:,} bytes packed more than {limits.ratio}-fold, found "
-            f"{sum(dense):,} in {len(dense):,} members: a bomb",
-        )
-
-
-def _require_zstandard(name: str) -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only for zips with zstd
-
-    if find_spec("zstandard") is None:
-        raise UsageError(
-            f"{name} is packed with zstd and needs zstandard, which is not installed",
-            next_command="pip install 'karat[zstd]'",
-        )
-
-
-def _bad(error: Unusable, name: str) -> BadPlace:
-    """What an archive cannot be read for, as a bundle's finding."""
-    kind = {"artifact-not-zip": "not-a-bundle"}.get(error.kind, "bundle-damaged")
-    if "no bytes at all" in str(error):
-        kind = "not-a-bundle"
-    return BadPlace(kind, f"{name}: {error}", name=name, next_command=f"file {shlex.quote(name)}")

@@ -21,13 +21,13 @@ METHODS = {"stored": STORED, "deflate": DEFLATE, "zstd": ZSTD}
 WHOLE = 0xFFFFFFFF
 """Stands in a field of 32 bits for a number that does not fit; zip64 has it then."""
 
-_LOCAL, _CENTRAL = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L")
+LOCAL_HEADER, _CENTRAL = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L")
 _END, _END64, _LOCATOR = (
     struct.Struct("<4s4H2LH"),
     struct.Struct("<4sQ2H2L4Q"),
     struct.Struct("<4sLQL"),
 )
-_UTF8, _DATE = 0x800, 0x21
+UTF8, _DATE = 0x800, 0x21
 _UNIX, _MODE = 3 << 8, 0o100644 << 16
 _LARGEST_DIRECTORY = 256 << 20
 
@@ -59,31 +59,31 @@ def is_large(size: int) -> bool:
 
 
 def local_header(member: Member) -> bytes:
-    """What stands before a member's data."""
+    """The bytes before a member's data."""
     name = member.name.encode()
     large = is_large(member.size)
     extra = struct.pack("<2H2Q", 1, 16, member.size, member.packed) if large else b""
     sizes = (WHOLE, WHOLE) if large else (member.packed, member.size)
     needed = _needed(member, large=large)
-    fields = (needed, _UTF8, member.method, 0, _DATE, member.crc, *sizes, len(name), len(extra))
-    return _LOCAL.pack(b"PK\x03\x04", *fields) + name + extra
+    fields = (needed, UTF8, member.method, 0, _DATE, member.crc, *sizes, len(name), len(extra))
+    return LOCAL_HEADER.pack(b"PK\x03\x04", *fields) + name + extra
 
 
 def central_header(member: Member) -> bytes:
-    """What stands in the directory of a member."""
+    """A member's entry in the directory."""
     name = member.name.encode()
     numbers = (member.size, member.packed, member.start)
     beyond = [number for number in numbers if number >= WHOLE]
     extra = struct.pack(f"<2H{len(beyond)}Q", 1, 8 * len(beyond), *beyond) if beyond else b""
     size, packed, start = (min(number, WHOLE) for number in numbers)
     needed = _needed(member, large=is_large(member.size) or bool(beyond))
-    fields = (_UNIX | 63, needed, _UTF8, member.method, 0, _DATE, member.crc, packed, size)
+    fields = (_UNIX | 63, needed, UTF8, member.method, 0, _DATE, member.crc, packed, size)
     rest = (len(name), len(extra), 0, 0, 0, _MODE, start)
     return _CENTRAL.pack(b"PK\x01\x02", *fields, *rest) + name + extra
 
 
 def end_records(count: int, start: int, size: int) -> bytes:
-    """What stands after a directory of so many members that begins at `start`."""
+    """The bytes after a directory of so many members that begins at `start`."""
     records = b""
     if count >= 0xFFFF or start >= WHOLE or size >= WHOLE:
         sizes = (count, count, size, start)

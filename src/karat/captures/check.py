@@ -1,10 +1,8 @@
-"""What a test, or a script that captures, may have to catch."""
+"""Compare before capturing: a mismatch raises, and what passed becomes a candidate for a case."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +11,13 @@ from karat.bundles.compare import compare_values
 from karat.bundles.manifest import Comparator, Identity
 from karat.bundles.structure import flatten
 from karat.bundles.values import Flat
+from karat.captures.functions import CaptureDetails, CheckDetails
 from karat.findings import Finding, KaratError, Severity, UsageError
-from karat.tensors.comparison import Comparison, Numbers, Report, within
+from karat.tensors.comparison import Comparison, Criteria, Numbers, Report, within
 from karat.tensors.tensor import CannotStore
+
+_SHOWN = 20
+_ORIGINS = {"given": "as given", "dtype": "of the dtype", "recorded": "as recorded"}
 
 
 class Mismatch(AssertionError):  # noqa: N818 - a test fails with it, as with any assertion
@@ -35,21 +37,26 @@ class CaptureFailed(KaratError):  # noqa: N818 - what happened, as findings are 
 
 
 class CaptureWarning(UserWarning):
-    """A case was not captured, and nobody asked to be strict about it."""
+    """A case was not captured, and capturing is not strict."""
 
 
 # Users know them by these names, and tracebacks should say them.
 for _public in (Mismatch, CaptureFailed, CaptureWarning):
     _public.__module__ = "karat"
 
-# DOC-HERE evidence: Evidence: what a test hands over once its comparison passed.
 
-Program = str | os.PathLike[str] | bytes | bytearray | memoryview | None
-"""A path, or the bytes themselves."""
+class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A comparison that passed: karat's own, or the caller's."""
+
+    comparator: Comparator
+    expected: Any
+    """A nested value, or what `flatten` made of it: tensors may come from a device, so that is done once."""
+    values: tuple[Any, ...]
+    findings: tuple[Finding, ...] = ()
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One case to be."""
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A case to capture."""
 
     identity: Identity
     inputs: Any
@@ -57,9 +64,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A nested value, or what `flatten` made of it."""
     comparator: Comparator
     seen: tuple[Any, ...] = ()
-    """All values that took part, for the sake of their devices."""
+    """All values that took part; the manifest records their devices."""
     program: Any = None
-    """A `Program`; what else it is, is said when it is written."""
+    """A `Program`; anything else is reported when it is written."""
     program_name: str | None = None
     seeds: Mapping[str, int | str] | None = None
     raw: bool = False
@@ -67,27 +74,87 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
 
-def program_of(value: Any) -> Path | bytes | None:
-    """The program as a path or as bytes; what is neither has no form."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str | os.PathLike):
-        return Path(os.fsdecode(value))
-    raise CannotStore(f"program: expected a path or bytes, found {type(value).__name__}")
+def compare(
+    expected: object, actual: object, title: str, details: CheckDetails
+) -> tuple[Report, Passed]:
+    """What passed; `Mismatch` otherwise."""
+    __tracebackhide__ = True
+    criteria: Criteria = {
+        "rtol": details.get("rtol"),
+        "atol": details.get("atol"),
+        "equal_nan": details.get("equal_nan", False),
+        "check_dtype": details.get("check_dtype", True),
+    }
+    flat = _flat(expected, f"{title}: expected")
+    report = compare_values(flat, _flat(actual, f"{title}: actual"), **criteria)
+    if not report.passed:
+        raise Mismatch(describe_mismatch(report, title), report)
+    comparator = Comparator(
+        name="karat", **criteria, note=details.get("note"), results=report.comparisons
+    )
+    return report, Passed(comparator=comparator, expected=flat, values=(expected, actual))
 
 
-# DOC-HERE mismatch: The words of a mismatch: what differs, by how much, and where; per tensor, worst things first.
+def _flat(value: object, which: str) -> Flat:
+    __tracebackhide__ = True
+    try:
+        return flatten(value, "expected")
+    except CannotStore as error:
+        # What cannot be compared is no match; where in karat that was noticed does not matter.
+        raise UsageError(
+            f"{which} cannot be compared: {error}",
+            next_command="golden.capture(…) after a comparison of your own",
+        ) from None
 
-_SHOWN = 20
+
+def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> Passed:
+    """What the caller compared by its own means, with the finding that says so."""
+    finding = Finding(
+        kind="caller-compared",
+        severity=Severity.INFO,
+        message=f"{identity.test} compared by its own means; golden.check would record the numbers",
+        where=identity.test,
+    )
+    comparator = Comparator(name="caller", note=details.get("note"))
+    return Passed(comparator=comparator, expected=expected, values=(expected,), findings=(finding,))
 
 
-def describe(report: Report, title: str) -> str:
-    """The whole report as text for a failed assertion."""
+def candidate(
+    identity: Identity,
+    inputs: object,
+    passed: Passed,
+    details: CaptureDetails,
+    *,
+    raw: bool = False,
+    strides: bool = False,
+) -> Candidate:
+    """The case to capture after a comparison that passed."""
+    return Candidate(
+        identity=identity,
+        inputs=inputs,
+        expected=passed.expected,
+        comparator=passed.comparator,
+        seen=(inputs, *passed.values),
+        program=details.get("program"),
+        program_name=details.get("program_name"),
+        seeds=details.get("seeds"),
+        raw=raw,
+        strides=strides,
+        findings=passed.findings,
+    )
+
+
+def describe_mismatch(report: Report, title: str) -> str:
+    """The whole report as text for a failed assertion: per tensor, the worst first."""
     failed = [c for c in report.comparisons if not c.passed]
-    lines = [_headline(report, failed, title)]
-    lines += [f"  {f.kind}: {f.message}" for f in report.findings]
+    total = len(report.comparisons)
+    if not total:
+        headline = "nothing was compared, so nothing was verified"
+    elif failed:
+        headline = f"{len(failed)} of {total} compared values differ from what was expected"
+    else:
+        headline = "actual is not built like what was expected"
+    lines = [f"{title}: {headline}", *(f"  {f.kind}: {f.message}" for f in report.findings)]
     for comparison in failed[:_SHOWN]:
         lines += _tensor(comparison)
     if len(failed) > _SHOWN:
@@ -95,22 +162,13 @@ def describe(report: Report, title: str) -> str:
     return "\n".join(lines)
 
 
-def _headline(report: Report, failed: list[Comparison], title: str) -> str:
-    total = len(report.comparisons)
-    if not total:
-        return f"{title}: nothing was compared, so nothing was verified"
-    if failed:
-        return f"{title}: {len(failed)} of {total} compared values differ from what was expected"
-    return f"{title}: actual is not built like what was expected"
-
-
 def _tensor(comparison: Comparison) -> Iterator[str]:
     shape = "×".join(map(str, comparison.shape)) or "0-d"
     yield f"  {comparison.name}: {comparison.dtype} {shape}"
     for finding in comparison.findings:
-        # What a mismatch says in one sentence stands below, line by line.
-        said = finding.kind == "tensor-mismatch" and comparison.numbers is not None
-        if finding.severity != Severity.INFO and not said:
+        # The sentence of a mismatch is repeated below, line by line.
+        is_below = finding.kind == "tensor-mismatch" and comparison.numbers is not None
+        if finding.severity != Severity.INFO and not is_below:
             yield f"    {finding.kind}: {finding.message.removeprefix(within(comparison.name))}"
     if comparison.numbers is not None:
         yield from (f"    {line}" for line in _numbers(comparison.numbers))
@@ -119,116 +177,30 @@ def _tensor(comparison: Comparison) -> Iterator[str]:
         yield f"    tolerance: rtol {t.rtol:g}, atol {t.atol:g} ({_ORIGINS[t.origin]})"
 
 
-_ORIGINS = {"given": "as given", "dtype": "of the dtype", "recorded": "as recorded"}
-
-
 def _numbers(n: Numbers) -> Iterator[str]:
     share = n.mismatches / n.elements if n.elements else 0.0
-    first = f", the first at {_index(n.first_mismatch)}" if n.first_mismatch is not None else ""
+    first = f", the first at {[*n.first_mismatch]}" if n.first_mismatch is not None else ""
     yield f"mismatches: {n.mismatches:,} of {n.elements:,} ({share:.2%}){first}"
     if n.max_abs:
-        yield f"worst: {_worst(n)}"
-    yield from _measures(n)
-    if n.nan_expected or n.nan_actual or n.inf_expected or n.inf_actual:
-        yield (
-            f"not finite: expected {n.nan_expected:,} NaN and {n.inf_expected:,} inf, "
-            f"actual {n.nan_actual:,} NaN and {n.inf_actual:,} inf"
-        )
-
-
-def _worst(n: Numbers) -> str:
-    text = f"|actual − expected| = {n.max_abs:g}"
-    if n.max_abs_at is not None:
-        text += f" at {_index(n.max_abs_at)}"
-    if n.max_expected is not None and n.max_actual is not None:
-        text += f" (expected {n.max_expected:.9g}, actual {n.max_actual:.9g})"
-    return text
-
-
-def _measures(n: Numbers) -> Iterator[str]:
-    found = {
+        worst = f"worst: |actual − expected| = {n.max_abs:g}"
+        if n.max_abs_at is not None:
+            worst += f" at {[*n.max_abs_at]}"
+        if n.max_expected is not None and n.max_actual is not None:
+            worst += f" (expected {n.max_expected:.9g}, actual {n.max_actual:.9g})"
+        yield worst
+    measures = {
         "mean abs": n.mean_abs,
         "max rel": n.max_rel,
         "SQNR dB": n.sqnr_db,
         "cosine": n.cosine,
     }
-    words = [f"{name} {value:.6g}" for name, value in found.items() if value is not None]
+    words = [f"{name} {value:.6g}" for name, value in measures.items() if value is not None]
     if n.max_ulp is not None:
         words.insert(2, f"max ULP {n.max_ulp:,}")
     if words:
         yield ", ".join(words)
-
-
-def _index(at: tuple[int, ...] | None) -> str:
-    return f"[{', '.join(map(str, at or ()))}]"
-
-
-# DOC-HERE comparing: Comparing before capturing: a mismatch raises, and what passed becomes the case's comparator.
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """How actual is to be compared with expected."""
-
-    rtol: float | None = None
-    atol: float | None = None
-    equal_nan: bool = False
-    check_dtype: bool = True
-    note: str | None = None
-
-
-class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A comparison that could have failed, and did not."""
-
-    report: Report
-    comparator: Comparator
-    expected: Flat
-    """Taken apart once, for comparing and for writing: tensors may come from a device."""
-
-
-def compared(expected: object, actual: object, question: Question, title: str) -> Passed:
-    """What passed; `Mismatch` otherwise."""
-    __tracebackhide__ = True
-    flat = _flat(expected, f"{title}: expected")
-    report = compare_values(
-        flat,
-        _flat(actual, f"{title}: actual"),
-        rtol=question.rtol,
-        atol=question.atol,
-        equal_nan=question.equal_nan,
-        check_dtype=question.check_dtype,
-    )
-    if not report.passed:
-        raise Mismatch(describe(report, title), report)
-    comparator = Comparator(
-        name="karat",
-        rtol=question.rtol,
-        atol=question.atol,
-        equal_nan=question.equal_nan,
-        check_dtype=question.check_dtype,
-        note=question.note,
-        results=report.comparisons,
-    )
-    return Passed(report=report, comparator=comparator, expected=flat)
-
-
-def _flat(value: object, which: str) -> Flat:
-    __tracebackhide__ = True
-    try:
-        return flatten(value, "expected")
-    except CannotStore as error:
-        # What cannot be compared is no match; and where in karat it was noticed is of no interest.
-        raise UsageError(
-            f"{which} cannot be compared: {error}",
-            next_command="golden.capture(…) after a comparison of your own",
-        ) from None
-
-
-def by_caller(identity: Identity, note: str | None) -> tuple[Comparator, Finding]:
-    """The comparator of a test that compared by its own means, and the finding that says so."""
-    finding = Finding(
-        kind="caller-compared",
-        severity=Severity.INFO,
-        message=f"{identity.test} compared by its own means; golden.check would leave the numbers",
-        where=identity.test,
-    )
-    return Comparator(name="caller", note=note), finding
+    if n.nan_expected or n.nan_actual or n.inf_expected or n.inf_actual:
+        yield (
+            f"not finite: expected {n.nan_expected:,} NaN and {n.inf_expected:,} inf, "
+            f"actual {n.nan_actual:,} NaN and {n.inf_actual:,} inf"
+        )

@@ -1,4 +1,4 @@
-"""Devices: where the tensors of a nested value live, in words that mean something on another machine."""
+"""Where a case is captured: platform, device, versions, image, commit and CI run, and its seeds; never a secret."""
 
 from __future__ import annotations
 
@@ -19,101 +19,11 @@ from karat.bundles.manifest import Environment
 from karat.findings import CannotVerify, UsageError
 from karat.system.ci import commit_of, image_of, run_of
 
-
-def devices(values: Iterable[Any]) -> tuple[str, ...]:
-    """Each device once, accelerators first: `cuda:0 NVIDIA H200`, `cpu`."""
-    found = {_name(leaf) for leaf in _leaves(values)} - {None}
-    return tuple(sorted((name for name in found if name), key=lambda name: (name == "cpu", name)))
-
-
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """Each value once: what holds itself, or one thing in many places, would have no end.
-
-    Values are kept, and not only their ids, because the id of one that is gone is soon another's.
-    """
-    known: dict[int, Any] = {}
-    left = list(values)
-    while left:
-        value = left.pop()
-        if id(value) not in known:
-            known[id(value)] = value
-            inner = _inner(value)
-            if inner is None:
-                yield value
-            else:
-                left.extend(inner)
-
-
-def _inner(value: Any) -> Iterable[Any] | None:
-    if isinstance(value, Mapping):
-        return value.values()
-    if isinstance(value, list | tuple):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, field.name, None) for field in fields(value)]
-    return None
-
-
-def _name(value: Any) -> str | None:
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _torch(str(value.device))
-    if jax is not None and isinstance(value, jax.Array):
-        return ", ".join(sorted(_jax(device) for device in value.devices()))
-    return "cpu" if hasattr(value, "__array__") or hasattr(value, "__dlpack__") else None
-
-
-@cache
-def _torch(device: str) -> str:
-    if device.startswith("cuda"):
-        import torch  # noqa: PLC0415 - it is loaded: a tensor of it was handed in
-
-        return f"{device} {torch.cuda.get_device_name(device)}"
-    return device
-
-
-def _jax(device: Any) -> str:
-    if device.platform == "cpu":
-        return "cpu"
-    return f"{device.platform}:{device.id} {device.device_kind}"
-
-
-# DOC-HERE seeds: Seeds: what is known of the random numbers behind a case.
-
-
-def seeds(given: Mapping[str, int | str] | None = None) -> dict[str, int | str]:
-    """The initial seed of torch if that is loaded, PYTHONHASHSEED if set, and what the test says.
-
-    numpy and jax have no seed to ask for: a generator does not remember it, a key is a value.
-    """
-    found: dict[str, int | str] = {}
-    initial = getattr(sys.modules.get("torch"), "initial_seed", None)
-    if initial is not None:
-        found["torch"] = int(initial())
-    if os.environ.get("PYTHONHASHSEED"):
-        found["PYTHONHASHSEED"] = os.environ["PYTHONHASHSEED"]
-    return dict(sorted((found | dict(given or {})).items()))
-
-
-# DOC-HERE environment: The environment of a capture: platform, device, versions, image, commit and CI run; never a secret.
-
 PACKAGES = (
-    "executorch",
-    "jax",
-    "jaxlib",
-    "ml_dtypes",
-    "numpy",
-    "onnxruntime",
-    "paddle",
-    "safetensors",
-    "tensorflow",
-    "torch",
-    "torchao",
-    "torchvision",
-    "transformers",
-    "triton",
-)
-"""Those that decide over numbers; named in a manifest if the process has them loaded."""
+    "executorch", "jax", "jaxlib", "ml_dtypes", "numpy", "onnxruntime", "paddle", "safetensors",
+    "tensorflow", "torch", "torchao", "torchvision", "transformers", "triton",
+)  # fmt: skip
+"""Those that influence numbers; a manifest names the ones that are loaded."""
 
 
 def environment(root: Path, values: Iterable[Any] = ()) -> Environment:
@@ -163,15 +73,13 @@ def _git(root: Path) -> tuple[str | None, bool | None]:
 
 
 def _packages() -> dict[str, str]:
-    return {"karat": karat.__version__, **dict(_loaded())}
-
-
-def _loaded() -> Iterator[tuple[str, str]]:
+    found = {"karat": karat.__version__}
     for name in PACKAGES:
         if name in sys.modules:
             version = getattr(sys.modules[name], "__version__", None) or _installed(name)
             if version:
-                yield name, str(version)
+                found[name] = str(version)
+    return found
 
 
 @cache
@@ -182,3 +90,67 @@ def _installed(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def devices(values: Iterable[Any]) -> tuple[str, ...]:
+    """Each device once, accelerators first: `cuda:0 NVIDIA H200`, `cpu`."""
+    names = {name for leaf in _leaves(values) if (name := _device(leaf))}
+    return tuple(sorted(names, key=lambda name: (name == "cpu", name)))
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Each value once, so that one that holds itself comes to an end.
+
+    Values are kept, and not only their ids, because the id of one that is gone is soon another's.
+    """
+    known: dict[int, Any] = {}
+    left = list(values)
+    while left:
+        value = left.pop()
+        if id(value) in known:
+            continue
+        known[id(value)] = value
+        if isinstance(value, Mapping):
+            left.extend(value.values())
+        elif isinstance(value, list | tuple):
+            left.extend(value)
+        elif is_dataclass(value) and not isinstance(value, type):
+            left.extend(getattr(value, field.name, None) for field in fields(value))
+        else:
+            yield value
+
+
+def _device(value: Any) -> str | None:
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _torch_device(str(value.device))
+    if jax is not None and isinstance(value, jax.Array):
+        names = (
+            "cpu" if d.platform == "cpu" else f"{d.platform}:{d.id} {d.device_kind}"
+            for d in value.devices()
+        )
+        return ", ".join(sorted(names))
+    return "cpu" if hasattr(value, "__array__") or hasattr(value, "__dlpack__") else None
+
+
+@cache
+def _torch_device(device: str) -> str:
+    if device.startswith("cuda"):
+        import torch  # noqa: PLC0415 - it is loaded: one of its tensors was handed in
+
+        return f"{device} {torch.cuda.get_device_name(device)}"
+    return device
+
+
+def seeds(given: Mapping[str, int | str] | None = None) -> dict[str, int | str]:
+    """The initial seed of torch if that is loaded, PYTHONHASHSEED if set, and what the test says.
+
+    numpy and jax have no seed to ask for: a generator does not remember it, a key is a value.
+    """
+    found: dict[str, int | str] = {}
+    initial = getattr(sys.modules.get("torch"), "initial_seed", None)
+    if initial is not None:
+        found["torch"] = int(initial())
+    if os.environ.get("PYTHONHASHSEED"):
+        found["PYTHONHASHSEED"] = os.environ["PYTHONHASHSEED"]
+    return dict(sorted((found | dict(given or {})).items()))

@@ -1,47 +1,143 @@
-"""The pytest sessions that capture in this process, so that the plain functions join in."""
+"""`karat.capture` and `karat.check_and_capture`: the same capture for unittest and scripts.
+
+Off unless a directory is given or KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR is set. No test runner says how the test
+ends, so a case is published as soon as its comparison passed. Inside a test that pytest runs with capturing on, both
+functions join that session and publish when the test has passed. With capturing off nothing else is imported.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
     from unittest import TestCase
 
-    from karat.captures.check import Program
-    from karat.captures.pytest_session import Capturing
+    from karat.captures.pytest_session import CapturePlugin
     from karat.tensors.comparison import Report
 
-_running: list[Capturing] = []
+Directory: TypeAlias = "str | os.PathLike[str] | None"
+Program: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | None"
+"""A path, or the bytes themselves."""
 
 
-def push(capturing: Capturing) -> None:
+class CaptureDetails(TypedDict, total=False):
+    """What any capture may say besides its values."""
+
+    program: Program
+    program_name: str | None
+    """What to call a program that is given as bytes."""
+    suite: str | None
+    flow: str | None
+    subtest: str | None
+    """Tells several captures of one test apart."""
+    seeds: Mapping[str, int | str] | None
+    note: str | None
+
+
+class CheckDetails(CaptureDetails, total=False):
+    """How actual is compared with expected; without rtol or atol, each dtype's own tolerance holds."""
+
+    rtol: float | None
+    atol: float | None
+    equal_nan: bool
+    check_dtype: bool
+
+
+def require_known(function: str, details: Mapping[str, object], known: type) -> None:
+    """TypeError for a keyword that the function does not have."""
+    for name in details.keys() - known.__annotations__.keys():
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+def capture(  # noqa: PLR0913 - one call says everything about one case
+    test: str | TestCase,
+    *,
+    inputs: Any,
+    expected: Any,
+    directory: Directory = None,
+    raw: bool = False,
+    strides: bool = False,
+    strict: bool | None = None,
+    **details: Unpack[CaptureDetails],
+) -> Path | None:
+    """Capture a case that the caller compared itself; returns the case's folder, None if capturing is off.
+
+    A case that cannot be captured raises `CaptureFailed` if `strict` (the default in CI), else it warns with
+    `CaptureWarning`. A second capture of one identity always raises.
+    """
+    require_known("capture", details, CaptureDetails)
+    if not _is_on(directory):
+        return None
+    from karat.captures.check import by_caller, candidate  # noqa: PLC0415 - off, nothing is imported
+    from karat.captures.standalone import identity_of, take  # noqa: PLC0415
+
+    identity = identity_of(test, details)
+    passed = by_caller(identity, expected, details)
+    case = candidate(identity, inputs, passed, details, raw=raw, strides=strides)
+    return take(case, directory, strict)
+
+
+def check_and_capture(  # noqa: PLR0913 - one call says everything about one case
+    test: str | TestCase,
+    *,
+    actual: Any,
+    expected: Any,
+    inputs: Any,
+    directory: Directory = None,
+    raw: bool = False,
+    strides: bool = False,
+    strict: bool | None = None,
+    **details: Unpack[CheckDetails],
+) -> Report:
+    """Raise `Mismatch` unless actual is as expected; then capture the case, as `capture` would."""
+    __tracebackhide__ = True
+    require_known("check_and_capture", details, CheckDetails)
+    from karat.captures.check import candidate, compare  # noqa: PLC0415 - only who checks pays
+
+    title = test if isinstance(test, str) else test.id()
+    report, passed = compare(expected, actual, title, details)
+    if _is_on(directory):
+        from karat.captures.standalone import identity_of, take  # noqa: PLC0415
+
+        identity = identity_of(test, details)
+        case = candidate(identity, inputs, passed, details, raw=raw, strides=strides)
+        take(case, directory, strict)
+    return report
+
+
+def _is_on(directory: Directory) -> bool:
+    named = os.environ.get("KARAT_CAPTURE_DIR") or os.environ.get("GOLDEN_ARTIFACTS_DIR")
+    return bool(directory or named or current_session())
+
+
+# The pytest sessions that capture in this process, the innermost last.
+_sessions: list[CapturePlugin] = []
+
+
+def begin_session(plugin: CapturePlugin) -> None:
     """A session begins; it may be one inside another."""
-    _running.append(capturing)
+    _sessions.append(plugin)
 
 
-def remove(capturing: Capturing) -> None:
+def end_session(plugin: CapturePlugin) -> None:
     """A session ends."""
-    if capturing in _running:
-        _running.remove(capturing)
+    if plugin in _sessions:
+        _sessions.remove(plugin)
 
 
-def current() -> Capturing | None:
-    """The innermost session, if a test of it runs right now."""
-    last = _running[-1] if _running else None
-    return last if last is not None and last.trial is not None else None
+def current_session() -> CapturePlugin | None:
+    """The innermost session, if one of its tests is running."""
+    return _sessions[-1] if _sessions and _sessions[-1].test is not None else None
 
 
-# DOC-HERE subtests: Subtests: which of pytest's subtests is under way, so that its captures have a name of their own.
-
-
-class Active:
+class ActiveSubtests:
     """The subtests that a test is in, outermost first.
 
-    Neither pytest 9 nor the plugin pytest-subtests tells which subtest is running, so the test's own
+    Neither pytest 9 nor the plugin pytest-subtests says which subtest is running, so the test's own
     `subtests` object is watched: only that object, only for this test, and only beside `golden`.
     """
 
@@ -51,7 +147,7 @@ class Active:
         """Called when a subtest begins, and when it has ended."""
 
     def watch(self, subtests: Any) -> None:
-        """From now on, `subtests.test(…)` is noticed."""
+        """Notice every `subtests.test(…)` from now on."""
         begin = subtests.test
 
         @contextmanager
@@ -69,7 +165,7 @@ class Active:
         subtests.test = test
 
     def name(self, own: str | None) -> str:
-        """The name of a capture: of the subtests it is in, and what its check calls itself."""
+        """The name of a capture: the subtests it is in, and what its check calls itself."""
         return " / ".join([*self._names, *([own] if own else [])])
 
 
@@ -81,115 +177,5 @@ def subtest_name(message: str | None, parameters: dict[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     text = repr(value)
-    # An address is another one tomorrow, and would make another case of the same test.
+    # An address changes with every run, and would make another case of the same test.
     return type(value).__name__ if " at 0x" in text else text
-
-
-# DOC-HERE plain: The plain functions, for unittest and scripts: the same capture without pytest.
-#
-# Off unless a directory is given or KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR is set. Without a test runner
-# that would tell how the test ended, a case is published as soon as its comparison passed. Inside a test
-# that pytest runs with capturing on, both join that session: same directory, same session, published when
-# the test has passed.
-
-
-def capture(  # noqa: PLR0913 - one call says everything about one case
-    test: str | TestCase,
-    *,
-    inputs: Any,
-    expected: Any,
-    program: Program = None,
-    program_name: str | None = None,
-    suite: str | None = None,
-    flow: str | None = None,
-    subtest: str = "",
-    directory: str | os.PathLike[str] | None = None,
-    seeds: Mapping[str, int | str] | None = None,
-    raw: bool = False,
-    strides: bool = False,
-    note: str | None = None,
-    strict: bool | None = None,
-) -> Path | None:
-    """Captures a case that the caller has compared by its own means; the case's folder, None if off.
-
-    If it cannot be captured, `CaptureFailed` is raised where `strict` (by default where CI is set),
-    else `CaptureWarning` is warned; a second capture of one identity always raises.
-    """
-    if not _is_on(directory):
-        return None
-    from karat.captures.check import Evidence, by_caller  # noqa: PLC0415
-    from karat.captures.standalone import identity_of, take  # noqa: PLC0415 - off, nothing is imported
-
-    identity = identity_of(test, suite, flow, subtest)
-    comparator, finding = by_caller(identity, note)
-    evidence = Evidence(
-        identity=identity,
-        inputs=inputs,
-        expected=expected,
-        program=program,
-        program_name=program_name,
-        comparator=comparator,
-        seeds=seeds,
-        raw=raw,
-        strides=strides,
-        findings=(finding,),
-        seen=(inputs, expected),
-    )
-    return take(evidence, directory, strict)
-
-
-def check_and_capture(  # noqa: PLR0913 - one call says everything about one case
-    test: str | TestCase,
-    *,
-    actual: Any,
-    expected: Any,
-    inputs: Any,
-    program: Program = None,
-    program_name: str | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    equal_nan: bool = False,
-    check_dtype: bool = True,
-    suite: str | None = None,
-    flow: str | None = None,
-    subtest: str = "",
-    directory: str | os.PathLike[str] | None = None,
-    seeds: Mapping[str, int | str] | None = None,
-    raw: bool = False,
-    strides: bool = False,
-    note: str | None = None,
-    strict: bool | None = None,
-) -> Report:
-    """Raises `Mismatch` unless actual is as expected; then captures the case, as `capture` would."""
-    __tracebackhide__ = True
-    from karat.captures.check import Question, compared  # noqa: PLC0415 - only who checks pays
-
-    question = Question(
-        rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, note=note
-    )
-    passed = compared(expected, actual, question, test if isinstance(test, str) else test.id())
-    if not _is_on(directory):
-        return passed.report
-    from karat.captures.check import Evidence  # noqa: PLC0415
-    from karat.captures.standalone import identity_of, take  # noqa: PLC0415 - off, nothing is imported
-
-    identity = identity_of(test, suite, flow, subtest)
-    evidence = Evidence(
-        identity=identity,
-        inputs=inputs,
-        expected=passed.expected,
-        seen=(inputs, expected, actual),
-        program=program,
-        program_name=program_name,
-        comparator=passed.comparator,
-        seeds=seeds,
-        raw=raw,
-        strides=strides,
-    )
-    take(evidence, directory, strict)
-    return passed.report
-
-
-def _is_on(directory: str | os.PathLike[str] | None) -> bool:
-    named = os.environ.get("KARAT_CAPTURE_DIR") or os.environ.get("GOLDEN_ARTIFACTS_DIR")
-    return bool(directory or named or current())

@@ -1,7 +1,8 @@
-"""The pytest plugin; it must cost nothing to whoever did not ask for it, so it imports pytest alone.
+"""The pytest plugin: options, the fixture `golden` and the marker `@pytest.mark.karat(…)`.
 
-With capture off, `golden` compares and writes nothing, and no room of karat is imported until a test uses
-it. With capture on, `karat.captures.pytest_session` is registered as a second plugin and does the rest.
+It costs nothing if unused: only pytest is imported. With capturing off, `golden` compares and writes nothing, and the
+rest of karat is not imported until a test uses it. With capturing on, `karat.captures.pytest_session` is registered as
+a second plugin and does the rest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,21 @@ import pytest
 if TYPE_CHECKING:
     from karat.captures.golden import Golden
 
+MARKER = "karat"
+MARKER_HELP = (
+    "karat(capture=True, suite=None, flow=None, raw=None, strides=None, rtol=None, atol=None): "
+    "whether and as what golden captures this test"
+)
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "capture": ("True or False", (bool,)),
+    "suite": ("a text", (str,)),
+    "flow": ("a text", (str,)),
+    "raw": ("True or False", (bool,)),
+    "strides": ("True or False", (bool,)),
+    "rtol": ("a number", (int, float)),
+    "atol": ("a number", (int, float)),
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the group "karat"."""
@@ -23,13 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--karat-capture",
         metavar="DIR",
-        help="capture what golden checked into DIR, also KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR",
+        help="capture what golden checked into DIR; also KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR",
     )
     group.addoption(
         "--karat-strict",
         action="store_true",
         default=None,
-        help="a case that could not be captured fails the session (default where CI is set)",
+        help="fail the session if a case could not be captured (the default in CI)",
     )
     group.addoption("--no-karat-strict", dest="karat_strict", action="store_false")
     group.addoption(
@@ -38,9 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--karat-strides", action="store_true", help="also record the strides that tensors had"
     )
-    group.addoption("--karat-flow", metavar="NAME", help="the flow of tests that do not say theirs")
     group.addoption(
-        "--karat-suite", metavar="NAME", help="the suite of tests that do not say theirs"
+        "--karat-flow", metavar="NAME", help="the flow of tests that do not name theirs"
+    )
+    group.addoption(
+        "--karat-suite", metavar="NAME", help="the suite of tests that do not name theirs"
     )
     group.addoption(
         "--karat-session",
@@ -60,39 +78,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Capturing joins in if a directory was named, be it by a conftest.py just now."""
-    config.addinivalue_line("markers", HELP)
-    if _is_on(config):
-        from karat.captures.pytest_session import Capturing  # noqa: PLC0415 - only who asked pays
+    """Register the capturing plugin if a directory is named, be it by a conftest.py just now."""
+    config.addinivalue_line("markers", MARKER_HELP)
+    named = config.getoption("karat_capture") or os.environ.get("KARAT_CAPTURE_DIR")
+    if named or os.environ.get("GOLDEN_ARTIFACTS_DIR"):
+        from karat.captures.pytest_session import CapturePlugin  # noqa: PLC0415 - only those who asked pay
 
-        config.pluginmanager.register(Capturing(config), "karat-capturing")
-
-
-def _is_on(config: pytest.Config) -> bool:
-    asked = config.getoption("karat_capture") or os.environ.get("KARAT_CAPTURE_DIR")
-    return bool(asked or os.environ.get("GOLDEN_ARTIFACTS_DIR"))
+        config.pluginmanager.register(CapturePlugin(config), "karat-capturing")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> bool | None:
-    """With --karat-replay, the cases of a bundle are what is collected."""
+    """With --karat-replay, collect the cases of a bundle."""
     if session.config.getoption("karat_replay") is None:
         return None
-    from karat.replays.pytest_items import collect  # noqa: PLC0415 - only who replays pays
+    from karat.replays.pytest_items import collect  # noqa: PLC0415 - only those who replay pay
 
     return collect(session)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A misspelt marker is an error, not a test that is silently not captured.
+    """Report a misspelt marker as an error instead of silently not capturing the test.
 
-    It is one of the collection, as pytest's own for markers are: a usage error in a worker of xdist
+    It is an error of the collection, as pytest's own for markers are: a usage error in a worker of xdist
     would end as an internal one.
     """
     report = yield
     for node in report.result or ():
-        wrong = complaint(node) if isinstance(node, pytest.Item) else None
+        wrong = marker_problem(node) if isinstance(node, pytest.Item) else None
         if wrong:
             report.outcome, report.longrepr, report.result = "failed", wrong, []
             break
@@ -101,49 +115,31 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares actual with expected, and captures what passed where capturing is on."""
-    from karat.captures.golden import golden_of  # noqa: PLC0415 - only tests that use it pay
+    """Compare actual with expected, and capture what passed if capturing is on."""
+    from karat.captures.golden import Golden  # noqa: PLC0415 - only tests that use it pay
 
-    return golden_of(request)
-
-
-# DOC-HERE marker: `@pytest.mark.karat(…)`: what a test wants of karat; pytest alone is imported here.
-
-NAME = "karat"
-HELP = (
-    "karat(capture=True, suite=None, flow=None, raw=None, strides=None, rtol=None, atol=None): "
-    "whether and as what golden captures this test"
-)
-_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
-    "capture": ("True or False", (bool,)),
-    "suite": ("a text", (str,)),
-    "flow": ("a text", (str,)),
-    "raw": ("True or False", (bool,)),
-    "strides": ("True or False", (bool,)),
-    "rtol": ("a number", (int, float)),
-    "atol": ("a number", (int, float)),
-}
+    return Golden(request)
 
 
-def wishes(item: pytest.Item) -> dict[str, Any]:
+def marker_options(item: pytest.Item) -> dict[str, Any]:
     """What all markers of a test say together; the closest one wins."""
     found: dict[str, Any] = {}
-    for mark in reversed(list(item.iter_markers(NAME))):
+    for mark in reversed(list(item.iter_markers(MARKER))):
         found |= mark.kwargs
     return {key: value for key, value in found.items() if value is not None}
 
 
-def complaint(item: pytest.Item) -> str | None:
-    """What is wrong with a marker that would else be ignored in silence."""
-    for mark in item.iter_markers(NAME):
-        said = [f"expected only named arguments, found {value!r}" for value in mark.args]
-        said += filter(None, (_wrong(key, value) for key, value in mark.kwargs.items()))
-        if said:
-            return f"{item.nodeid}: @pytest.mark.karat: {said[0]}"
+def marker_problem(item: pytest.Item) -> str | None:
+    """What is wrong with a test's markers."""
+    for mark in item.iter_markers(MARKER):
+        problems = [f"expected only named arguments, found {value!r}" for value in mark.args]
+        problems += filter(None, (_problem(key, value) for key, value in mark.kwargs.items()))
+        if problems:
+            return f"{item.nodeid}: @pytest.mark.karat: {problems[0]}"
     return None
 
 
-def _wrong(key: str, value: Any) -> str | None:
+def _problem(key: str, value: Any) -> str | None:
     if key not in _TYPES:
         from karat.findings import suggest  # noqa: PLC0415 - only for mistakes
 

@@ -1,68 +1,241 @@
-"""Pytest's root folder, which every test is named from, and which the capture directory must not decide."""
+"""Capture in a pytest session: cases are staged while a test runs and published once all of it passed.
+
+Registered by `karat.captures.plugin` only if a capture directory is named. Under pytest-xdist the
+controller makes the directory, names the session and sums up; workers stage and publish.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from karat.captures import functions
-from karat.captures.check import Evidence
-from karat.captures.records import Entry, merged, read_journals, still_there, sweep
+from karat.captures.check import Candidate
+from karat.captures.functions import begin_session, end_session
+from karat.captures.plugin import marker_options
+from karat.captures.records import JournalEntry, mark_missing, merge, read_journals, sweep
 from karat.captures.session import Failed, Session, Staged, session_name
-from karat.captures.settings import OPTION, BundleSettings, Chosen, chosen, prepare
+from karat.captures.settings import OPTION, BundleSettings, capture_directory, prepare
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.goldens.paths import glob_regex
 from karat.system.ci import in_ci
 
-
-def require_own_root(config: pytest.Config) -> None:
-    """Complains if pytest took the capture directory for a place of tests.
-
-    It looks for its root folder before any plugin tells it which options take a value. Without a
-    configuration file, DIR of `--karat-capture DIR` then counts as a place of tests as soon as it is there: every
-    test has another name than in the first session.
-    """
-    if OPTION not in config.invocation_params.args:
-        return
-    own = _root_without(config)
-    if own is not None and own != config.rootpath:
-        place = shlex.quote(str(config.getoption("karat_capture")))
-        raise UsageError(
-            f"{OPTION}: expected {own} as pytest's root folder, found {config.rootpath}: pytest took the "
-            "capture directory for a place of tests, and would give every test another name",
-            next_command=f"pytest {OPTION}={place}",
-        )
-
-
-def _root_without(config: pytest.Config) -> Path | None:
-    """The root folder as the real places of tests decide; None if this pytest cannot be asked."""
-    try:
-        from _pytest.config.findpaths import determine_setup  # noqa: PLC0415 - no public one
-
-        return determine_setup(
-            inifile=config.option.inifilename,
-            override_ini=None,
-            args=config.option.file_or_dir,
-            rootdir_cmd_arg=config.option.rootdir,
-            invocation_dir=config.invocation_params.dir,
-        )[0]
-    except (ImportError, TypeError, AttributeError):
-        return None
-
-
-# DOC-HERE summary: The summary of a session: how many cases were captured, what was not and why, and the next command.
-
 _SHOWN = 20
+_ONLY_LIST = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+_FORKED = KaratError(
+    "it was checked in a process that the test forked, which never learns how the test ends",
+    next_command="golden.check(…) in the test's own process",
+)
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class RunningTest:
+    """One attempt at one test, and what it has captured so far, or could not."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.taken: list[Staged | Failed] = []
+        self.failed = False
+        self.pid = os.getpid()
+        self._taken_before: list[int] = []
+        """How much was taken when each of the running subtests began."""
+
+    def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
+        """A subtest begins, or has ended."""
+        if entered:
+            self._taken_before.append(len(self.taken))
+        else:
+            self._taken_before.pop()
+
+    def judge(self, report: pytest.TestReport) -> list[Staged | Failed]:
+        """What to drop now: what a skipped subtest took itself. Anything else that did not pass fails the attempt."""
+        if not report.skipped or not self._taken_before:
+            self.failed |= not report.passed
+            return []
+        kept = self._taken_before[-1]
+        own, self.taken = self.taken[kept:], self.taken[:kept]
+        return own
+
+
+class WorkerInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller tells its workers."""
+
+    directory: str
+    session: str
+    run: str
+
+
+class CapturePlugin:
+    """The plugin that captures."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._worker_input: Any = getattr(config, "workerinput", {}).get("karat")
+        self._header: list[str] = []
+        self._from_workers: list[JournalEntry] = []
+        self._summary: CaptureSummary | None = None
+        self.settings = BundleSettings()
+        self.session: Session | None = None
+        """None until the session starts, and if tests are only listed."""
+        self.test: RunningTest | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Open the session before any test, and before xdist's workers: an unusable directory fails here."""
+        if any(self._config.getoption(word, False) for word in _ONLY_LIST):
+            return
+        from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+
+        try:
+            self.settings = load(self._config.rootpath).bundles
+            told = (
+                msgspec.json.decode(self._worker_input, type=WorkerInput)
+                if self._worker_input
+                else self._prepare()
+            )
+            self.session = Session(
+                Path(told.directory),
+                told.session,
+                run=told.run,
+                worker=getattr(self._config, "workerinput", {}).get("workerid", "main"),
+                root=self._config.rootpath,
+            )
+        except UsageError as error:
+            raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
+        begin_session(self)
+
+    def _prepare(self) -> WorkerInput:
+        require_own_root(self._config)
+        option, base = self._config.getoption("karat_capture"), self._config.invocation_params.dir
+        place = capture_directory(option, os.environ, base)
+        assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
+        name = session_name(self._config.getoption("karat_session"), os.environ)
+        notes = [note for note in (place.note, prepare(place)) if note]
+        sweep(place.path)
+        first = f"capturing into {place.path} ({place.origin}), session {name}"
+        self._header = [f"karat: {line}" for line in (first, *notes)]
+        return WorkerInput(directory=str(place.path), session=name, run=os.urandom(6).hex())
+
+    def pytest_report_header(self) -> list[str]:
+        """Where cases go, and which option or variable said so."""
+        return self._header
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hand directory and session to a worker of xdist."""
+        if self.session is not None:
+            told = WorkerInput(
+                directory=str(self.session.directory),
+                session=self.session.name,
+                run=self.session.run,
+            )
+            node.workerinput["karat"] = msgspec.json.encode(told).decode()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over the journal of a worker; one that died has left it on disk."""
+        entries = getattr(node, "workeroutput", {}).get("karat")
+        if entries:
+            self._from_workers += msgspec.json.decode(entries, type=list[JournalEntry])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """An attempt begins; a rerun of a failed test is another one."""
+        self.test = RunningTest(item)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Publish or drop after teardown; a subtest that does not pass fails the whole attempt."""
+        report = yield
+        if self.test is not None and self.session is not None:
+            for taken in self.test.judge(report):
+                self.session.drop(taken)
+            if call.when == "teardown":
+                self._settle(self.session, self.test)
+        if call.when == "teardown":
+            self.test = None
+        return report
+
+    def _settle(self, session: Session, test: RunningTest) -> None:
+        for taken in test.taken:
+            if test.failed:
+                session.drop(taken)
+            elif isinstance(taken, Staged):
+                session.publish(taken)
+
+    def capture(self, case: Candidate) -> Path | None:
+        """Stage a case for the running test, unless its marker or suite is left out; returns its future folder."""
+        if self.session is None or self.test is None:
+            return None
+        marker = marker_options(self.test.item)
+        if not self._is_wanted(self.session, case.identity.suite, marker.get("capture")):
+            return None
+        if self.test.pid != os.getpid():
+            self.session.refuse(case.identity, _FORKED)
+            return None
+        option, settings = self._config.getoption, self.settings
+        raw = case.raw or option("karat_raw") or settings.raw
+        strides = case.strides or option("karat_strides") or settings.strides
+        staged = self.session.stage(
+            msgspec.structs.replace(
+                case, raw=marker.get("raw", raw), strides=marker.get("strides", strides)
+            )
+        )
+        self.test.taken.append(staged)
+        return self.session.directory / staged.claim.path if isinstance(staged, Staged) else None
+
+    def _is_wanted(self, session: Session, suite: str, by_marker: bool | None) -> bool:  # noqa: FBT001
+        if by_marker is not None:
+            return by_marker
+        if any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture):
+            return True
+        session.journal.note("left", path=suite)  # so that a misspelt suite is noticed
+        return False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Sum up, on the controller; a capture that went wrong is seen in the exit code."""
+        end_session(self)
+        if self.session is None:
+            return
+        if self.test is not None:  # interrupted in the middle of a test
+            self.test.failed = True
+            self._settle(self.session, self.test)
+        self.session.close()
+        entries = self.session.journal.entries
+        if self._worker_input:
+            text = msgspec.json.encode(entries).decode()
+            self._config.workeroutput["karat"] = text  # type: ignore[attr-defined]
+            return
+        sweep(self.session.directory)
+        on_disk = read_journals(self.session.records, self.session.run)
+        lines = mark_missing(merge(on_disk, self._from_workers, entries), self.session.directory)
+        self._summary = summarize(list(lines))
+        ended_well = session.exitstatus == pytest.ExitCode.OK
+        if ended_well and self._summary.is_failure(strict=self._is_strict()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _is_strict(self) -> bool:
+        asked: bool | None = self._config.getoption("karat_strict")
+        return in_ci() if asked is None else asked
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What was captured, what was not, and the next command."""
+        if self._summary is None or self.session is None:
+            return
+        terminalreporter.section("karat: captured goldens")
+        for line in self._summary.lines(self.session.directory, strict=self._is_strict()):
+            terminalreporter.write_line(line)
+
+
+class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A session in numbers and findings."""
 
     captured: int
@@ -75,12 +248,22 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
     def is_failure(self, *, strict: bool) -> bool:
-        """Two captures of one identity always; a case that was not written where that is strict."""
+        """Two captures of one identity always; a case that was not written if that is strict."""
         return bool(self.twice or (strict and self.failed))
 
     def lines(self, directory: Path, *, strict: bool) -> Iterator[str]:
-        """The summary, gravest finding first."""
-        yield f"{_cases(self.captured)} captured into {directory} ({_megabytes(self.size)}){self._rest()}"
+        """The summary, the worst finding first."""
+        size = (
+            f"{self.size / 1e6:,.1f} MB" if self.size >= 100_000 else f"{self.size / 1e3:,.1f} kB"
+        )
+        counts = {
+            "failed": self.failed,
+            "captured twice": self.twice,
+            "dropped with their tests": self.dropped,
+        }
+        rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
+        cases = f"{self.captured:,} case{'' if self.captured == 1 else 's'}"
+        yield f"{cases} captured into {directory} ({size}){rest}"
         loud = sorted(
             (f for f in self.findings if f.severity != Severity.INFO),
             key=lambda finding: (finding.severity.rank, finding.kind),
@@ -91,36 +274,39 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"     next: {finding.next}"
         if len(loud) > _SHOWN:
             yield f"… and {len(loud) - _SHOWN} more findings, all in {directory}/.karat"
-        yield from _quiet(f for f in self.findings if f.severity == Severity.INFO)
+        yield from _info_lines(self.findings)
         if self.left:
             suites = ", ".join(f"{suite} ({count:,})" for suite, count in sorted(self.left.items()))
             yield f"Not captured, because [bundles] capture does not name the suite: {suites}"
         if self.failed and not self.is_failure(strict=strict):
-            yield "The session is not failed for it; --karat-strict would (default where CI is set)."
+            yield "This does not fail the session; --karat-strict would (the default in CI)."
         if self.captured:
             yield f"Next: karat pack {shlex.quote(str(directory))}"
         elif not self.findings and not self.left:
             yield "No test that passed used the fixture golden."
 
-    def _rest(self) -> str:
-        words = [
-            f"{self.failed} failed" if self.failed else "",
-            f"{self.twice} captured twice" if self.twice else "",
-            f"{self.dropped} dropped with their tests" if self.dropped else "",
-        ]
-        return "".join(f", {word}" for word in words if word)
+
+def _info_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """One line per kind: nobody reads the same sentence for every test."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.severity == Severity.INFO:
+            kinds.setdefault(finding.kind, []).append(finding)
+    for kind, found in sorted(kinds.items()):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield f"info {kind}: {found[0].message}{more}"
 
 
-def tell(entries: Sequence[Entry]) -> Told:
+def summarize(entries: Sequence[JournalEntry]) -> CaptureSummary:
     """The journal's lines, added up; a case that was staged and never settled died with its worker."""
     settled = {(e.worker, e.case) for e in entries if e.case and e.event != "note"}
     staged = {(e.worker, e.number) for e in entries if e.event == "staged"}
     dropped = {(e.worker, e.case) for e in entries if e.event == "dropped"}
-    # Nobody misses what a test would have left that did not pass.
+    # What a test that did not pass would have left does not count.
     valid = [e for e in entries if not {(e.worker, e.number), (e.worker, e.case)} & dropped]
     captured = [entry for entry in valid if entry.event == "captured"]
     notes = (entry.finding() for entry in valid)
-    return Told(
+    return CaptureSummary(
         captured=len(captured),
         size=sum(entry.size for entry in captured),
         dropped=len(dropped) + len(staged - settled),
@@ -131,267 +317,31 @@ def tell(entries: Sequence[Entry]) -> Told:
     )
 
 
-def _quiet(findings: Iterable[Finding]) -> Iterator[str]:
-    """One line per kind: nobody reads the same sentence for every test."""
-    kinds: dict[str, list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault(finding.kind, []).append(finding)
-    for kind, found in sorted(kinds.items()):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        yield f"info {kind}: {found[0].message}{more}"
+def require_own_root(config: pytest.Config) -> None:
+    """UsageError if pytest took the capture directory for a folder of tests.
 
+    It looks for its root folder before any plugin tells it which options take a value. Without a configuration file,
+    DIR of `--karat-capture DIR` then counts as a folder of tests as soon as it exists, and every test has another name
+    than in the first session.
+    """
+    if OPTION not in config.invocation_params.args:
+        return
+    try:
+        from _pytest.config.findpaths import determine_setup  # noqa: PLC0415 - no public one
 
-def _cases(count: int) -> str:
-    return f"{count:,} case{'' if count == 1 else 's'}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
-
-
-# DOC-HERE capturing: Capturing in a pytest session: cases are staged while a test runs and published once all of it passed.
-#
-# Registered by `karat.captures.plugin` only if a capture directory was named. Under pytest-xdist the
-# controller makes the directory, names the session and sums up; workers stage and publish.
-
-
-class Trial:
-    """One attempt at one test, and what it has captured so far, or could not."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self.item = item
-        self.taken: list[Staged | Failed] = []
-        self.spoiled = False
-        self.pid = os.getpid()
-        self._begun: list[int] = []
-        """How much was taken when each subtest began that is under way."""
-
-    def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
-        """A subtest begins, or has ended."""
-        if entered:
-            self._begun.append(len(self.taken))
-        else:
-            self._begun.pop()
-
-    def judge(self, report: pytest.TestReport) -> list[Staged | Failed]:
-        """What did not pass spoils the attempt; a subtest that was skipped, only what it took itself."""
-        if not report.skipped or not self._begun:
-            self.spoiled |= not report.passed
-            return []
-        kept = self._begun[-1]
-        own, self.taken = self.taken[kept:], self.taken[:kept]
-        return own
-
-
-class Handed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller tells its workers."""
-
-    directory: str
-    session: str
-    run: str
-
-
-class Capturing:
-    """The second plugin."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._handed: Any = getattr(config, "workerinput", {}).get("karat")
-        self._lines: list[str] = []
-        self._from_workers: list[Entry] = []
-        self._told: Told | None = None
-        self.settings = BundleSettings()
-        self.session: Session | None = None
-        """None until the session starts, and where tests are only listed."""
-        self.trial: Trial | None = None
-        """Of the test that runs now."""
-
-    # Beginning
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self) -> None:
-        """Before any test, and before xdist starts its workers: a directory that cannot be used fails here."""
-        if _only_looks(self._config):
-            return
-        try:
-            self._begin()
-        except UsageError as error:
-            raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
-        functions.push(self)
-
-    def _begin(self) -> None:
-        from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
-
-        self.settings = load(self._config.rootpath).bundles
-        handed = self._hear() if self._handed else self._decide()
-        self.session = Session(
-            Path(handed.directory),
-            handed.session,
-            run=handed.run,
-            worker=getattr(self._config, "workerinput", {}).get("workerid", "main"),
-            root=self._config.rootpath,
+        own = determine_setup(
+            inifile=config.option.inifilename,
+            override_ini=None,
+            args=config.option.file_or_dir,
+            rootdir_cmd_arg=config.option.rootdir,
+            invocation_dir=config.invocation_params.dir,
+        )[0]
+    except (ImportError, TypeError, AttributeError):  # a pytest that cannot be asked
+        return
+    if own != config.rootpath:
+        place = shlex.quote(str(config.getoption("karat_capture")))
+        raise UsageError(
+            f"{OPTION}: expected {own} as pytest's root folder, found {config.rootpath}: pytest took the "
+            "capture directory for a folder of tests, and would give every test another name",
+            next_command=f"pytest {OPTION}={place}",
         )
-
-    def _hear(self) -> Handed:
-        return msgspec.json.decode(self._handed, type=Handed)
-
-    def _decide(self) -> Handed:
-        option = self._config.getoption("karat_capture")
-        require_own_root(self._config)
-        place = chosen(option, os.environ, self._config.invocation_params.dir)
-        assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
-        name = session_name(self._config.getoption("karat_session"), os.environ)
-        room = prepare(place)
-        sweep(place.path)
-        self._lines = _header(place, name, room)
-        return Handed(directory=str(place.path), session=name, run=os.urandom(6).hex())
-
-    def pytest_report_header(self) -> list[str]:
-        """Where goldens go, and who said so."""
-        return self._lines
-
-    # Workers
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Hands directory and session to a worker of xdist."""
-        if self.session is not None:
-            handed = Handed(
-                directory=str(self.session.directory),
-                session=self.session.name,
-                run=self.session.run,
-            )
-            node.workerinput["karat"] = msgspec.json.encode(handed).decode()
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Takes what a worker says it did; one that died has left its journal."""
-        said = getattr(node, "workeroutput", {}).get("karat")
-        if said:
-            self._from_workers += msgspec.json.decode(said, type=list[Entry])
-
-    # Tests
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """An attempt begins; a rerun of a failed test is another one."""
-        self.trial = Trial(item)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """What did not pass, a subtest too, spoils the attempt; after teardown it is settled."""
-        report = yield
-        if self.trial is not None:
-            for taken in self.trial.judge(report):
-                self._drop(taken)
-            if call.when == "teardown":
-                self._settle(self.trial)
-                self.trial = None
-        return report
-
-    def _drop(self, taken: Staged | Failed) -> None:
-        if self.session is not None:
-            self.session.drop(taken)
-
-    def _settle(self, trial: Trial) -> None:
-        if self.session is None:
-            return
-        for taken in trial.taken:
-            if trial.spoiled:
-                self.session.drop(taken)
-            elif isinstance(taken, Staged):
-                self.session.publish(taken)
-
-    # What `golden` and the plain functions ask
-
-    def item(self) -> pytest.Item:
-        """The test that runs now."""
-        assert self.trial is not None, "only a running test asks"  # noqa: S101
-        return self.trial.item
-
-    def wants(self, suite: str, wish: bool | None) -> bool:  # noqa: FBT001 - three answers
-        """Whether a test is to be captured: as its marker says, or as `[bundles] capture` does."""
-        if self.session is None or wish is not None:
-            return bool(self.session and wish)
-        if any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture):
-            return True
-        self.session.journal.note(
-            "left", path=suite
-        )  # a misspelt suite is not to vanish in silence
-        return False
-
-    def with_form(self, evidence: Evidence, wishes: Mapping[str, Any]) -> Evidence:
-        """The same with or without raw files and strides, as marker, options or configuration say."""
-        option, settings = self._config.getoption, self.settings
-        return msgspec.structs.replace(
-            evidence,
-            raw=wishes.get("raw", evidence.raw or option("karat_raw") or settings.raw),
-            strides=wishes.get(
-                "strides", evidence.strides or option("karat_strides") or settings.strides
-            ),
-        )
-
-    def take(self, evidence: Evidence) -> Staged | Failed | None:
-        """Stages a case for the test that runs now."""
-        if self.session is None or self.trial is None:
-            return None
-        if self.trial.pid != os.getpid():
-            return self.session.refuse(evidence.identity, _FORKED)
-        found = self.session.stage(evidence)
-        self.trial.taken.append(found)
-        return found
-
-    # End
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Sums up, on the controller; a capture that went wrong is seen in the exit code."""
-        functions.remove(self)
-        if self.session is None:
-            return
-        if self.trial is not None:  # interrupted in the middle of a test
-            self.trial.spoiled = True
-            self._settle(self.trial)
-        self.session.close()
-        entries = self.session.journal.entries
-        if self._handed:
-            said = msgspec.json.encode(entries).decode()
-            self._config.workeroutput["karat"] = said  # type: ignore[attr-defined]
-            return
-        sweep(self.session.directory)
-        left = read_journals(self.session.books, self.session.run)
-        lines = still_there(merged(left, self._from_workers, entries), self.session.directory)
-        self._told = tell(list(lines))
-        ended_well = session.exitstatus == pytest.ExitCode.OK
-        if ended_well and self._told.is_failure(strict=self._is_strict()):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _is_strict(self) -> bool:
-        asked: bool | None = self._config.getoption("karat_strict")
-        return in_ci() if asked is None else asked
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What was captured, what was not, and the next command."""
-        if self._told is None or self.session is None:
-            return
-        terminalreporter.section("karat: captured goldens")
-        for line in self._told.lines(self.session.directory, strict=self._is_strict()):
-            terminalreporter.write_line(line)
-
-
-_FORKED = KaratError(
-    "it was checked in a process that the test forked, which never learns how the test ends",
-    next_command="golden.check(…) in the test's own process",
-)
-
-
-def _only_looks(config: pytest.Config) -> bool:
-    words = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-    return any(config.getoption(word, False) for word in words)
-
-
-def _header(place: Chosen, session: str, room: str | None) -> list[str]:
-    line = f"karat: capturing into {place.path} ({place.origin}), session {session}"
-    return [line, *(f"karat: {note}" for note in (place.note, room) if note)]

@@ -1,9 +1,12 @@
-"""Claims: one file per identity and session, so that no second capture of it goes unnoticed.
+"""What a session keeps beside its cases: claims, journals, and the removal of what dead sessions left.
 
-`DIR/.karat/SESSION/claims/HASH.json`, made only if it is not there: it holds between xdist workers and between shards
-that share the directory and the session. A claim of a test that did not pass is withdrawn; that of a
-capture that failed stays and says so, and the next capture may take it over, as it may one whose process
-died.
+`DIR/.karat/SESSION/claims/HASH.json`, one per identity, created exclusively, so that no second capture of it goes
+unnoticed, by xdist workers or by shards that share the directory and the session. The claim of a test that did not
+pass is withdrawn; that of a capture that failed stays and says so, and the next capture may take it over, as it may
+one whose process died.
+
+`DIR/.karat/SESSION/journal-RUN-WORKER.jsonl`, one line per event, so that a worker that dies is still counted. RUN is
+one pytest session, or one process; shards that share a session id write side by side.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import socket
 import time
@@ -24,10 +26,14 @@ from typing import Literal
 import msgspec
 
 from karat.bundles.manifest import NAME, Identity
-from karat.captures.settings import BOOKS
+from karat.captures.settings import RECORDS
 from karat.findings import Finding, Severity
+from karat.system.command import Command
+from karat.system.files import write_bytes
 
 SCHEMA = "karat.claim/1"
+Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
+_KEPT_DAYS = 7
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +53,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The pytest session, or the process, among those of a capture session."""
 
 
-class Taken(Exception):  # noqa: N818 - a state of the claim
-    """Somebody else has it; `claim` is None where it is just being written."""
+class AlreadyClaimed(Exception):  # noqa: N818 - a state of the claim
+    """Another capture has it; `claim` is None if it is just being written."""
 
     def __init__(self, claim: Claim | None) -> None:
         super().__init__()
@@ -74,36 +80,38 @@ def claim_path(claims: Path, path: str) -> Path:
     return claims / f"{sha256(path.encode()).hexdigest()[:40]}.json"
 
 
-def take(path: Path, claim: Claim) -> None:
-    """Makes the claim, or raises `Taken`."""
+def take_claim(path: Path, claim: Claim) -> None:
+    """Make the claim, or raise `AlreadyClaimed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         _create(path, claim)
     except FileExistsError:
-        standing = read(path)
-        if standing is None or not _is_void(standing) or not _withdraw_exactly(path, standing):
-            raise Taken(standing) from None
+        other = read_claim(path)
+        # A claim is void if it failed, or if its process died before its test ended.
+        void = other is not None and (
+            other.state == "failed"
+            or (other.state == "staged" and other.host == host() and not is_alive(other.pid))
+        )
+        if other is None or not void or not _withdraw_exactly(path, other):
+            raise AlreadyClaimed(other) from None
         try:
             _create(path, claim)
         except FileExistsError:
-            raise Taken(read(path)) from None
+            raise AlreadyClaimed(read_claim(path)) from None
 
 
-def update(path: Path, claim: Claim) -> None:
-    """Says how far it is; readers see the old words or the new ones."""
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    scratch.write_bytes(msgspec.json.encode(claim))
-    scratch.replace(path)
+def update_claim(path: Path, claim: Claim) -> None:
+    """Change the claim's state; readers see the old claim or the new one."""
+    write_bytes(path, msgspec.json.encode(claim), durable=False)
 
 
-def withdraw(path: Path) -> None:
+def withdraw_claim(path: Path) -> None:
     """The test did not pass, so nothing was captured; the identity is free again."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    path.unlink(missing_ok=True)
 
 
-def read(path: Path) -> Claim | None:
-    """The claim as it stands; None if it is gone, or just being written."""
+def read_claim(path: Path) -> Claim | None:
+    """The claim; None if it is gone, or just being written."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Claim)
     except (OSError, msgspec.DecodeError):
@@ -111,7 +119,7 @@ def read(path: Path) -> Claim | None:
 
 
 def _create(path: Path, claim: Claim) -> None:
-    """Whole or not there, also for who reads it meanwhile, and after a kill."""
+    """Whole or not there, for concurrent readers and after a kill."""
     scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
     try:
         scratch.write_bytes(msgspec.json.encode(claim))
@@ -126,32 +134,25 @@ def _create(path: Path, claim: Claim) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _is_void(claim: Claim) -> bool:
-    """It failed, or its process died before its test ended."""
-    if claim.state == "failed":
-        return True
-    return claim.state == "staged" and claim.host == host() and not is_alive(claim.pid)
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process of this machine still runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's, but there
-        return True
+    except OSError:  # it belongs to another user, but exists
+        pass
     return True
 
 
 def _withdraw_exactly(path: Path, claim: Claim) -> bool:
-    """Takes away this very claim; False if another capture was quicker."""
+    """Remove this very claim; False if another capture was quicker."""
     aside = path.with_suffix(f".{os.urandom(6).hex()}.void")
     try:
         path.rename(aside)
     except FileNotFoundError:
         return False
-    same = read(aside) == claim
+    same = read_claim(aside) == claim
     if same:
         aside.unlink()
     else:
@@ -159,15 +160,7 @@ def _withdraw_exactly(path: Path, claim: Claim) -> bool:
     return same
 
 
-# DOC-HERE journal: The journal: one line per thing that happened to a capture, so that a worker that dies is still counted.
-#
-# `DIR/.karat/SESSION/journal-RUN-WORKER.jsonl`. RUN is one pytest session, or one process; shards that share
-# a session id write side by side.
-
-Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line."""
 
     worker: str
@@ -205,7 +198,7 @@ class Journal:
     def __init__(self, path: Path, worker: str) -> None:
         self.path = path
         self.worker = worker
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self._pid = os.getpid()
         self._handle: int | None = None
 
@@ -219,16 +212,16 @@ class Journal:
         size: int = 0,
         finding: Finding | None = None,
     ) -> int:
-        """Writes a line and gives its number."""
+        """Write a line and return its number."""
         if os.getpid() != self._pid:
-            self._begin_anew()
-        entry = Entry(
+            self._restart()
+        entry = JournalEntry(
             worker=self.worker,
             number=len(self.entries) + 1,
             event=event,
             case=case,
             path=path,
-            node=_plain(node),
+            node=_as_utf8(node),
             size=size,
         )
         if finding is not None:
@@ -236,16 +229,20 @@ class Journal:
                 entry,
                 kind=finding.kind,
                 severity=finding.severity.value,
-                message=_plain(finding.message),
-                next=finding.next and _plain(finding.next),
+                message=_as_utf8(finding.message),
+                next=finding.next and _as_utf8(finding.next),
             )
         self.entries.append(entry)
         # The disk may be full, which is then what the line says; the summary has it from memory.
         with contextlib.suppress(OSError):
-            self._append(msgspec.json.encode(entry) + b"\n")
+            if self._handle is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._handle = os.open(self.path, flags, 0o644)
+            os.write(self._handle, msgspec.json.encode(entry) + b"\n")
         return entry.number
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """In a forked process: with the parent's lines and numbers, neither would be counted right."""
         self._pid = os.getpid()
         self.worker = f"{self.worker}.{self._pid}"
@@ -253,33 +250,26 @@ class Journal:
         self.entries = []
         self._handle = None
 
-    def _append(self, line: bytes) -> None:
-        if self._handle is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._handle = os.open(self.path, flags, 0o644)
-        os.write(self._handle, line)
-
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
-def read_journals(books: Path, run: str) -> list[Entry]:
+def read_journals(folder: Path, run: str) -> list[JournalEntry]:
     """Every whole line that the workers of a run left."""
     found = []
-    for path in sorted(books.glob(f"journal-{run}-*.jsonl")):
+    for path in sorted(folder.glob(f"journal-{run}-*.jsonl")):
         for line in path.read_bytes().splitlines():
             # The last line of a worker that was killed, or that a full disk cut.
             with contextlib.suppress(msgspec.DecodeError):
-                found.append(msgspec.json.decode(line, type=Entry))
+                found.append(msgspec.json.decode(line, type=JournalEntry))
     return found
 
 
-def still_there(entries: Iterable[Entry], directory: Path) -> Iterator[Entry]:
-    """The same lines; a case that is not where it was put is no captured one."""
+def mark_missing(entries: Iterable[JournalEntry], directory: Path) -> Iterator[JournalEntry]:
+    """The same lines; a case that is not where it was put counts as failed."""
     for entry in entries:
         if entry.event == "captured" and not (directory / entry.path / NAME).is_file():
             yield msgspec.structs.replace(
@@ -287,59 +277,51 @@ def still_there(entries: Iterable[Entry], directory: Path) -> Iterator[Entry]:
                 event="failed",
                 kind="capture-failed",
                 severity=Severity.FAIL.value,
-                message=f"{entry.node} was captured into {entry.path}, and is not there any more",
-                next=f"ls -la {shlex.quote(str(directory))}",
+                message=f"{entry.node} was captured into {entry.path}, which is gone",
+                next=str(Command.of("ls", "-la", str(directory))),
             )
         else:
             yield entry
 
 
-def merged(*sources: Iterable[Entry]) -> list[Entry]:
+def merge(*sources: Iterable[JournalEntry]) -> list[JournalEntry]:
     """Every line once, by worker and number."""
     known = {(entry.worker, entry.number): entry for source in sources for entry in source}
     return [known[key] for key in sorted(known)]
 
 
-def _plain(text: str) -> str:
-    """The same in UTF-8: names of files may hold bytes that are none."""
+def _as_utf8(text: str) -> str:
+    """Names of files may hold bytes that are no UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# DOC-HERE sweeping: Sweeping: what killed sessions left in a capture directory is taken away, and what ended long ago.
-
-_KEPT_DAYS = 7
-
-
 def sweep(directory: Path) -> None:
-    """Takes away what dead processes had staged, their claims, and books that nobody wrote in for a week."""
-    for books in (directory / BOOKS).glob("*/"):
+    """Remove what dead processes had staged, their claims, and sessions that nobody wrote to for a week."""
+    for folder in (directory / RECORDS).glob("*/"):
         # Another session may tidy up at the same time.
         with contextlib.suppress(OSError):
-            for staging in (books / "staging").glob("*/"):
-                _bury(books, staging)
-            if _days_since(books) > _KEPT_DAYS:
-                shutil.rmtree(books, ignore_errors=True)
+            for staging in (folder / "staging").glob("*/"):
+                _remove_if_dead(folder, staging)
+            newest = max(
+                p.stat().st_mtime for p in (folder, *folder.glob("*"), *folder.glob("*/*"))
+            )
+            if time.time() - newest > _KEPT_DAYS * 86400:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def staging_name(worker: str, pid: int) -> str:
-    """The folder in which a process stages; it tells whose it is."""
+    """The folder in which a process stages; it names the process."""
     return f"{host()}.{pid}.{worker}"
 
 
-def _bury(books: Path, staging: Path) -> None:
+def _remove_if_dead(folder: Path, staging: Path) -> None:
     where, _, rest = staging.name.partition(".")
     pid = rest.partition(".")[0]
     if where != host() or not pid.isdigit() or is_alive(int(pid)):
         return
     # Its tests never ended, so none of them passed: the identities are free again.
-    for path in (books / "claims").glob("*.json"):
-        claim = read(path)
+    for path in (folder / "claims").glob("*.json"):
+        claim = read_claim(path)
         if claim and (claim.host, claim.pid, claim.state) == (where, int(pid), "staged"):
-            withdraw(path)
+            withdraw_claim(path)
     shutil.rmtree(staging, ignore_errors=True)
-
-
-def _days_since(books: Path) -> float:
-    """Since anything in it changed."""
-    newest = max(path.stat().st_mtime for path in (books, *books.glob("*"), *books.glob("*/*")))
-    return (time.time() - newest) / 86400

@@ -1,50 +1,44 @@
-"""What karat.toml says about capturing: the table [bundles]."""
+"""The table [bundles] of karat.toml, and the capture directory: who named it, and whether it can be written to."""
 
 from __future__ import annotations
 
 import errno
 import os
-import shlex
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from karat.findings import UsageError
 
+OPTION = "--karat-capture"
+VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
+"""The first that is set wins; karat's own name stands before the one that suites already use."""
+
+RECORDS = ".karat"
+"""The folder in a capture directory where sessions keep their records."""
+
+_LOW_SPACE = 256 << 20
+
 
 class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [bundles]."""
 
     capture: tuple[str, ...] = ("*",)
-    """Globs of the suites to capture, once capturing is asked for at all."""
+    """Globs of the suites to capture, once capturing is on."""
     raw: bool = False
     """Also write headerless .bin files for readers without karat."""
     strides: bool = False
     """Record the strides that tensors had."""
     flow: str | None = None
-    """The flow of tests that do not say theirs."""
+    """The flow of tests that do not name theirs."""
 
     def __post_init__(self) -> None:
         if not self.capture:
             raise ValueError("capture must have at least one glob, found none")
 
 
-# DOC-HERE directory: The capture directory: who named it, and whether it can be written to before any test runs.
-
-OPTION = "--karat-capture"
-VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
-"""The first that is set wins; karat's own name stands before the one that suites already use."""
-
-BOOKS = ".karat"
-"""The folder of the sessions' own bookkeeping in a capture directory."""
-
-_PROBE = 8192
-_LITTLE = 256 << 20
-
-
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
     """The directory that was asked for."""
 
     path: Path
@@ -54,47 +48,49 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """Another name that disagreed, and lost."""
 
 
-def chosen(option: str | None, environ: Mapping[str, str], base: Path) -> Chosen | None:
+def capture_directory(
+    option: str | None, environ: Mapping[str, str], base: Path
+) -> CaptureDirectory | None:
     """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
     named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
-    given = [(name, _absolute(text, base)) for name, text in named if text]
+    given = [
+        (name, Path(os.path.normpath(base / Path(text).expanduser())))
+        for name, text in named
+        if text
+    ]
     if not given:
         return None
     origin, path = given[0]
     lost = [f"{name}={other}" for name, other in given[1:] if other != path]
     note = f"{origin} wins over {' and '.join(lost)}" if lost else None
-    return Chosen(path=path, origin=origin, note=note)
+    return CaptureDirectory(path=path, origin=origin, note=note)
 
 
-def _absolute(text: str, base: Path) -> Path:
-    return Path(os.path.normpath(base / Path(text).expanduser()))
+def prepare(directory: CaptureDirectory) -> str | None:
+    """Make the directory and try to write to it; returns a note if its disk is nearly full."""
+    import shlex  # noqa: PLC0415 - every command reads these settings, few capture
+    from importlib.util import find_spec  # noqa: PLC0415
 
-
-def prepare(place: Chosen) -> str | None:
-    """Makes the directory and writes to it for a try; a note if little room is left on its disk."""
-    path = place.path
+    path = directory.path
     if find_spec("safetensors") is None:
         raise UsageError(
-            f"{place.origin}: capturing needs safetensors, which is not installed",
+            f"{directory.origin}: capturing needs safetensors, which is not installed",
             next_command="pip install 'karat[capture]'",
         )
     try:
-        (path / BOOKS).mkdir(parents=True, exist_ok=True)
-        _probe(path / BOOKS)
-        free = _free(path)
+        (path / RECORDS).mkdir(parents=True, exist_ok=True)
+        _probe(path / RECORDS)
+        room = os.statvfs(path) if hasattr(os, "statvfs") else None
     except OSError as error:
+        look = "df -h" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "ls -ld"
         raise UsageError(
-            f"{place.origin}: expected a directory that can be written to at {path}, "
+            f"{directory.origin}: expected a directory that can be written to at {path}, "
             f"found {_obstacle(path)}: {error.strerror or error}",
-            next_command=f"{_look(error)} {shlex.quote(str(standing(path)))}",
+            next_command=f"{look} {shlex.quote(str(nearest_existing(path)))}",
         ) from error
-    if free is not None and free < _LITTLE:
+    if room is not None and (free := room.f_bavail * room.f_frsize) < _LOW_SPACE:
         return f"only {free / 1e6:,.0f} MB are free in {path}"
     return None
-
-
-def _look(error: OSError) -> str:
-    return "df -h" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "ls -ld"
 
 
 def _probe(folder: Path) -> None:
@@ -102,29 +98,22 @@ def _probe(folder: Path) -> None:
     name = folder / f"probe-{os.urandom(8).hex()}"
     try:
         with name.open("xb") as file:
-            file.write(b"\0" * _PROBE)
+            file.write(b"\0" * 8192)
             file.flush()
             os.fsync(file.fileno())
     finally:
         name.unlink(missing_ok=True)
 
 
-def _free(path: Path) -> int | None:
-    if not hasattr(os, "statvfs"):
-        return None
-    room = os.statvfs(path)
-    return room.f_bavail * room.f_frsize
-
-
-def standing(path: Path) -> Path:
-    """The nearest of a path's parents, or itself, that is there in some form."""
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest of its parents, that exists in some form."""
     return next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
 
 
 def _obstacle(path: Path) -> str:
-    there = standing(path)
+    there = nearest_existing(path)
     if there.is_symlink() and not there.exists():
-        return f"a symbolic link that leads nowhere ({there})"
+        return f"a broken symbolic link ({there})"
     if not there.is_dir():
         return f"a file ({there})"
     return "one that takes no file" if there == path else f"{there} without it"

@@ -14,7 +14,7 @@ from karat.cli.output import deliver, last_line, one_report_each, progress_line,
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
-    from karat.replays.options import Options, Runner
+    from karat.replays.options import ReplayOptions, RunnerSpec
 
 _EXAMPLES = """
 \b
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
     hangs costs its own case alone. A case whose bytes are damaged is never run.
     """
-    from karat.replays.options import Choice, Judging, Options  # noqa: PLC0415 - help must be quick
+    from karat.replays.options import CaseFilter, CaseOptions, ReplayOptions  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--junit": junit})
     for option, given in (("--rtol", rtol), ("--atol", atol)):
@@ -116,18 +116,15 @@ def command(  # noqa: PLR0913 - one parameter per option
                 next_command="karat replay --help",
             )
     runner = _runner(run, command_line)
-    options = Options(
+    options = ReplayOptions(
         runner=runner,
-        choice=Choice(only=only, suites=suite, flows=flow),
-        judging=Judging(framework=framework, rtol=rtol, atol=atol, verify=verify),  # type: ignore[arg-type]
+        wanted=CaseFilter(only=only, suites=suite, flows=flow),
+        case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),  # type: ignore[arg-type]
         store=_store(store),
         timeout=timeout or None,
         jobs=jobs,
         isolated=isolated,
         keep=keep,
-        progress=None
-        if quiet
-        else progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1),
     )
     if as_pytest:
         return _as_pytest(bundle, options, pytest_args, junit=junit, json_file=json_file)
@@ -140,29 +137,25 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _replay(
-    bundle: str, options: Options, *, json_file: str | None, junit: str | None, quiet: bool
+    bundle: str, options: ReplayOptions, *, json_file: str | None, junit: str | None, quiet: bool
 ) -> int:
-    from karat.replays.replay import replay  # noqa: PLC0415 - help must be quick
+    from karat.replays import report  # noqa: PLC0415 - help must be quick
+    from karat.replays.replay import replay  # noqa: PLC0415
 
-    report = replay(bundle, options)
+    counter = progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1)
+    done = replay(bundle, options, None if quiet else counter)
     if not quiet and "-" not in {json_file, junit}:
-        from karat.replays import report as text  # noqa: PLC0415
-
-        text.show(report, sys.stdout)
+        report.print_report(done, sys.stdout)
     if json_file is not None:
-        from karat.replays import report as replay_json  # noqa: PLC0415 - only for those who asked
-
-        deliver(json_file, replay_json.render(report))
+        deliver(json_file, report.render_json(done))
     if junit is not None:
-        from karat.replays import report as junit_report  # noqa: PLC0415
-
-        deliver(junit, junit_report.render_junit(report))
-    if report.exit_code and not quiet:
-        last_line(report.all_findings())
-    return int(report.exit_code)
+        deliver(junit, report.render_junit(done))
+    if done.exit_code and not quiet:
+        last_line(done.all_findings())
+    return int(done.exit_code)
 
 
-def _runner(run: str | None, command_line: str | None) -> Runner:
+def _runner(run: str | None, command_line: str | None) -> RunnerSpec:
     from karat.replays.options import parse_command, parse_function  # noqa: PLC0415
 
     if (run is None) == (command_line is None):
@@ -183,13 +176,13 @@ def _store(given: str | None) -> str | None:
 
 def _as_pytest(
     bundle: str,
-    options: Options,
+    options: ReplayOptions,
     words: tuple[str, ...],
     *,
     junit: str | None,
     json_file: str | None,
 ) -> int:
-    from karat.replays.pytest_items import run_pytest  # noqa: PLC0415 - only for those who asked
+    from karat.replays.replay import run_pytest  # noqa: PLC0415 - only for those who asked
 
     if json_file is not None:
         raise UsageError(

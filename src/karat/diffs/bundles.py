@@ -17,8 +17,8 @@ import msgspec
 from msgspec import structs
 
 from karat.bundles.cases import Case, Spool
-from karat.bundles.compare import Measure, compare_flats
-from karat.bundles.index import file_digest
+from karat.bundles.compare import compare_values
+from karat.bundles.extents import file_digest
 from karat.bundles.manifest import Comparator, Environment, Manifest, TensorRecord
 from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
@@ -385,8 +385,13 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
         for side in (old, new)
     )
     comparator = old.comparator
-    measure = Measure(rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
-    report = compare_flats(before, after, measure)
+    report = compare_values(
+        before,
+        after,
+        rtol=comparator.rtol,
+        atol=comparator.atol,
+        equal_nan=comparator.equal_nan,
+    )
     told = tuple(f for f in report.findings if f.kind != "nothing-compared")
     none: MetricChange | None = None
     yield none, told

@@ -18,9 +18,8 @@ import msgspec
 
 from karat.bundles import index
 from karat.bundles.cases import Case, cases
-from karat.bundles.extents import read_all
 from karat.bundles.folders import FolderPlace
-from karat.bundles.places import HEAD, OWN, capture_root, case_folders, folders_above
+from karat.bundles.places import HEAD, OWN, Place, capture_root, case_folders, folders_above
 from karat.compare.change import Change
 from karat.diffs.git_blobs import (
     BlobExtent,
@@ -329,7 +328,7 @@ class WorkTreeFiles:
         return fetched_objects(self._root)
 
 
-class GatheredPlace:
+class GatheredPlace(Place):
     """Files from wherever they lie, as a place of captured cases."""
 
     kind: Literal["folder", "zip", "store"] = "folder"
@@ -345,15 +344,6 @@ class GatheredPlace:
         if path not in self._extents:
             raise Damaged(f"{path}: expected in {self.name}, found nothing")
         return self._extents[path]
-
-    def read(self, path: str, limit: int = 64 << 20) -> bytes:
-        return read_all(self.extent(path), limit, path)
-
-    def findings(self) -> tuple[Finding, ...]:
-        return ()
-
-    def close(self) -> None:
-        """Whoever gathered the files lets go of them."""
 
 
 def _inside(path: str, folders: frozenset[str]) -> bool:

@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from karat.bundles.folders import is_of_zips
-from karat.bundles.places import candidates, has_case
+from karat.bundles.places import candidates, has_case, is_of_zips
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter
 from karat.system import git

@@ -1,4 +1,4 @@
-"""Options: what to replay and how, as the command line says it."""
+"""What to replay and how, as the command line says it; mistakes in it are found before any case runs."""
 
 from __future__ import annotations
 
@@ -15,77 +15,12 @@ import msgspec
 from karat.bundles.manifest import Identity
 from karat.findings import Finding, Severity, UsageError, suggest
 from karat.goldens.paths import glob_regex
+from karat.system.command import Command
 
 Framework: TypeAlias = Literal["torch", "jax", "numpy"]
 Progress: TypeAlias = Callable[[int, int], None]
 DEFAULT_TIMEOUT = 600.0
 """Seconds; a program that hangs must not hold a CI job for hours."""
-
-
-class Function(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
-    """A Python function that takes a program and inputs, and returns outputs."""
-
-    module: str
-    name: str
-    """Dotted, for a method of a class."""
-
-    def __str__(self) -> str:
-        return f"{self.module}:{self.name}"
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
-    """A command that reads files and leaves files; arguments with placeholders, never a shell."""
-
-    words: tuple[str, ...]
-    text: str = ""
-    """As it was typed."""
-
-    def __str__(self) -> str:
-        return self.text or " ".join(self.words)
-
-
-Runner: TypeAlias = Function | Command
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cases; without a word, all of them."""
-
-    only: tuple[str, ...] = ()
-    """Globs of case paths or test ids."""
-    suites: tuple[str, ...] = ()
-    flows: tuple[str, ...] = ()
-
-
-class Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """How a case is loaded and its outputs are judged."""
-
-    framework: Framework | None = None
-    """What inputs become; None for what they were."""
-    rtol: float | None = None
-    atol: float | None = None
-    """Given here, they overrule what the bundle says, and the report says so."""
-    verify: bool = True
-    """Whether digests are looked at before a case is run."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to replay and how."""
-
-    runner: Runner
-    choice: Choice = Choice()
-    judging: Judging = Judging()
-    store: str | None = None
-    timeout: float | None = DEFAULT_TIMEOUT
-    jobs: int = 1
-    isolated: bool = False
-    """A fresh process for every case, not only after a crash."""
-    keep: Path | None = None
-    progress: Progress | None = None
-
-
-# DOC-HERE runners: Runners: the words of the command line that say what runs a program.
-#
-# A mistake in them is found before any case runs, and told with what was probably meant.
 
 PLACEHOLDERS: Mapping[str, str] = {
     "program": "the path of the program file",
@@ -99,30 +34,94 @@ _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HELP = "karat replay --help"
 
 
-def parse_function(word: str) -> Function:
-    """`module:function` as a function; nothing is imported yet."""
+class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
+    """A Python function that takes a program and inputs, and returns outputs."""
+
+    module: str
+    name: str
+    """Dotted, for a method of a class."""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+
+class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
+    """A command that reads files and leaves files; arguments with placeholders, never a shell."""
+
+    words: tuple[str, ...]
+    text: str = ""
+    """As it was typed."""
+
+    def __str__(self) -> str:
+        return self.text or " ".join(self.words)
+
+    def uses(self, name: str) -> bool:
+        """Whether the command has this placeholder."""
+        return any(name in _PLACEHOLDER.findall(word) for word in self.words)
+
+    def filled(self, places: Mapping[str, str]) -> list[str]:
+        """The arguments with every known placeholder replaced once."""
+        return [
+            _PLACEHOLDER.sub(lambda match: places.get(match[1], match[0]), word)
+            for word in self.words
+        ]
+
+
+RunnerSpec: TypeAlias = FunctionSpec | CommandSpec
+
+
+class CaseFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cases to replay; empty for all of them."""
+
+    only: tuple[str, ...] = ()
+    """Globs of case paths or test ids."""
+    suites: tuple[str, ...] = ()
+    flows: tuple[str, ...] = ()
+
+
+class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a case is loaded, and its outputs compared."""
+
+    framework: Framework | None = None
+    """What inputs become; None for what they were."""
+    rtol: float | None = None
+    atol: float | None = None
+    """Given here, they overrule what the bundle says, and the report says so."""
+    verify: bool = True
+    """Whether digests are checked before a case is run."""
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to replay and how."""
+
+    runner: RunnerSpec
+    wanted: CaseFilter = CaseFilter()
+    case: CaseOptions = CaseOptions()
+    store: str | None = None
+    timeout: float | None = DEFAULT_TIMEOUT
+    jobs: int = 1
+    isolated: bool = False
+    """A fresh process for every case, not only after a crash."""
+    keep: Path | None = None
+
+
+def parse_function(word: str) -> FunctionSpec:
+    """Parse `module:function`; nothing is imported yet."""
     module, colon, name = word.partition(":")
     if colon and _NAME.fullmatch(module) and _NAME.fullmatch(name):
-        return Function(module=module, name=name)
-    raise UsageError(
-        f"expected --run module:function, found {word!r}{_probably(module, name)}",
-        next_command=_HELP,
-    )
-
-
-def _probably(module: str, name: str) -> str:
-    """What a path or a dotted name was probably meant to be."""
+        return FunctionSpec(module=module, name=name)
+    hint = ""
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
-        return f"; did you mean {dotted}:{name or 'function'}?"
-    if not name and "." in module and _NAME.fullmatch(module):
+        hint = f"; did you mean {dotted}:{name or 'function'}?"
+    elif not name and "." in module and _NAME.fullmatch(module):
         first, _, last = module.rpartition(".")
-        return f"; did you mean {first}:{last}?"
-    return ""
+        hint = f"; did you mean {first}:{last}?"
+    raise UsageError(f"expected --run module:function, found {word!r}{hint}", next_command=_HELP)
 
 
-def parse_command(text: str, cwd: Path) -> Command:
-    """A typed command as its arguments; the executable must be there, and outputs must have a place."""
+def parse_command(text: str, cwd: Path) -> CommandSpec:
+    """Split a command as a shell would; its executable must exist, and it must use {outputs}."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -132,18 +131,13 @@ def parse_command(text: str, cwd: Path) -> Command:
         ) from error
     if not words:
         raise UsageError("expected --command with a command, found none", next_command=_HELP)
-    _known_placeholders(words)
-    _require_executable(words[0], cwd)
-    return Command(words=words, text=text)
-
-
-def _known_placeholders(words: tuple[str, ...]) -> None:
     used = [name for word in words for name in _PLACEHOLDER.findall(word)]
     for name in used:
         close = suggest(name, list(PLACEHOLDERS))
         if name not in PLACEHOLDERS and close:
+            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             raise UsageError(
-                f"expected one of {_all_placeholders()} in --command, found {{{name}}}{close}",
+                f"expected one of {known} in --command, found {{{name}}}{close}",
                 next_command=_HELP,
             )
     if "outputs" not in used:
@@ -151,10 +145,8 @@ def _known_placeholders(words: tuple[str, ...]) -> None:
             "expected {outputs} in --command, found none: without a place for outputs nothing could be compared",
             next_command=_HELP,
         )
-
-
-def _all_placeholders() -> str:
-    return ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    _require_executable(words[0], cwd)
+    return CommandSpec(words=words, text=text)
 
 
 def _require_executable(word: str, cwd: Path) -> None:
@@ -162,36 +154,20 @@ def _require_executable(word: str, cwd: Path) -> None:
     if _PLACEHOLDER.search(word):
         return
     if shutil.which(word if "/" not in word else str(cwd / word)) is None:
-        there = (cwd / word).is_file()
-        why = "the file is not executable" if there else "there is no such file"
+        exists = (cwd / word).is_file()
+        reason = "the file is not executable" if exists else "there is no such file"
         raise UsageError(
-            f"expected --command to begin with an executable, found {word!r}: {why}",
-            next_command=f"chmod +x {shlex.quote(word)}" if there else _HELP,
+            f"expected --command to begin with an executable, found {word!r}: {reason}",
+            next_command=str(Command.of("chmod", "+x", word)) if exists else _HELP,
         )
 
 
-def filled(command: Command, places: Mapping[str, str]) -> list[str]:
-    """The arguments with every known placeholder replaced, once; what is put in is not looked at again."""
-    return [
-        _PLACEHOLDER.sub(lambda match: places.get(match[1], match[0]), word)
-        for word in command.words
-    ]
-
-
-def uses(command: Command, name: str) -> bool:
-    """Whether the command has this placeholder."""
-    return any(name in _PLACEHOLDER.findall(word) for word in command.words)
-
-
-# DOC-HERE selecting: Selecting: the cases that were asked for, and what is said if there are none.
-
-
-def chosen(path: str, identity: Identity, choice: Choice) -> bool:
+def is_chosen(path: str, identity: Identity, wanted: CaseFilter) -> bool:
     """Whether a case was asked for: by path or test id, by suite and by flow, all of them together."""
     return (
-        _matches(identity.suite, choice.suites)
-        and _matches(identity.flow, choice.flows)
-        and (not choice.only or any(_is_meant(path, identity, glob) for glob in choice.only))
+        _matches(identity.suite, wanted.suites)
+        and _matches(identity.flow, wanted.flows)
+        and (not wanted.only or any(_is_meant(path, identity, glob) for glob in wanted.only))
     )
 
 
@@ -200,7 +176,7 @@ def _matches(word: str, globs: Sequence[str]) -> bool:
 
 
 def _is_meant(path: str, identity: Identity, glob: str) -> bool:
-    """A path or its folder, a test id, a glob of either; a test id has brackets that mean themselves."""
+    """A path or its folder, a test id, or a glob of either; the brackets of a test id mean themselves."""
     names = (path, identity.test, f"{identity.test}::{identity.subtest}")
     if glob in names or path.startswith(glob.rstrip("/") + "/"):
         return True
@@ -208,31 +184,29 @@ def _is_meant(path: str, identity: Identity, glob: str) -> bool:
     return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
 
 
-def nothing_chosen(bundle: str, choice: Choice, known: Iterable[tuple[str, Identity]]) -> Finding:
+def nothing_chosen(
+    bundle: str, wanted: CaseFilter, known: Iterable[tuple[str, Identity]]
+) -> Finding:
     """Replaying nothing must not look like a match."""
-    cases = list(known)
-    asked = [
-        f"{option} {', '.join(words)}"
-        for option, words in (
-            ("--only", choice.only), ("--suite", choice.suites), ("--flow", choice.flows),
-        )
-        if words
-    ]  # fmt: skip
-    if not cases:
+    paths = dict(known)
+    hint = ""
+    for names, suggestions in (
+        (wanted.suites, {identity.suite for identity in paths.values()}),
+        (wanted.flows, {identity.flow for identity in paths.values()}),
+        (wanted.only, {identity.test for identity in paths.values()} | set(paths)),
+    ):
+        if names:
+            hint = suggest(names[0], sorted(suggestions))
+            break
+    options = {"--only": wanted.only, "--suite": wanted.suites, "--flow": wanted.flows}
+    asked = [f"{option} {', '.join(names)}" for option, names in options.items() if names]
+    if paths:
+        message = f"expected a case that matches {' and '.join(asked)}, found none among {len(paths)} in {bundle}{hint}"
+    else:
         message = f"expected cases in {bundle}, found none, so nothing was replayed"
-        return _nothing(message, "karat verify --help")
-    hint = _hint(choice, cases)
-    message = f"expected a case that matches {' and '.join(asked)}, found none among {len(cases)} in {bundle}{hint}"
-    return _nothing(message, "karat replay --help")
-
-
-def _hint(choice: Choice, cases: Sequence[tuple[str, Identity]]) -> str:
-    for word in choice.suites:
-        return suggest(word, sorted({identity.suite for _, identity in cases}))
-    for word in choice.flows:
-        return suggest(word, sorted({identity.flow for _, identity in cases}))
-    return suggest(choice.only[0], sorted({i.test for _, i in cases} | {p for p, _ in cases}))
-
-
-def _nothing(message: str, command: str) -> Finding:
-    return Finding(kind="nothing-compared", severity=Severity.FAIL, message=message, next=command)
+    return Finding(
+        kind="nothing-compared",
+        severity=Severity.FAIL,
+        message=message,
+        next=_HELP if paths else "karat verify --help",
+    )

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from karat.bundles.manifest import Identity
-from karat.findings import UNVERIFIED, ExitCode, Finding, Severity, exit_code
+from karat.findings import ExitCode, Finding, Severity, exit_code
 from karat.report.result import Result
 from karat.tensors.comparison import Comparison
 
 
-class Outcome(StrEnum):
-    """What became of a case, gravest first."""
+class ReplayOutcome(StrEnum):
+    """What became of a case, worst first."""
 
     DAMAGED = "damaged"
     """Its bytes are not what was captured; it was not run."""
@@ -29,16 +29,16 @@ class Outcome(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the gravest, so that sorting puts it first."""
-        return list(Outcome).index(self)
+        """0 for the worst, so that sorting puts it first."""
+        return list(ReplayOutcome).index(self)
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
     """One case, replayed."""
 
     path: str
     identity: Identity
-    outcome: Outcome
+    outcome: ReplayOutcome
     comparisons: tuple[Comparison, ...] = ()
     findings: tuple[Finding, ...] = ()
     """All of them, those of the comparisons as well."""
@@ -48,7 +48,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity | None:
-        """The gravest finding's severity, or None without findings."""
+        """The worst finding's severity, or None without findings."""
         return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
 
 
@@ -59,7 +59,7 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """As the user typed it."""
     runner: str
     """`module:function`, or the command."""
-    cases: tuple[Replayed, ...]
+    cases: tuple[ReplayedCase, ...]
     findings: tuple[Finding, ...] = ()
     """About the whole rather than one case."""
 
@@ -76,9 +76,9 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.replay/1."""
-        from karat.replays.report import render  # noqa: PLC0415 - only for those who ask
+        from karat.replays.report import render_json  # noqa: PLC0415 - only for those who ask
 
-        return render(self)
+        return render_json(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per case."""
@@ -96,16 +96,5 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     def headline(self) -> str:
         """How many cases, by outcome."""
         outcomes = Counter(case.outcome for case in self.cases)
-        counted = ", ".join(f"{outcomes[o]:,} {o.value}" for o in Outcome if outcomes[o])
+        counted = ", ".join(f"{outcomes[o]:,} {o.value}" for o in ReplayOutcome if outcomes[o])
         return f"{self.bundle} run by {self.runner}: {counted or 'no case was run'}"
-
-
-def outcome_of(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...]) -> Outcome:
-    """The outcome of a case whose program ran to its end."""
-    if any(f.kind == "bundle-damaged" for f in findings):
-        return Outcome.DAMAGED
-    # An output that is missing is a mismatch, also where it is the only one; what is left is no match.
-    if any(f.severity is Severity.FAIL and f.kind not in UNVERIFIED for f in findings):
-        return Outcome.MISMATCH
-    unknown = not comparisons or any(f.kind in UNVERIFIED for f in findings)
-    return Outcome.NOT_COMPARED if unknown else Outcome.MATCH

@@ -1,11 +1,13 @@
-"""A replay as a pytest session: `karat replay --pytest` starts one, with an item for every case."""
+"""The cases of a bundle as pytest items: what `pytest --karat-replay BUNDLE` runs.
+
+The session then has these items and no others. Each worker of pytest-xdist collects them all, as pytest
+wants it, and replays its share through a runner of its own, so a crash costs one item here, too.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -14,98 +16,32 @@ import msgspec
 import pytest
 
 from karat.bundles.cases import Case, cases
-from karat.findings import CannotVerify, ExitCode, KaratError, Severity
-from karat.replays.options import (
-    DEFAULT_TIMEOUT,
-    Choice,
-    Function,
-    Judging,
-    Options,
-    Runner,
-    chosen,
-    parse_command,
-    parse_function,
-)
-from karat.replays.outcome import Replayed
+from karat.findings import KaratError, Severity
+from karat.replays import judge
+from karat.replays.options import ReplayOptions, is_chosen, parse_command, parse_function
+from karat.replays.outcome import ReplayedCase
 from karat.replays.replay import (
-    advised,
-    already_damaged,
     is_damaged,
-    open_stations,
-    require_beginning,
+    open_runners,
+    require_capture_root,
+    with_next_command,
 )
-from karat.replays.runners import Station
+from karat.replays.report import comparison_line
+from karat.replays.runners import Runner
 from karat.store.place import open_word
-from karat.tensors.report import TITLES, cells, type_text, worst
-
-# pytest: 0 passed, 1 failed, 2 interrupted, 3 internal error, 4 usage, 5 nothing collected.
-_CODES = {
-    0: ExitCode.OK,
-    1: ExitCode.FAIL,
-    3: ExitCode.CANNOT_VERIFY,
-    4: ExitCode.USAGE,
-    5: ExitCode.CANNOT_VERIFY,
-}
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is told beside its bundle and its runner, as JSON."""
-
-    choice: Choice = Choice()
-    judging: Judging = Judging()
-    store: str | None = None
-    timeout: float | None = None
-    isolated: bool = False
-    keep: str | None = None
-
-
-def run_pytest(bundle: str, options: Options, words: Sequence[str]) -> int:
-    """Run the session, on this terminal; its exit code in karat's words."""
-    runner = options.runner
-    said = "--karat-run" if isinstance(runner, Function) else "--karat-command"
-    settings = Settings(
-        choice=options.choice,
-        judging=options.judging,
-        store=options.store,
-        timeout=options.timeout,
-        isolated=options.isolated,
-        keep=str(options.keep) if options.keep else None,
-    )
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest"),
-            *("--karat-replay", bundle, said, str(runner)),
-            *("--karat-replay-settings", msgspec.json.encode(settings).decode()),
-            *words,
-        ],
-        check=False,
-    )
-    if done.returncode == 2:
-        return 130
-    if done.returncode not in _CODES:
-        raise CannotVerify(
-            f"expected pytest to run the session, but it ended with {done.returncode}",
-            next_command="python -m pytest --version",
-        )
-    return int(_CODES[done.returncode])
-
-
-# DOC-HERE collecting: Collecting the cases of a bundle as pytest items: what `pytest --karat-replay BUNDLE` runs.
-#
-# The session then has these items and no others. Each worker of pytest-xdist collects them all, as pytest
-# wants it, and replays its share through a station of its own, so a crash costs one item here, too.
+from karat.tensors.report import TITLES, cells, worst
 
 
 class ReplayError(Exception):
-    """A case did not match; what it says is the report."""
+    """A case did not match; its text is the report."""
 
-    def __init__(self, replayed: Replayed) -> None:
+    def __init__(self, replayed: ReplayedCase) -> None:
         super().__init__(replayed.path)
         self.replayed = replayed
 
 
 def collect(session: pytest.Session) -> bool | None:
-    """Fills the session with the cases of the bundle; None where xdist's workers do it."""
+    """Fill the session with the cases of the bundle; None if xdist's workers do it."""
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
@@ -120,7 +56,7 @@ def collect(session: pytest.Session) -> bool | None:
     except KaratError as error:
         raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
     finally:
-        # Also where the session ends before its first item.
+        # Also if the session ends before its first item.
         config.add_cleanup(stack.close)
     session.items = list(items)
     hook = config.hook
@@ -132,62 +68,53 @@ def collect(session: pytest.Session) -> bool | None:
     return True
 
 
-def _options(config: pytest.Config) -> Options:
+def _options(config: pytest.Config) -> ReplayOptions:
+    told = config.getoption("karat_replay_settings")
+    if told:
+        options = msgspec.json.decode(
+            told, type=ReplayOptions, dec_hook=lambda kind, text: kind(text)
+        )
+        # Each worker of xdist keeps its own cases in a folder of its own.
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+        return msgspec.structs.replace(options, jobs=1, keep=options.keep and options.keep / worker)
     run, command = config.getoption("karat_run"), config.getoption("karat_command")
     if (run is None) == (command is None):
         raise pytest.UsageError(
             "expected --karat-run module:function or --karat-command CMD with --karat-replay, "
             f"found {'neither' if run is None else 'both'}"
         )
-    cwd = config.invocation_params.dir
-    runner: Runner = parse_function(run) if run is not None else parse_command(command, cwd)
-    told = config.getoption("karat_replay_settings")
-    said = msgspec.json.decode(told, type=Settings) if told else Settings(timeout=DEFAULT_TIMEOUT)
-    return Options(
-        runner=runner,
-        choice=said.choice,
-        judging=said.judging,
-        store=said.store,
-        timeout=said.timeout,
-        isolated=said.isolated,
-        keep=_keep(said.keep),
-    )
-
-
-def _keep(folder: str | None) -> Path | None:
-    """Each worker of xdist keeps its own cases in a folder of its own."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    return Path(folder, worker) if folder else None
+    if run is not None:
+        return ReplayOptions(runner=parse_function(run))
+    return ReplayOptions(runner=parse_command(command, config.invocation_params.dir))
 
 
 class Bundle(pytest.Collector):
-    """All chosen cases of a bundle, and the station that replays them."""
+    """All chosen cases of a bundle, and what runs them."""
 
-    def __init__(self, *, options: Options, stack: ExitStack, **rest: Any) -> None:
+    def __init__(self, *, options: ReplayOptions, stack: ExitStack, **rest: Any) -> None:
         super().__init__(nodeid=rest["name"], **rest)
         self._options, self._stack = options, stack
-        self._station: Station | None = None
+        self._runner: Runner | None = None
 
     def collect(self) -> Iterator[ReplayItem]:
         """An item per case."""
         place = self._stack.enter_context(closing(open_word(self.name, store=self._options.store)))
-        require_beginning(place, self._options)
+        require_capture_root(place, self._options)
         for case in cases(place):
-            if chosen(case.path, case.manifest.identity, self._options.choice):
+            if is_chosen(case.path, case.manifest.identity, self._options.wanted):
                 yield ReplayItem.from_parent(self, name=case.path, case=case)
 
     def prepare(self) -> None:
-        """The station; a function that cannot be had is told before the first item."""
-        stations = self._stack.enter_context(open_stations(self.name, self._options, 1))
-        self._station = stations[0]
+        """Open the runner; a function that cannot be imported is reported before the first item."""
+        (self._runner,) = self._stack.enter_context(open_runners(self.name, self._options, 1))
 
-    def replay(self, case: Case) -> Replayed:
+    def replay(self, case: Case) -> ReplayedCase:
         """What became of a case."""
-        if is_damaged(case) or self._station is None:
-            replayed = already_damaged(case)
+        if is_damaged(case) or self._runner is None:
+            replayed = judge.damaged(case, *case.findings)
         else:
-            replayed = self._station.replay(case)
-        return advised(replayed, self.name, self._options)
+            replayed = self._runner.replay(case)
+        return with_next_command(replayed, self.name, self._options)
 
 
 class ReplayItem(pytest.Item):
@@ -229,14 +156,11 @@ class ReplayItem(pytest.Item):
         return Path(self.name), None, self._case.manifest.identity.test
 
 
-def _lines(replayed: Replayed) -> Iterable[str]:
+def _lines(replayed: ReplayedCase) -> Iterator[str]:
     yield f"{replayed.outcome.value}: {replayed.path}"
-    for comparison in replayed.comparisons:
-        named = zip(TITLES, cells(comparison.numbers), strict=True)
-        numbers = ", ".join(f"{title} {value}" for title, value in named if value)
-        yield f"  {comparison.name} {type_text(comparison)}: {numbers}"
+    yield from (f"  {comparison_line(comparison)}" for comparison in replayed.comparisons)
     for finding in replayed.findings:
         yield f"  {finding.severity.value} {finding.kind}: {finding.message}"
-    advice = next((f.next for f in replayed.findings if f.next), None)
-    if advice:
-        yield f"next: {advice}"
+    command = next((f.next for f in replayed.findings if f.next), None)
+    if command:
+        yield f"next: {command}"

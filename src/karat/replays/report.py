@@ -1,4 +1,4 @@
-"""JSON of a replay, schema `karat.replay/1`; the published schema is in karat/schemas."""
+"""The report of a replay: text for a terminal, JSON (`karat.replay/1`) and JUnit XML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal
 
 from karat.findings import Finding, Severity
-from karat.replays.outcome import Outcome, Replayed, ReplayReport
+from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
 from karat.report import junit
 from karat.report.json import encode, finding_json
 from karat.report.junit import Problem, TestCase
@@ -17,97 +17,12 @@ from karat.tensors.comparison import Comparison
 from karat.tensors.report import TITLES, cells, comparison_json, type_text, worst
 
 SCHEMA = "karat.replay/1"
-
-
-def document(report: ReplayReport) -> dict[str, Any]:
-    """The report as plain data."""
-    outcomes = Counter(case.outcome for case in report.cases)
-    severities = Counter(f.severity for f in report.all_findings())
-    return {
-        "schema": SCHEMA,
-        "bundle": report.bundle,
-        "runner": report.runner,
-        "exit_code": int(report.exit_code),
-        "totals": {
-            "cases": len(report.cases),
-            "compared": sum(len(case.comparisons) for case in report.cases),
-            "outcomes": {o.value: outcomes[o] for o in Outcome},
-            "findings": {s.value: severities[s] for s in Severity},
-        },
-        "findings": [finding_json(f) for f in report.findings],
-        "cases": [_case(case) for case in report.cases],
-    }
-
-
-def render(report: ReplayReport) -> bytes:
-    """The JSON text."""
-    return encode(document(report))
-
-
-def _case(case: Replayed) -> dict[str, Any]:
-    identity = case.identity
-    return {
-        "path": case.path,
-        "suite": identity.suite,
-        "flow": identity.flow,
-        "test": identity.test,
-        "subtest": identity.subtest,
-        "outcome": case.outcome.value,
-        "seconds": round(case.seconds, 3),
-        "work": case.work,
-        "findings": [finding_json(f) for f in case.findings],
-        "tensors": [{"name": c.name, **comparison_json(c)} for c in case.comparisons],
-    }
-
-
-def render_junit(report: ReplayReport) -> bytes:
-    """JUnit XML with one test case per case. A mismatch is a failure; a program that did not run, or damage, an error."""
-    suites: dict[str, list[TestCase]] = {}
-    for case in report.cases:
-        suite = f"{case.identity.suite}/{case.identity.flow}"
-        suites.setdefault(suite, []).append(_test_case(suite, case))
-    about_all = [
-        TestCase(
-            classname="karat replay",
-            name=f.kind,
-            problem=Problem("error", f.message, f.kind, f.next or ""),
-        )
-        for f in report.findings
-        if f.severity is Severity.FAIL
-    ]
-    return junit.render("karat replay", [*suites.items(), ("karat replay", about_all)])
-
-
-def _test_case(suite: str, case: Replayed) -> TestCase:
-    identity = case.identity
-    grave = [f for f in case.findings if f.severity is Severity.FAIL]
-    tag: Literal["failure", "error"] = "failure" if case.outcome is Outcome.MISMATCH else "error"
-    body = "".join(f"{f.kind}: {f.message}\n" for f in grave)
-    others = [f"{f.kind}: {f.message}" for f in case.findings if f.severity is not Severity.FAIL]
-    return TestCase(
-        classname=suite,
-        name=f"{identity.test} ({identity.subtest})" if identity.subtest else identity.test,
-        seconds=case.seconds,
-        problem=Problem(tag, grave[0].message, grave[0].kind, body) if grave else None,
-        # How close each tensor was, also where it matches.
-        printed="\n".join([case.path, *map(_sentence, case.comparisons), *others]),
-    )
-
-
-def _sentence(comparison: Comparison) -> str:
-    named = zip(TITLES, cells(comparison.numbers), strict=True)
-    numbers = ", ".join(f"{title} {value}" for title, value in named if value)
-    return f"{comparison.name} {type_text(comparison)}: {numbers or 'compared exactly'}"
-
-
-# DOC-HERE text: The replay in a terminal: a table of cases with their worst numbers, then what a person should know.
-
 _STYLES = {
-    Outcome.DAMAGED: "bold red",
-    Outcome.FAILED: "bold red",
-    Outcome.MISMATCH: "bold red",
-    Outcome.NOT_COMPARED: "yellow",
-    Outcome.MATCH: "green",
+    ReplayOutcome.DAMAGED: "bold red",
+    ReplayOutcome.FAILED: "bold red",
+    ReplayOutcome.MISMATCH: "bold red",
+    ReplayOutcome.NOT_COMPARED: "yellow",
+    ReplayOutcome.MATCH: "green",
 }
 _ROWS_SHOWN = 40
 _FINDINGS_SHOWN = 30
@@ -115,13 +30,13 @@ _WIDE = 110
 _SHORTEST_NAME = 24
 
 
-def show(report: ReplayReport, stream: IO[str]) -> None:
+def print_report(report: ReplayReport, stream: IO[str]) -> None:
     """Print the whole report."""
-    print_lines(lines(report, width=room_of(stream)), stream)
+    print_lines(text_lines(report, width=room_of(stream)), stream)
 
 
-def lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
-    """The report: cases gravest first, findings, and the outcome of the whole last.
+def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
+    """The report: cases worst first, findings, and the outcome of the whole last.
 
     With a width, paths of cases give way to it.
     """
@@ -134,7 +49,7 @@ def lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
     yield _last(report)
 
 
-def _table(cases: Sequence[Replayed], width: int | None) -> Iterator[Line]:
+def _table(cases: Sequence[ReplayedCase], width: int | None) -> Iterator[Line]:
     shown = cases[:_ROWS_SHOWN]
     rows = [_row(case) for case in shown]
     titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
@@ -152,7 +67,7 @@ def _table(cases: Sequence[Replayed], width: int | None) -> Iterator[Line]:
         yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
 
 
-def _row(case: Replayed) -> tuple[str, ...]:
+def _row(case: ReplayedCase) -> tuple[str, ...]:
     at_worst = worst(case.comparisons)
     numbers = cells(at_worst.numbers if at_worst else None)
     tensors = str(len(case.comparisons)) if case.comparisons else ""
@@ -160,7 +75,7 @@ def _row(case: Replayed) -> tuple[str, ...]:
 
 
 def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells that a narrow terminal has room for: without values, the largest relative difference and ULP."""
+    """The cells that fit into a narrow terminal: without values, the largest relative difference and ULP."""
     return (*row[:2], *row[3:5], row[7])
 
 
@@ -173,7 +88,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _findings(report: ReplayReport) -> Iterator[Line]:
-    """What concerns the whole, then what is grave, then everything else in a line per kind."""
+    """What concerns the whole, then warnings and failures, then the rest in a line per kind."""
     yield from (line for finding in report.findings for line in finding_lines(finding))
     own = [f for case in report.cases for f in case.findings]
     loud = sorted(
@@ -201,9 +116,92 @@ def _quiet(findings: Sequence[Finding]) -> Iterator[Line]:
 
 def _last(report: ReplayReport) -> Line:
     tally = Counter(case.outcome for case in report.cases)
-    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in Outcome if tally[o])
-    gravest = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
-    style = _STYLES[gravest] if gravest is not None else "yellow"
+    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in ReplayOutcome if tally[o])
+    worst_outcome = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
+    style = _STYLES[worst_outcome] if worst_outcome is not None else "yellow"
     what = f"{count(len(report.cases), 'case')}: {parts}" if parts else "no case was replayed"
     compared = sum(len(case.comparisons) for case in report.cases)
     return (what, style), (f"; {count(compared, 'value')} compared", "")
+
+
+def json_document(report: ReplayReport) -> dict[str, Any]:
+    """The report as plain data."""
+    outcomes = Counter(case.outcome for case in report.cases)
+    severities = Counter(f.severity for f in report.all_findings())
+    return {
+        "schema": SCHEMA,
+        "bundle": report.bundle,
+        "runner": report.runner,
+        "exit_code": int(report.exit_code),
+        "totals": {
+            "cases": len(report.cases),
+            "compared": sum(len(case.comparisons) for case in report.cases),
+            "outcomes": {o.value: outcomes[o] for o in ReplayOutcome},
+            "findings": {s.value: severities[s] for s in Severity},
+        },
+        "findings": [finding_json(f) for f in report.findings],
+        "cases": [_case(case) for case in report.cases],
+    }
+
+
+def render_json(report: ReplayReport) -> bytes:
+    """The report as JSON."""
+    return encode(json_document(report))
+
+
+def _case(case: ReplayedCase) -> dict[str, Any]:
+    identity = case.identity
+    return {
+        "path": case.path,
+        "suite": identity.suite,
+        "flow": identity.flow,
+        "test": identity.test,
+        "subtest": identity.subtest,
+        "outcome": case.outcome.value,
+        "seconds": round(case.seconds, 3),
+        "work": case.work,
+        "findings": [finding_json(f) for f in case.findings],
+        "tensors": [{"name": c.name, **comparison_json(c)} for c in case.comparisons],
+    }
+
+
+def render_junit(report: ReplayReport) -> bytes:
+    """JUnit XML with one test case per case: a mismatch is a failure, a case that did not run is an error."""
+    suites: dict[str, list[TestCase]] = {}
+    for case in report.cases:
+        suite = f"{case.identity.suite}/{case.identity.flow}"
+        suites.setdefault(suite, []).append(_test_case(suite, case))
+    about_all = [
+        TestCase(
+            classname="karat replay",
+            name=f.kind,
+            problem=Problem("error", f.message, f.kind, f.next or ""),
+        )
+        for f in report.findings
+        if f.severity is Severity.FAIL
+    ]
+    return junit.render("karat replay", [*suites.items(), ("karat replay", about_all)])
+
+
+def _test_case(suite: str, case: ReplayedCase) -> TestCase:
+    identity = case.identity
+    failures = [f for f in case.findings if f.severity is Severity.FAIL]
+    mismatch = case.outcome is ReplayOutcome.MISMATCH
+    tag: Literal["failure", "error"] = "failure" if mismatch else "error"
+    body = "".join(f"{f.kind}: {f.message}\n" for f in failures)
+    others = [f"{f.kind}: {f.message}" for f in case.findings if f.severity is not Severity.FAIL]
+    return TestCase(
+        classname=suite,
+        name=f"{identity.test} ({identity.subtest})" if identity.subtest else identity.test,
+        seconds=case.seconds,
+        problem=Problem(tag, failures[0].message, failures[0].kind, body) if failures else None,
+        # How close each tensor was, also if it matches.
+        printed="\n".join([case.path, *map(comparison_line, case.comparisons), *others]),
+    )
+
+
+def comparison_line(comparison: Comparison) -> str:
+    """One tensor with its numbers."""
+    named = zip(TITLES, cells(comparison.numbers), strict=True)
+    numbers = ", ".join(f"{title} {value}" for title, value in named if value)
+    return f"{comparison.name} {type_text(comparison)}: {numbers or 'compared exactly'}"

@@ -23,9 +23,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from karat.bundles.folders import is_of_zips, open_zips
-from karat.bundles.places import Place, open_place
-from karat.findings import Finding, KaratError, UsageError
+from karat.bundles.folders import open_zips
+from karat.bundles.places import Place, is_of_zips, open_place
+from karat.findings import KaratError, UsageError
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
 from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
@@ -47,7 +47,7 @@ class _Bytes(Protocol):
     def __getitem__(self, index: slice, /) -> bytes: ...
 
 
-class SnapshotPlace:
+class SnapshotPlace(Place):
     """One snapshot of a store."""
 
     kind: Literal["folder", "zip", "store"] = "store"
@@ -75,21 +75,6 @@ class SnapshotPlace:
         if file is None:
             raise Damaged(f"{path}: expected it in sha256:{self.digest}, found no such file")
         return _SnapshotExtent(self, path, file)
-
-    def read(self, path: str, limit: int = 64 << 20) -> bytes:
-        """A small file whole."""
-        extent = self.extent(path)
-        if extent.size > limit:
-            raise Damaged(f"{path}: expected at most {limit:,} bytes, found {extent.size:,}")
-        data = bytearray(extent.size)
-        reader = extent.open()
-        reader.read_into(0, memoryview(data))
-        reader.close()
-        return bytes(data)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """Whether a snapshot is whole was asked when it was opened."""
-        return ()
 
     def close(self) -> None:
         """Release everything."""

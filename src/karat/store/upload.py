@@ -23,8 +23,7 @@ from karat.store.backends import Absent, Backend
 from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, key_of
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
 from karat.system.pool import in_parallel
-from karat.tensors.blocks import blocks
-from karat.tensors.tensor import Extent, Reader
+from karat.tensors.tensor import Extent, Reader, read_blocks
 
 SMALL = 64 << 10
 _BLOCK = 1 << 20
@@ -174,7 +173,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
     files = []
     for extent in extents:
         alone = sha256()
-        for block in blocks(extent, _BLOCK):
+        for block in read_blocks(extent, _BLOCK):
             together.update(block)
             if len(group) > 1:
                 alone.update(block)
@@ -191,7 +190,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
 def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
     whole, chunks = sha256(), []
     current, filled = sha256(), 0
-    for block in blocks(extent, _BLOCK):
+    for block in read_blocks(extent, _BLOCK):
         whole.update(block)
         current.update(block)
         filled += len(block)

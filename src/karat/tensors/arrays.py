@@ -1,7 +1,13 @@
-"""torch tensors as `Tensor`, and back; torch is only imported to make one."""
+"""Arrays of any framework as `Tensor`, and back.
+
+A framework that is not imported cannot have made the value at hand, so none is imported to look at one; it is only
+imported to make a value. Bits are moved, never converted: NaN payloads and −0.0 come back as they went. Memory in C
+order is not copied; memory of a device is copied to the host once.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from collections.abc import Iterator
@@ -11,7 +17,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from karat.tensors import numpy_arrays
 from karat.tensors.dtypes import MOST_DIMENSIONS, TABLE
 from karat.tensors.numpy_arrays import array_of, tensor_of_numpy
 from karat.tensors.tensor import CannotStore, Tensor
@@ -19,21 +24,134 @@ from karat.tensors.tensor import CannotStore, Tensor
 _NUMPY = "pass the tensor as a numpy array, or its parts"
 
 
+def is_tensor(value: object) -> bool:
+    """Whether the value is an array of some framework, storable or not."""
+    return (
+        isinstance(value, np.ndarray | np.generic)
+        or is_torch(value)
+        or is_jax(value)
+        or _speaks_array(value)
+    )
+
+
+def tensor_of(value: Any) -> Tensor:
+    """The value as dtype, shape and bytes; `CannotStore` says what has no such form, and what to pass instead.
+
+    The bytes are the value's own if it lies in C order on the host: writing to the value afterwards writes to the
+    tensor.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return tensor_of_numpy(value)
+    if is_torch(value):
+        return tensor_of_torch(value)
+    if is_jax(value):
+        return tensor_of_jax(value)
+    if _speaks_array(value):
+        return _tensor_of_other(value)
+    raise CannotStore(f"expected an array, found {_kind(value)}")
+
+
+def value_of(tensor: Tensor, framework: str | None = None, *, copy: bool = True) -> Any:
+    """The tensor as a value of the framework it came from, or of the one named; see `value_and_note`."""
+    return value_and_note(tensor, framework, copy=copy)[0]
+
+
+def value_and_note(
+    tensor: Tensor, framework: str | None = None, *, copy: bool = True
+) -> tuple[Any, str | None]:
+    """The value, and a sentence if it is not what was asked for.
+
+    numpy stands in for a framework that is not installed or has no such dtype, and the bits for a dtype that numpy
+    does not have. `copy=False` for a caller whose bytes nobody else uses.
+    """
+    wanted = framework or tensor.framework
+    if wanted.startswith("numpy"):
+        array, note = array_of(tensor, copy=copy)
+        return array[()] if wanted == "numpy-scalar" and not tensor.shape else array, note
+    if wanted == "torch":
+        value, problem = value_in_torch(tensor, copy=copy)
+    elif wanted == "jax":
+        value, problem = value_in_jax(tensor)
+    else:
+        value, problem = None, f"expected numpy, torch or jax, found {wanted!r}"
+    if problem is None:
+        return value, None
+    return array_of(tensor, copy=copy)[0], f"{problem}; the value is a numpy array"
+
+
+def _speaks_array(value: object) -> bool:
+    kind = type(value)
+    if isinstance(value, type):
+        return False
+    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
+        kind, "__array__"
+    )
+
+
+def _tensor_of_other(value: Any) -> Tensor:
+    """An array of a library that karat does not know, through the protocols that it speaks."""
+    errors = []
+    for attempt in (_by_dlpack, _by_torch, _by_array):
+        try:
+            made = attempt(value)
+        except CannotStore:
+            raise
+        except Exception as error:  # noqa: BLE001 - another library's code may raise anything
+            errors.append(f"{type(error).__name__}: {error}")
+            continue
+        if made is not None:
+            return made
+    raise CannotStore(
+        f"expected an array that DLPack or __array__ hands over, found {_kind(value)}"
+        f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
+    )
+
+
+def _by_dlpack(value: Any) -> Tensor | None:
+    return tensor_of_numpy(np.from_dlpack(value)) if hasattr(value, "__dlpack__") else None
+
+
+def _by_torch(value: Any) -> Tensor | None:
+    """For memory of a device, or a dtype that numpy does not take over."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(value, "__dlpack__"):
+        return None
+    made = tensor_of_torch(torch.from_dlpack(value))
+    return Tensor(dtype=made.dtype, shape=made.shape, data=made.data, device=made.device)
+
+
+def _by_array(value: Any) -> Tensor | None:
+    if not hasattr(value, "__array__"):
+        return None
+    made = np.asarray(value)
+    # numpy wraps what has no array to give as one object.
+    return None if made.dtype.hasobject else tensor_of_numpy(made)
+
+
+def _kind(value: object) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def is_torch(value: object) -> bool:
     """Whether it is a torch tensor, of whatever subclass."""
-    torch = sys.modules.get("torch")
-    kind = getattr(torch, "Tensor", None)
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
     return kind is not None and isinstance(value, kind)
 
 
 def tensor_of_torch(value: Any) -> Tensor:
     """A torch tensor as a tensor; its gradient is not part of it."""
     name = str(value.dtype).removeprefix("torch.")
-    _refuse(value, name)
+    _refuse_torch(value, name)
+    torch = sys.modules["torch"]
     try:
-        with _quiet():
-            plain = value.detach().resolve_conj().resolve_neg()
-            data = _bytes(plain)
+        with _no_warnings():
+            bare = value.detach().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
+            if bare.dtype == torch.complex128:
+                bare = torch.view_as_real(bare)
+            # In C order on the host; moved as integers, so that no kernel can touch their bits.
+            flat = bare.view(_integers(bare.dtype)).contiguous().reshape(-1)
+            data: memoryview = flat.cpu().numpy().view(np.uint8).data
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise CannotStore(
             f"expected a torch tensor whose memory can be read, found {type(value).__name__}: {error}"
@@ -48,7 +166,7 @@ def tensor_of_torch(value: Any) -> Tensor:
     )
 
 
-def _refuse(value: Any, name: str) -> None:
+def _refuse_torch(value: Any, name: str) -> None:
     torch = sys.modules["torch"]
     kind = type(value).__name__
     if value.device.type == "meta" or kind == "FakeTensor":
@@ -74,26 +192,11 @@ def _refuse(value: Any, name: str) -> None:
             f"expected at most {MOST_DIMENSIONS} dimensions, which is all that numpy has, found {value.dim()};"
             " pass value.reshape(…)"
         )
-    if _is_wrapper(value):
+    # Subclasses that hold other tensors (DTensor, quantised weights) have elements but no memory.
+    if hasattr(value, "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__"):
         raise CannotStore(
             f"expected a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}"
         )
-
-
-def _is_wrapper(value: Any) -> bool:
-    """Subclasses that hold other tensors (DTensor, quantised weights) have elements but no memory."""
-    return hasattr(value, "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__")
-
-
-def _bytes(plain: Any) -> memoryview:
-    """The elements in C order on the host; moved as integers, so that no kernel can touch their bits."""
-    torch = sys.modules["torch"]
-    bare = plain.as_subclass(torch.Tensor)
-    if bare.dtype == torch.complex128:
-        bare = torch.view_as_real(bare)
-    flat = bare.view(_integers(bare.dtype)).contiguous().reshape(-1)
-    host: memoryview = flat.cpu().numpy().view(np.uint8).data
-    return host
 
 
 def _integers(dtype: Any) -> Any:
@@ -104,7 +207,7 @@ def _integers(dtype: Any) -> Any:
 
 
 def value_in_torch(tensor: Tensor, *, copy: bool = True) -> tuple[Any, str | None]:
-    """The tensor in torch on the CPU, or None and the sentence that says why not."""
+    """The tensor in torch on the CPU, or None and why not."""
     try:
         import torch  # noqa: PLC0415 - an extra, and seconds to import
     except ImportError:
@@ -115,20 +218,17 @@ def value_in_torch(tensor: Tensor, *, copy: bool = True) -> tuple[Any, str | Non
     raw = np.frombuffer(tensor.data, np.uint8)
     # A copy is aligned and writable; torch wants both.
     usable = not copy and raw.flags.writeable and raw.ctypes.data % 16 == 0
-    with _quiet():
+    with _no_warnings():
         if not raw.size:
             return torch.empty(tensor.shape, dtype=dtype), None
         flat = torch.from_numpy(raw if usable else raw.copy()).view(_integers(dtype))
-        return _laid_out(flat.reshape(tensor.shape), tensor.strides).view(dtype), None
-
-
-def _laid_out(value: Any, strides: tuple[int, ...] | None) -> Any:
-    """With the strides it had, if they are those of a dense tensor (channels last, transposed)."""
-    if strides is None or not _is_dense(tuple(value.shape), strides):
-        return value
-    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
-    back = [order.index(axis) for axis in range(len(strides))]
-    return value.permute(order).contiguous().permute(back)
+        value, strides = flat.reshape(tensor.shape), tensor.strides
+        if strides is not None and _is_dense(tensor.shape, strides):
+            # With the strides it had: channels last, transposed.
+            order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+            back = [order.index(axis) for axis in range(len(strides))]
+            value = value.permute(order).contiguous().permute(back)
+        return value.view(dtype), None
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -143,37 +243,37 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No warnings: torch says that half complex is experimental, and karat only moves bytes."""
+def _no_warnings() -> Iterator[None]:
+    """Torch warns that half complex is experimental, and karat only moves bytes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
 
 
-# DOC-HERE jax_arrays: jax arrays as `Tensor`, and back; jax is only imported to make one.
-
-
 def is_jax(value: object) -> bool:
     """Whether it is a jax array, a tracer or a random key."""
-    jax = sys.modules.get("jax")
-    kind = getattr(jax, "Array", None)
+    kind = getattr(sys.modules.get("jax"), "Array", None)
     return kind is not None and isinstance(value, kind)
 
 
 def tensor_of_jax(value: Any) -> Tensor:
     """A jax array as a tensor; one that is spread over devices of this host is brought together."""
-    _refuse_jax_arrays(value)
+    _refuse_jax(value)
     try:
         array = np.asarray(value)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CannotStore(
             f"expected a jax array whose memory can be read, found {value.dtype}: {error}"
         ) from error
-    made = tensor_of_numpy(array, device=_device(value))
+    found = sorted(value.devices(), key=lambda device: device.id)
+    device = ",".join(f"{device.platform}:{device.id}" for device in found)
+    if len(found) == 1 and found[0].platform == "cpu":
+        device = "cpu"
+    made = tensor_of_numpy(array, device=device)
     return msgspec.structs.replace(made, framework="jax", strides=None)
 
 
-def _refuse_jax_arrays(value: Any) -> None:
+def _refuse_jax(value: Any) -> None:
     jax = sys.modules["jax"]
     if isinstance(value, jax.core.Tracer):
         raise CannotStore(
@@ -197,16 +297,8 @@ def _refuse_jax_arrays(value: Any) -> None:
         )
 
 
-def _device(value: Any) -> str:
-    found = sorted(value.devices(), key=lambda device: device.id)
-    kinds = {device.platform for device in found}
-    if kinds == {"cpu"} and len(found) == 1:
-        return "cpu"
-    return ",".join(f"{device.platform}:{device.id}" for device in found)
-
-
 def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:
-    """The tensor in jax on its default device, or None and the sentence that says why not."""
+    """The tensor in jax on its default device, or None and why not."""
     try:
         import jax  # noqa: PLC0415 - an extra, and slow to import
     except ImportError:
@@ -215,140 +307,14 @@ def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:
     if note is not None:
         return None, note
     try:
-        # Without it jax makes float32 of float64, and says nothing that a program could hear.
-        with _wide(jax):
+        enable_x64: Any = getattr(jax, "enable_x64", None)
+        if enable_x64 is None:
+            enable_x64 = importlib.import_module("jax.experimental").enable_x64  # before jax 0.8
+        # Without it jax silently makes float32 of float64.
+        with enable_x64(True):
             made = jax.numpy.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:
         return None, f"expected a jax with {tensor.dtype}, found jax {jax.__version__} ({error})"
     if made.dtype != array.dtype:
         return None, f"expected a jax with {tensor.dtype}, found one that makes it {made.dtype}"
     return made, None
-
-
-def _wide(jax: Any) -> Any:
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # noqa: PLC0415 - where jax kept it before 0.8
-
-    return enable_x64()
-
-
-# DOC-HERE arrays: Arrays of any framework as `Tensor`, and back.
-#
-# A framework that is not imported cannot have made the value at hand, so none is imported to look at one.
-# Bits are moved, never converted: NaN payloads and −0.0 come back as they went. Memory that already lies in
-# C order is not copied; memory of a device is copied to the host once.
-
-
-def is_tensor(value: object) -> bool:
-    """Whether the value is an array of some framework, storable or not."""
-    return (
-        isinstance(value, np.ndarray | np.generic)
-        or is_torch(value)
-        or is_jax(value)
-        or _speaks_array(value)
-    )
-
-
-def tensor_of(value: Any) -> Tensor:
-    """The value as dtype, shape and bytes; `CannotStore` says what has no such form, and what to pass instead.
-
-    The bytes are the value's own where it lies in C order on the host: whoever writes to the value
-    afterwards writes to the tensor.
-    """
-    if isinstance(value, np.ndarray | np.generic):
-        return numpy_arrays.tensor_of_numpy(value)
-    if is_torch(value):
-        return tensor_of_torch(value)
-    if is_jax(value):
-        return tensor_of_jax(value)
-    if _speaks_array(value):
-        return _tensor_of_other(value)
-    raise CannotStore(f"expected an array, found {_kind(value)}")
-
-
-def value_of(tensor: Tensor, framework: str | None = None, *, copy: bool = True) -> Any:
-    """The tensor as a value of the framework it came from, or of the one named; see `value_and_note`."""
-    return value_and_note(tensor, framework, copy=copy)[0]
-
-
-def value_and_note(
-    tensor: Tensor, framework: str | None = None, *, copy: bool = True
-) -> tuple[Any, str | None]:
-    """The value, and a sentence if it is not what was asked for.
-
-    A framework that is not installed, or has no such dtype, is stood in for by numpy, and a dtype that
-    numpy does not have by its bits. `copy=False` for a caller whose bytes nobody else uses.
-    """
-    wanted = framework or tensor.framework
-    made: tuple[Any, str | None] | None = None
-    if wanted == "torch":
-        made = value_in_torch(tensor, copy=copy)
-    elif wanted == "jax":
-        made = value_in_jax(tensor)
-    elif not wanted.startswith("numpy"):
-        note = f"expected numpy, torch or jax, found {wanted!r}"
-        return numpy_arrays.array_of(tensor, copy=copy)[0], f"{note}; the value is a numpy array"
-    if made is not None and made[1] is None:
-        return made
-    array, note_of_numpy = numpy_arrays.array_of(tensor, copy=copy)
-    if made is not None:
-        return array, f"{made[1]}; the value is a numpy array"
-    value = array[()] if wanted == "numpy-scalar" and not tensor.shape else array
-    return value, note_of_numpy
-
-
-def _speaks_array(value: object) -> bool:
-    kind = type(value)
-    if isinstance(value, type):
-        return False
-    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
-        kind, "__array__"
-    )
-
-
-def _tensor_of_other(value: Any) -> Tensor:
-    """An array of a library that karat does not know, through the protocols that it speaks."""
-    errors = []
-    for attempt in (_by_dlpack, _by_framework, _by_array):
-        try:
-            made = attempt(value)
-        except CannotStore:
-            raise
-        except Exception as error:  # noqa: BLE001 - another library's code may raise anything
-            errors.append(f"{type(error).__name__}: {error}")
-            continue
-        if made is not None:
-            return made
-    raise CannotStore(
-        f"expected an array that DLPack or __array__ hands over, found {_kind(value)}"
-        f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
-    )
-
-
-def _by_dlpack(value: Any) -> Tensor | None:
-    if not hasattr(value, "__dlpack__"):
-        return None
-    return numpy_arrays.tensor_of_numpy(np.from_dlpack(value))
-
-
-def _by_framework(value: Any) -> Tensor | None:
-    """Memory of a device, or a dtype numpy does not take over: whoever is here and can."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(value, "__dlpack__"):
-        return None
-    made = tensor_of_torch(torch.from_dlpack(value))
-    return Tensor(dtype=made.dtype, shape=made.shape, data=made.data, device=made.device)
-
-
-def _by_array(value: Any) -> Tensor | None:
-    if not hasattr(value, "__array__"):
-        return None
-    made = np.asarray(value)
-    # Whoever has no array to give is wrapped by numpy as one object.
-    return None if made.dtype.hasobject else numpy_arrays.tensor_of_numpy(made)
-
-
-def _kind(value: object) -> str:
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,7 +1,8 @@
-"""Decoding: the bits of any dtype as numbers that numpy can reckon with, without losing one.
+"""The bits of any dtype as numbers that numpy can compute with, and ULPs: the numbers that lie between two of them.
 
-Types of up to 16 bits become float32, which holds each of their values; 32-bit integers become float64;
-float32 and float64 are looked at as they are. 64-bit integers fit no float and stay integers (`whole`).
+Types of up to 16 bits become float32, which holds each of their values; 32-bit integers become float64; float32 and
+float64 stay as they are. 64-bit integers fit no float and stay integers. Floats are signs and magnitudes, and
+magnitudes are in order as integers; −0.0 and +0.0 are no step apart.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def number(layout: Layout, code: int) -> float:
 
 @lru_cache(maxsize=64)
 def table_of(name: str) -> NDArray[np.float32]:
-    """The 256 numbers of a dtype whose elements take a byte; pairs of them where two share it."""
+    """The 256 numbers of a dtype whose elements take a byte; pairs of them if two share it."""
     of = dtype_named(name)
     codes = range(256)
     if name == "float4_e2m1fn_x2" and of.layout is not None:
@@ -55,16 +56,13 @@ def table_of(name: str) -> NDArray[np.float32]:
         return np.array([number(of.layout, code & mask) for code in codes], np.float32)
     if of.kind == "bool":
         return np.array([float(code != 0) for code in codes], np.float32)
-    return np.array([_integer(of, code) for code in codes], np.float32)
-
-
-def _integer(of: Dtype, code: int) -> int:
-    value = code & ((1 << of.width) - 1)
-    return value - (1 << of.width) if of.signed and value >> (of.width - 1) else value
+    values = [code & ((1 << of.width) - 1) for code in codes]
+    wraps = 1 << of.width - 1 if of.signed else 256
+    return np.array([v - (1 << of.width) if v >= wraps else v for v in values], np.float32)
 
 
 def work_dtype(name: str) -> np.dtype[Any] | None:
-    """The float in which a real dtype is reckoned with; None for what is no real number or fits no float."""
+    """The float in which a real dtype is computed with; None for what is no real number or fits no float."""
     of = dtype_named(name)
     if of.bits == "|V16" or of.kind in {"opaque", "complex"}:
         return None
@@ -79,12 +77,15 @@ def per_element(name: str) -> int:
 
 
 def decode(name: str, bits: Bits, out: Values) -> Values:
-    """The numbers of `bits`: a view of them where they are floats of the right size, else `out` filled."""
+    """The numbers of `bits`: a view of them if they are floats of the right size, else `out` filled."""
     of = dtype_named(name)
     if name in {"float32", "float64"}:
         return bits.view(of.bits.replace("u", "f"))
     if of.itemsize == 1:
-        return _by_table(name, bits, out)
+        table = table_of(name)
+        view = out[: bits.size * table[0].size]
+        np.take(table, bits, axis=0, out=view.reshape(-1, *table.shape[1:]), mode="clip")
+        return view
     count = bits.size // of.itemsize
     view = out[:count]
     if name == "bfloat16":
@@ -98,21 +99,10 @@ def decode(name: str, bits: Bits, out: Values) -> Values:
     return view
 
 
-def _by_table(name: str, bits: Bits, out: Values) -> Values:
-    table = table_of(name)
-    if table.ndim == 2:
-        view = out[: 2 * bits.size]
-        np.take(table, bits, axis=0, out=view.reshape(-1, 2), mode="clip")
-        return view
-    view = out[: bits.size]
-    np.take(table, bits, out=view, mode="clip")
-    return view
-
-
 def widened(name: str, bits: Bits) -> Values | None:
     """The numbers of `bits` in the widest type they need: float64, complex128, or a long double.
 
-    A copy, of any numeric dtype, for arithmetic that takes its time. None where this machine has no
+    A copy, of any numeric dtype, for arithmetic that takes its time. None if this machine has no
     arithmetic for the type: another platform's long double.
     """
     of = dtype_named(name)
@@ -129,11 +119,6 @@ def widened(name: str, bits: Bits) -> Values | None:
         return bits.view("<i8" if of.signed else "<u8").astype(np.longdouble)
     out = np.empty(bits.size // of.itemsize * per_element(name), work)
     return decode(name, bits, out).astype(np.float64)
-
-
-# DOC-HERE ulps: ULPs: how many numbers of a dtype lie between two of them.
-#
-# Floats are signs and magnitudes, and magnitudes are in order as integers. −0.0 and +0.0 are no step apart.
 
 
 def parts_of(of: Dtype, bits: Bits) -> NDArray[Any]:

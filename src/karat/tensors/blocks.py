@@ -1,4 +1,7 @@
-"""The digest of a tensor: sha256 over its dtype, its shape and its bytes, so that no part can change unseen."""
+"""The elements of a tensor block by block, from memory or from a file, and their digest.
+
+The digest is sha256 over dtype, shape and bytes, so that no part can change unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ import numpy as np
 from karat.tensors.bits import Bits
 from karat.tensors.comparison import within
 from karat.tensors.dtypes import nbytes
-from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent, read_blocks
 
-BLOCK = 1 << 20
+Either = Tensor | TensorExtent
 
 
-def start(dtype: str, shape: tuple[int, ...]) -> Any:
+def start_digest(dtype: str, shape: tuple[int, ...]) -> Any:
     """A sha256 that has seen dtype and shape; update it with the elements in order."""
     sizes = "x".join(map(str, shape))
     return sha256(f"karat.tensor/1\0{dtype}\0{sizes}\0".encode())
@@ -26,43 +29,27 @@ def start(dtype: str, shape: tuple[int, ...]) -> Any:
 
 def digest(dtype: str, shape: tuple[int, ...], chunks: Iterable[bytes | memoryview]) -> str:
     """The digest of elements that come in pieces."""
-    running = start(dtype, shape)
+    running = start_digest(dtype, shape)
     for chunk in chunks:
         running.update(chunk)
     return str(running.hexdigest())
 
 
-def digest_of(tensor: Tensor | TensorExtent) -> str:
-    """The digest of a tensor, read in blocks where it lies elsewhere; `Damaged` if it cannot be read whole."""
+def digest_of(tensor: Either) -> str:
+    """The digest of a tensor; `Damaged` if it cannot be read whole."""
     if isinstance(tensor, Tensor):
         return digest(tensor.dtype, tensor.shape, (tensor.data,))
-    return digest(tensor.dtype, tensor.shape, blocks(tensor.extent))
-
-
-def blocks(extent: Extent, size: int = BLOCK) -> Iterable[memoryview]:
-    """The bytes of an extent in order; each block is overwritten by the next."""
-    buffer = memoryview(bytearray(min(size, extent.size)))
-    reader = extent.open()
-    try:
-        for start_at in range(0, extent.size, size):
-            block = buffer[: min(size, extent.size - start_at)]
-            reader.read_into(start_at, block)
-            yield block
-    finally:
-        reader.close()
-
-
-# DOC-HERE sides: Sides: the elements of a tensor block by block, from memory or from where they lie.
+    return digest(tensor.dtype, tensor.shape, read_blocks(tensor.extent))
 
 
 class Blocks(Protocol):
-    """One thread's way to the bytes of a side."""
+    """Reads the bytes of one side, for one thread."""
 
     def block(self, start: int, stop: int) -> Bits:
         """The bytes from `start` to `stop`; good until as many calls later as there are buffers."""
 
     def close(self) -> None:
-        """Lets go of the reader."""
+        """Close the reader."""
 
 
 class InMemory:
@@ -87,30 +74,30 @@ class Read:
         self.reader: Reader = extent.open()
 
     def block(self, start: int, stop: int) -> Bits:
-        """Reads it over the block that was read longest ago."""
+        """Read it over the block that was read longest ago."""
         self.buffers.append(self.buffers.pop(0))
         found = self.buffers[-1][: stop - start]
         self.reader.read_into(start, found.data)
         return found
 
     def close(self) -> None:
-        """Closes the reader."""
+        """Close the reader."""
         self.reader.close()
 
 
-def open_side(tensor: Tensor | TensorExtent, block: int, buffers: int = 1) -> Blocks:
-    """A way to the bytes, for one thread and blocks of up to so many; the last `buffers` blocks stay."""
+def open_side(tensor: Either, block: int, buffers: int = 1) -> Blocks:
+    """A reader for one thread and blocks of up to so many bytes; the last `buffers` blocks stay."""
     if isinstance(tensor, Tensor):
         return InMemory(tensor.data)
     return Read(tensor.extent, block, buffers)
 
 
-def is_seekable(tensor: Tensor | TensorExtent) -> bool:
+def is_seekable(tensor: Either) -> bool:
     """Whether several threads may read different parts at once."""
     return isinstance(tensor, Tensor) or tensor.extent.seekable
 
 
-def require_whole(tensor: Tensor | TensorExtent, name: str, side: str) -> None:
+def require_whole(tensor: Either, name: str, side: str) -> None:
     """`Damaged` unless there are as many bytes as dtype and shape say."""
     expected = nbytes(tensor.dtype, tensor.shape)
     found = len(tensor.data) if isinstance(tensor, Tensor) else tensor.extent.size
@@ -121,21 +108,17 @@ def require_whole(tensor: Tensor | TensorExtent, name: str, side: str) -> None:
         )
 
 
-# DOC-HERE hashing: Hashing beside comparing: both digests in the same pass, each in a thread of its own.
-#
-# sha256 is slower than everything else that is done to a block, and lets go of the interpreter's lock.
-
-Either = Tensor | TensorExtent
-
-
 class Hashing:
-    """The digests of both sides, block by block in order, one block behind the comparison at most."""
+    """The digests of both sides, beside comparing them: in order, one block behind the comparison at most.
+
+    sha256 is slower than everything else that is done to a block, and releases the interpreter's lock.
+    """
 
     BUFFERS = 2
     """Blocks of a side that must stay as they are at any time."""
 
     def __init__(self, expected: Either, actual: Either) -> None:
-        self.running = [start(side.dtype, side.shape) for side in (expected, actual)]
+        self.running = [start_digest(side.dtype, side.shape) for side in (expected, actual)]
         # One thread a side: that keeps the blocks in order.
         self.pools = [ThreadPoolExecutor(1, thread_name_prefix="karat-hash") for _ in range(2)]
         self.pending: list[Future[Any]] = []
@@ -153,7 +136,7 @@ class Hashing:
             pool.shutdown(wait=True)
 
     def begin(self, expected: Bits, actual: Bits) -> None:
-        """Hashes a block of each side from now on; the block before is done with."""
+        """Start hashing a block of each side; wait for the block before."""
         before = self.pending
         self.pending = [
             pool.submit(running.update, bits.data)

@@ -1,10 +1,15 @@
-"""The verdict: the findings that two tensors deserve."""
+"""Compare two tensors: bits first, then the tolerance; all numbers, in memory that does not grow.
+
+Blocks of both sides are read into the same buffers again and again, by several threads if both sides are seekable.
+What is the same bit for bit is only searched for NaN and summed. Pairs that are not finite on both sides are counted,
+and left out of differences, SQNR and cosine.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -12,129 +17,19 @@ import numpy as np
 
 from karat.findings import Finding, Severity
 from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import Blocks, Hashing, find_damage, is_seekable, open_side, require_whole
+from karat.tensors.blocks import (
+    Blocks,
+    Either,
+    Hashing,
+    find_damage,
+    is_seekable,
+    open_side,
+    require_whole,
+)
 from karat.tensors.comparison import Comparison, Numbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
-from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic, same_bits
+from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
 from karat.tensors.tally import Tally, elements_of, index_of
-from karat.tensors.tensor import Tensor, TensorExtent
-
-Either = Tensor | TensorExtent
-
-
-def changed_findings(
-    name: str, expected: Either, actual: Either, *, check_dtype: bool
-) -> tuple[Finding, ...]:
-    """Another dtype or shape, before any element is looked at."""
-    found = []
-    if expected.dtype != actual.dtype and (check_dtype or _is_odd(expected.dtype, actual.dtype)):
-        found.append(_changed("dtype-changed", name, expected.dtype, actual.dtype))
-    if expected.shape != actual.shape:
-        found.append(_changed("shape-changed", name, _shape(expected), _shape(actual)))
-    return tuple(found)
-
-
-def _is_odd(expected: str, actual: str) -> bool:
-    return not (has_arithmetic(dtype_named(expected)) and has_arithmetic(dtype_named(actual)))
-
-
-def _changed(kind: str, name: str, expected: str, actual: str) -> Finding:
-    what = kind.partition("-")[0]
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=f"{within(name)}expected the {what} {expected}, found {actual}",
-        where=name,
-        numbers={"expected": expected, "actual": actual},
-    )
-
-
-def _shape(tensor: Either) -> str:
-    return str(list(tensor.shape))
-
-
-def mismatch_findings(
-    name: str, tally: Tally, numbers: Numbers, tolerance: Tolerance, shape: tuple[int, ...]
-) -> tuple[Finding, ...]:
-    """What lies outside the tolerance; what became NaN or infinite is said apart."""
-    found = []
-    if tally.spoiled:
-        found.append(_spoiled(name, tally, numbers, shape))
-    if numbers.mismatches > tally.spoiled:
-        found.append(_outside(name, numbers, tolerance))
-    return tuple(found)
-
-
-def _spoiled(name: str, tally: Tally, numbers: Numbers, shape: tuple[int, ...]) -> Finding:
-    first = list(index_of(tally.first_spoiled, shape))
-    return Finding(
-        kind="new-nan",
-        severity=Severity.FAIL,
-        message=(
-            f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
-            f" {numbers.elements:,} elements where expected is finite; first at {first}"
-        ),
-        where=name,
-        numbers={"count": tally.spoiled, "elements": numbers.elements, "first": str(first)},
-    )
-
-
-def _outside(name: str, numbers: Numbers, tolerance: Tolerance) -> Finding:
-    return Finding(
-        kind="tensor-mismatch",
-        severity=Severity.FAIL,
-        message=(
-            f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
-            f" {numbers.elements:,} elements outside; first at {list(numbers.first_mismatch or ())}"
-            f"{_worst(numbers)}{_nan(numbers, tolerance)}"
-        ),
-        where=name,
-        numbers={
-            "mismatches": numbers.mismatches,
-            "elements": numbers.elements,
-            "first": str(list(numbers.first_mismatch or ())),
-            "max_abs": numbers.max_abs,
-            "max_rel": numbers.max_rel,
-            "max_ulp": numbers.max_ulp,
-        },
-    )
-
-
-def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
-    if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
-        return "equal elements"
-    if not tolerance.rtol and not tolerance.atol:
-        return "equal elements" if numbers.max_abs is None else "equal numbers"
-    return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
-
-
-def _worst(numbers: Numbers) -> str:
-    if numbers.max_abs is None or numbers.max_abs_at is None or not numbers.max_abs:
-        return ""
-    return (
-        f"; worst at {list(numbers.max_abs_at)}: expected {_number(numbers.max_expected)}, found"
-        f" {_number(numbers.max_actual)} (|Δ| {numbers.max_abs:.6g})"
-    )
-
-
-def _nan(numbers: Numbers, tolerance: Tolerance) -> str:
-    if not (numbers.nan_expected and numbers.nan_actual) or tolerance.equal_nan:
-        return ""
-    return (
-        f"; NaN: {numbers.nan_expected:,} expected, {numbers.nan_actual:,} actual, and NaN equals"
-        " nothing unless equal_nan is asked for"
-    )
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.9g}"
-
-
-# DOC-HERE comparing: Comparing two tensors: bits first, then the tolerance; every number there is, in memory that does not grow.
-#
-# Blocks of both sides are read into the same buffers again and again, by several threads where both sides can be
-# read anywhere. What is the same bit for bit is only looked through for NaN and summed. Pairs that are not finite
-# on both sides are counted, and left out of differences, SQNR and cosine.
 
 READ = 2 << 20
 """Bytes of a side that are read at once."""
@@ -173,17 +68,22 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     digests: tuple[str, str] | None = None,
     block: int = READ,
 ) -> Comparison:
-    """Actual against expected.
+    """Compare actual with expected.
 
-    `digests`: the sha256 that each side is said to have; they are checked on the way, and `Damaged` says which
-    side is not what it was. Sides that are said to be the same, and are, are not hashed: whether both were damaged
-    alike is for `verify` to find out. `threads`: as many as there are processors, for tensors that are worth it.
+    `digests`: the recorded sha256 of each side; they are checked on the way, and `Damaged` says which side is not what
+    it was. Sides with the same recorded digest that are the same are not hashed: whether both were damaged alike is for
+    `verify` to find out. `threads`: by default as many as there are processors, for tensors that are worth it.
     """
     tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan)
     require_whole(expected, name, "expected")
     require_whole(actual, name, "actual")
-    findings = changed_findings(name, expected, actual, check_dtype=check_dtype)
     dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
+    same_dtype, numeric = dtype.name == other.name, has_arithmetic(dtype) and has_arithmetic(other)
+    findings: tuple[Finding, ...] = ()
+    if not same_dtype and (check_dtype or not numeric):
+        findings += (_changed("dtype-changed", name, dtype.name, other.name),)
+    if expected.shape != actual.shape:
+        findings += (_changed("shape-changed", name, [*expected.shape], [*actual.shape]),)
     result = Comparison(
         name=name,
         dtype=expected.dtype,
@@ -194,36 +94,30 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     if dtype.kind == "opaque":
         result = msgspec.structs.replace(result, tolerance=None)
         tolerance = msgspec.structs.replace(tolerance, rtol=0.0, atol=0.0)
-    if expected.shape != actual.shape or not _is_comparable(dtype, other):
-        _check(name, expected, actual, digests)
+    packed = per_element(dtype.name)
+    comparable = same_dtype or (numeric and packed == per_element(other.name))
+    if expected.shape != actual.shape or not comparable:
+        if digests is not None:
+            find_damage(name, expected, actual, digests)
         return result
     plan = _plan(expected, actual, tolerance, block)
     tally = _tally(name, plan, threads, digests)
     # Packed types hold two numbers to an element, side by side.
-    shape = _shape_of_numbers(expected.shape, dtype)
-    with_ulps = dtype.layout is not None and dtype.name == other.name
-    numbers = tally.numbers(shape, with_ulps=with_ulps)
-    findings += mismatch_findings(name, tally, numbers, tolerance, shape)
+    *outer, inner = expected.shape or (1,)
+    shape = expected.shape if packed == 1 else (*outer, packed * inner)
+    numbers = tally.numbers(shape, with_ulps=dtype.layout is not None and same_dtype)
+    findings += tuple(mismatch_findings(name, tally, numbers, tolerance, shape))
     return msgspec.structs.replace(result, numbers=numbers, findings=findings)
-
-
-def _is_comparable(dtype: Dtype, other: Dtype) -> bool:
-    if dtype.name == other.name:
-        return True
-    packed = per_element(dtype.name) != per_element(other.name)
-    return has_arithmetic(dtype) and has_arithmetic(other) and not packed
-
-
-def _shape_of_numbers(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, ...]:
-    if per_element(dtype.name) == 1:
-        return shape
-    return (*shape[:-1], 2 * shape[-1]) if shape else (2,)
 
 
 def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) -> Plan:
     dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
     largest = max(dtype.itemsize, other.itemsize, 1)
-    chunk = _chunk(dtype, other)
+    # Partial sums are over as many elements, however much was read at once and by which thread.
+    work = work_dtype(dtype.name) if dtype.name == other.name else None
+    chunk = _PIECE if work is None else CHUNK // work.itemsize // per_element(dtype.name)
+    if dtype.kind == "opaque":
+        chunk = max(1, READ // max(1, dtype.itemsize))
     return Plan(
         expected=expected,
         actual=actual,
@@ -236,40 +130,22 @@ def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) ->
     )
 
 
-def _chunk(dtype: Dtype, other: Dtype) -> int:
-    """Partial sums are over as many elements, whatever was read at once and by whomever."""
-    if dtype.kind == "opaque":
-        return max(1, READ // max(1, dtype.itemsize))
-    work = work_dtype(dtype.name) if dtype.name == other.name else None
-    return _PIECE if work is None else CHUNK // work.itemsize // per_element(dtype.name)
-
-
 def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:
-    """Every element, by as many threads as it deserves, and the digests beside it."""
+    """Compare every element, on as many threads as are worth it, and the digests beside it."""
     if digests is not None and digests[0] != digests[1]:
         with Hashing(plan.expected, plan.actual) as hashing:
             tally = _compare_range(plan, 0, plan.elements, hashing)
         hashing.require(name, digests)
         return tally
-    tally = _in_parallel(plan, _threads(plan, threads))
+    if not (is_seekable(plan.expected) and is_seekable(plan.actual)):
+        threads = 1
+    elif threads is None:
+        threads = min(available_cores(), plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD)
+    tally = _in_parallel(plan, max(1, threads))
     if digests is not None and tally.bit_equal != tally.elements:
         # Both sides are said to be the same and are not: at least one is not what it was.
         find_damage(name, plan.expected, plan.actual, digests)
     return tally
-
-
-def _check(name: str, expected: Either, actual: Either, digests: tuple[str, str] | None) -> None:
-    if digests is not None:
-        find_damage(name, expected, actual, digests)
-
-
-def _threads(plan: Plan, asked: int | None) -> int:
-    if not (is_seekable(plan.expected) and is_seekable(plan.actual)):
-        return 1
-    if asked is not None:
-        return max(1, asked)
-    worth = plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD
-    return max(1, min(available_cores(), worth))
 
 
 def available_cores() -> int:
@@ -349,21 +225,90 @@ def _kernel(plan: Plan, elements: int) -> Kernel:
 
 
 def _quickest(quick: Quick, careful: Careful) -> Kernel:
-    """The quick kernel where it will do, and the careful one for the pieces where it will not."""
+    """The quick kernel, and the careful one for the pieces that need it."""
     size = quick.dtype.itemsize * _PIECE
 
     def compare(tally: Tally, expected: Bits, actual: Bits) -> None:
-        if _is_quick(quick, tally, expected, actual):
+        if quick.compare(tally, expected, actual):
             return
         for at in range(0, expected.size, size):
             pieces = expected[at : at + size], actual[at : at + size]
-            if expected.size <= size or not _is_quick(quick, tally, *pieces):
+            if expected.size <= size or not quick.compare(tally, *pieces):
                 careful.compare(tally, *pieces)
 
     return compare
 
 
-def _is_quick(quick: Quick, tally: Tally, expected: Bits, actual: Bits) -> bool:
-    if same_bits(expected, actual):
-        return quick.same(tally, expected)
-    return quick.able and quick.differing(tally, expected, actual)
+def _changed(kind: str, name: str, expected: object, actual: object) -> Finding:
+    what = kind.partition("-")[0]
+    return Finding(
+        kind=kind,
+        severity=Severity.FAIL,
+        message=f"{within(name)}expected the {what} {expected}, found {actual}",
+        where=name,
+        numbers={"expected": str(expected), "actual": str(actual)},
+    )
+
+
+def mismatch_findings(
+    name: str, tally: Tally, numbers: Numbers, tolerance: Tolerance, shape: tuple[int, ...]
+) -> Iterator[Finding]:
+    """What lies outside the tolerance, and apart from it what became NaN or infinite."""
+    if tally.spoiled:
+        first = list(index_of(tally.first_spoiled, shape))
+        yield Finding(
+            kind="new-nan",
+            severity=Severity.FAIL,
+            message=(
+                f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
+                f" {numbers.elements:,} elements where expected is finite; first at {first}"
+            ),
+            where=name,
+            numbers={"count": tally.spoiled, "elements": numbers.elements, "first": str(first)},
+        )
+    if numbers.mismatches > tally.spoiled:
+        first = list(numbers.first_mismatch or ())
+        yield Finding(
+            kind="tensor-mismatch",
+            severity=Severity.FAIL,
+            message=(
+                f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
+                f" {numbers.elements:,} elements outside; first at {first}{_details(numbers, tolerance)}"
+            ),
+            where=name,
+            numbers={
+                "mismatches": numbers.mismatches,
+                "elements": numbers.elements,
+                "first": str(first),
+                "max_abs": numbers.max_abs,
+                "max_rel": numbers.max_rel,
+                "max_ulp": numbers.max_ulp,
+            },
+        )
+
+
+def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
+    if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
+        return "equal elements"
+    if not tolerance.rtol and not tolerance.atol:
+        return "equal elements" if numbers.max_abs is None else "equal numbers"
+    return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
+
+
+def _details(numbers: Numbers, tolerance: Tolerance) -> str:
+    text = ""
+    if numbers.max_abs and numbers.max_abs_at is not None:
+        expected, actual = (
+            "none" if value is None else f"{value:.9g}"
+            for value in (numbers.max_expected, numbers.max_actual)
+        )
+        text += (
+            f"; worst at {list(numbers.max_abs_at)}: expected {expected}, found {actual}"
+            f" (|Δ| {numbers.max_abs:.6g})"
+        )
+    if numbers.nan_expected and numbers.nan_actual and not tolerance.equal_nan:
+        text += (
+            f"; NaN: {numbers.nan_expected:,} expected, {numbers.nan_actual:,} actual, and NaN equals"
+            " nothing without equal_nan"
+        )
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -14,6 +14,15 @@ from karat.findings import Finding
 def within(name: str) -> str:
     """How a sentence about one value begins; a tensor may well be called `expected`."""
     return f"in `{name}`: "
+
+
+class Criteria(TypedDict, total=False):
+    """How two values are compared; without rtol or atol, the dtype's own tolerance holds."""
+
+    rtol: float | None
+    atol: float | None
+    equal_nan: bool
+    check_dtype: bool
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,15 @@
 
 A name gives the size of an element, what kind of value it is, and the form in which safetensors keeps it:
 under its own name where the format has one, else as a plain type with the rest in a trailing dimension
-(complex128 is float64 with a last dimension of 2). How bits become numbers is in `decoding`.
+(complex128 is float64 with a last dimension of 2). How bits become numbers is in `bits`.
 
 Names that are in no table are parsed, never evaluated: `<U12`, `|S5`, `|V7`, `<M8[ns]`, and the JSON of a
 structured dtype. What is none of these is an `UnknownDtype`.
+
+The default tolerance of float16 and wider is that of `torch.testing.assert_close`, which users know: about the square
+root of the machine epsilon for rtol, more for half types. For eight bits and fewer torch has no useful default; karat
+allows one step at the low end of a binade, 2 ** −mantissa bits, and one subnormal step near zero. float8_e8m0fnu has no
+mantissa: its numbers are scales, a step is a factor of two, and they are exact. So are integers, bool, text and times.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from karat.tensors.comparison import Tolerance
 from karat.tensors.tensor import Damaged
 
 Kind = Literal["bool", "int", "float", "complex", "opaque"]
-"""`opaque`: text, times, structures and bare bits; they are the same or not, and nothing in between."""
+"""`opaque`: text, times, structures and bare bits, which are the same or not."""
 
 MOST_DIMENSIONS = 64
 """numpy has no more."""
@@ -30,7 +35,7 @@ _LARGEST_ITEM = 1 << 31
 
 
 class UnknownDtype(Damaged):
-    """A dtype that this karat does not know: a newer one wrote it, or nobody did."""
+    """A dtype that this karat does not know; a newer one may have written it."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -51,7 +56,7 @@ class Dtype(msgspec.Struct, frozen=True, kw_only=True):
     itemsize: int
     kind: Kind
     bits: str
-    """The unsigned integers, or bytes, that numpy sees where it does not know the type: `<u2`, `|V16`."""
+    """The unsigned integers, or bytes, that numpy sees if it does not know the type: `<u2`, `|V16`."""
     carrier: str
     """What safetensors keeps it as."""
     extra: tuple[int, ...] = ()
@@ -107,21 +112,35 @@ _COMPLEX = {
     "complex64": "float32",
     "complex128": "float64",
 }
+_TOLERANCES: Mapping[str, tuple[float, float]] = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex32": (1e-3, 1e-5),
+    "bcomplex32": (1.6e-2, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+    # Wider than float64: as float64, because what is compared with them seldom is wider.
+    "float80": (1e-7, 1e-7),
+    "float128": (1e-7, 1e-7),
+    "complex160": (1e-7, 1e-7),
+    "complex256": (1e-7, 1e-7),
+}
 _OPAQUE_BITS = {"bits8": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits16": 2}
 """torch's: bytes without a meaning."""
 
 
-def _whole(name: str, width: int, *, signed: bool) -> Dtype:
+def _whole(kind: str, width: int) -> Dtype:
     size = max(8, 1 << (width - 1).bit_length()) // 8
-    carrier = f"{'int' if signed else 'uint'}{size * 8}"
     return Dtype(
-        name=name,
+        name=f"{kind}{width}",
         itemsize=size,
         kind="int",
         bits=f"<u{size}",
-        carrier=carrier,
+        carrier=f"{kind}{size * 8}",
         width=width,
-        signed=signed,
+        signed=kind == "int",
     )
 
 
@@ -168,8 +187,7 @@ def _table() -> Mapping[str, Dtype]:
     found = {name: _float(name, layout) for name, layout in _FLOATS.items()}
     found |= {name: _complex(name, part) for name, part in _COMPLEX.items()}
     for width in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64):
-        found[f"int{width}"] = _whole(f"int{width}", width, signed=True)
-        found[f"uint{width}"] = _whole(f"uint{width}", width, signed=False)
+        found |= {f"{kind}{width}": _whole(kind, width) for kind in ("int", "uint")}
     found["bool"] = Dtype(
         name="bool", itemsize=1, kind="bool", bits="<u1", carrier="bool", width=1, signed=False
     )
@@ -217,7 +235,7 @@ def dtype_named(name: str) -> Dtype:
     if _TIME.fullmatch(name):
         return _opaque(name, 8, "int64")
     if name.startswith("["):
-        size = record_size(name)
+        size = field_size(fields_of(name))
         return _opaque(name, size, "uint8", (size,))
     raise UnknownDtype(f"expected the name of a dtype, found {name[:80]!r}")
 
@@ -246,7 +264,9 @@ def _fields(parsed: object, whole: str, depth: int) -> list[Field]:
         if not (isinstance(item, list) and 2 <= len(item) <= 3 and isinstance(item[0], str)):
             raise wrong
         shape = item[2] if len(item) == 3 else []
-        if not (isinstance(shape, list) and _is_small(shape)):
+        if not (isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS):
+            raise wrong
+        if not all(type(n) is int and 0 <= n < _LARGEST_ITEM for n in shape):
             raise wrong
         form = item[1] if isinstance(item[1], str) else _fields(item[1], whole, depth + 1)
         if isinstance(form, str) and not _FIELD.fullmatch(form):
@@ -255,25 +275,10 @@ def _fields(parsed: object, whole: str, depth: int) -> list[Field]:
     return found
 
 
-def _is_small(shape: list[object]) -> bool:
-    """Whether it can be the shape of a subarray: few lengths, none of them larger than an element may be."""
-    small = len(shape) <= MOST_DIMENSIONS
-    return small and all(type(n) is int and 0 <= n < _LARGEST_ITEM for n in shape)
-
-
-def record_size(name: str) -> int:
-    """Bytes of one element of a structured dtype."""
-    return _size_of(fields_of(name))
-
-
-def _size_of(fields: list[Field]) -> int:
-    return sum(field_size(form) * prod(shape) for _, form, shape in fields)
-
-
 def field_size(form: str | list[Field]) -> int:
     """Bytes of one field, without its subarray's shape."""
     if not isinstance(form, str):
-        return _size_of(form)
+        return sum(field_size(inner) * prod(shape) for _, inner, shape in form)
     count = int(form[2:].partition("[")[0])
     return 4 * count if form[1] == "U" else count
 
@@ -284,7 +289,7 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     # Before anything is multiplied: a product of a million lengths takes hours.
     if len(shape) > MOST_DIMENSIONS:
         raise Damaged(f"expected at most {MOST_DIMENSIONS} dimensions, found {len(shape):,}")
-    # Frameworks reckon strides also where a length is 0, and fail where those do not fit.
+    # Frameworks compute strides even if a length is 0, and fail if those do not fit.
     if prod(max(1, length) for length in shape) * max(1, itemsize) >= 1 << 63:
         raise Damaged(f"expected a shape that fits into 63 bits, found {shape!s:.200}")
     return itemsize * prod(shape)
@@ -302,42 +307,13 @@ def stored(dtype: str, shape: tuple[int, ...]) -> Stored:
     return Stored(dtype=carrier, shape=kept, code=CODES[carrier], header_shape=header)
 
 
-# DOC-HERE tolerances: Tolerances: how far apart two numbers of a dtype may be if nobody says otherwise.
-#
-# float16 and wider are as `torch.testing.assert_close` has them, which users know: about the square root of
-# the machine epsilon for rtol, more for half types. For eight bits and fewer torch has no default that says
-# anything; karat allows what one step is at the low end of a binade, 2 ** −mantissa bits, and one subnormal
-# step near zero. float8_e8m0fnu has no mantissa: its numbers are scales, a step is a factor of two, and they are
-# exact. So are integers, bool, text and times.
-
-_KNOWN: Mapping[str, tuple[float, float]] = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex32": (1e-3, 1e-5),
-    "bcomplex32": (1.6e-2, 1e-5),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-    # Wider than float64: as float64, because what is compared with them seldom is wider.
-    "float80": (1e-7, 1e-7),
-    "float128": (1e-7, 1e-7),
-    "complex160": (1e-7, 1e-7),
-    "complex256": (1e-7, 1e-7),
-}
-
-
 def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
-    """The default of a dtype."""
-    rtol, atol = _KNOWN.get(dtype) or _small(dtype)
-    return Tolerance(rtol=rtol, atol=atol, equal_nan=equal_nan, origin="dtype")
-
-
-def _small(dtype: str) -> tuple[float, float]:
+    """The default tolerance of a dtype."""
+    rtol, atol = _TOLERANCES.get(dtype, (0.0, 0.0))
     layout = dtype_named(dtype).layout
-    if layout is None or layout.mantissa == 0:
-        return 0.0, 0.0
-    return 2.0**-layout.mantissa, 2.0 ** (1 - layout.bias - layout.mantissa)
+    if dtype not in _TOLERANCES and layout is not None and layout.mantissa:
+        rtol, atol = 2.0**-layout.mantissa, 2.0 ** (1 - layout.bias - layout.mantissa)
+    return Tolerance(rtol=rtol, atol=atol, equal_nan=equal_nan, origin="dtype")
 
 
 def tolerance_for(

@@ -1,13 +1,20 @@
-"""The quick kernel: a chunk of real numbers in the float that holds them, in few passes over warm buffers.
+"""The kernels that compare one chunk: `Quick`, `Careful`, `Whole` and `Opaque`.
 
-It answers only where its arithmetic is beyond doubt, and returns False where it is not (NaN, infinities,
-squares that overflow or vanish), for `careful` to do. What is exact and what is not:
+`Quick` compares real numbers in the float that holds them, in few passes over warm buffers. It answers only if its
+arithmetic is beyond doubt, and returns False if it is not (NaN, infinities, squares that overflow or vanish), for
+`Careful` to do. What is exact and what is not:
 
-- counts, extremes and where they are, ULPs and the verdict on each element are those of float64: float32
-  only sorts out who cannot be the largest and who is surely inside or outside the tolerance; whoever is left
-  is looked at again in float64;
-- sums (mean, SQNR, cosine) are taken in float32 over rows of 4096 elements, then exactly: about six digits
-  for types of up to 32 bits, all of float64's for float64.
+- counts, extremes and where they are, ULPs and the verdict on each element are those of float64: float32 only
+  sorts out which cannot be the largest and which are surely inside or outside the tolerance; the rest is looked at
+  again in float64;
+- sums (mean, SQNR, cosine) are taken in float32 over rows of 4096 elements, then exactly: about six digits for types
+  of up to 32 bits, all of float64's for float64.
+
+`Careful` does everything in float64 (complex128, or this machine's long double), with the non-finite pairs set apart.
+Sums are scaled by powers of two, so that squares neither overflow nor vanish. A difference that is larger than any
+float is infinite as a number, and judged at a quarter of its size.
+
+`Whole` compares 64-bit integers to the last bit, `Opaque` elements that are equal or not.
 """
 
 from __future__ import annotations
@@ -28,13 +35,15 @@ CHUNK = 2 << 20
 """Bytes of one buffer: calls are few enough for threads not to wait for one another, and caches still hold it."""
 ROW = 4096
 Products = tuple[float, float, float, float, float]
+Mask = NDArray[np.bool_]
+_LARGEST = (1 << 64) - 1
 
 
 class Limits(msgspec.Struct, frozen=True):
     """Where a float's arithmetic is beyond doubt."""
 
     slack: float
-    """Relative error of a difference, a quotient or a threshold, generously."""
+    """A generous relative error of a difference, a quotient or a threshold."""
     least_square: float
     """A sum of squares below this may have lost some."""
     least_difference: float
@@ -68,7 +77,7 @@ def dot(one: Values, other: Values) -> float:
 
 
 def see_same(tally: Tally, values: Values, first: float, parts: int = 1) -> bool:
-    """Counts elements, of so many real numbers each, that are the same on both sides; False for more care.
+    """Count elements, of so many real numbers each, that are the same on both sides; False for more care.
 
     `first` is how the first one is shown.
     """
@@ -98,28 +107,21 @@ class Quick:
         self.dtype, self.work, self.tolerance = dtype, work, tolerance
         self.limits = LIMITS[work.itemsize]
         self.buffers = Buffers(work, dtype, size)
-        self.able = self._is_able()
+        low, high = self.limits.least_tolerance, self.limits.largest_tolerance
+        self.able = all(t == 0 or low <= t <= high for t in (tolerance.rtol, tolerance.atol))
         # Same-sign floats are as far apart as their bits are as integers.
         whole = dtype.kind == "float" and dtype.width == 8 * dtype.itemsize and dtype.width >= 16
         self.signed_bits = f"<i{dtype.itemsize}" if whole and dtype.signed else None
 
-    def _is_able(self) -> bool:
-        low, high = self.limits.least_tolerance, self.limits.largest_tolerance
-        rtol, atol = self.tolerance.rtol, self.tolerance.atol
-        return all(value == 0 or low <= value <= high for value in (rtol, atol))
-
-    def same(self, tally: Tally, bits: Bits) -> bool:
-        """Counts a chunk that is the same on both sides, bit for bit."""
-        values = decode(self.dtype.name, bits, self.buffers.expected)
-        return see_same(tally, values, float(values[0]))
-
-    def _is_sound(self, square: float, values: Values) -> bool:
-        return _is_sound(square, values, self.limits)
-
-    def differing(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
-        """Counts a chunk that differs; False if it needs more care, and nothing was counted."""
+    def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
+        """Count one chunk; False if it needs more care, and nothing was counted."""
         own = self.buffers
+        same = same_bits(expected_bits, actual_bits)
+        if not (same or self.able):
+            return False
         expected = decode(self.dtype.name, expected_bits, own.expected)
+        if same:
+            return see_same(tally, expected, float(expected[0]))
         actual = decode(self.dtype.name, actual_bits, own.actual)
         size = expected.size
         difference = np.subtract(actual, expected, out=own.difference[:size])
@@ -151,13 +153,15 @@ class Quick:
         """Σe², Σd², Σe·d, Σa², Σe·a; None where something is not finite, or too small to be squared."""
         ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
         # A difference that is not finite makes its square so, and with it actual is sound.
-        if not (dd < np.inf and self._is_sound(ee, expected)):
+        if not (dd < np.inf and _is_sound(ee, expected, self.limits)):
             return None
         if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
             aa, ea = ee + 2 * ed + dd, ee + ed
             return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
         aa = dot(actual, actual)
-        return (ee, dd, ed, aa, dot(expected, actual)) if self._is_sound(aa, actual) else None
+        return (
+            (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
+        )
 
     def _sum(self, values: Values) -> float:
         whole = values.size - values.size % ROW
@@ -220,7 +224,7 @@ class Quick:
         tally.mismatch(count, tally.at + int(low.argmax()))
 
     def _against(self, expected: Values, share: float) -> tuple[Values, Values]:
-        """What is held against what: differences against a threshold, or quotients against rtol alone."""
+        """What is compared: differences with a threshold, or quotients with rtol alone."""
         size, own = expected.size, self.buffers
         rtol, atol = share * self.tolerance.rtol, share * self.tolerance.atol
         if not atol:
@@ -292,21 +296,12 @@ def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:
     return int(np.count_nonzero(equal_mask(dtype, expected, actual)))
 
 
-def equal_mask(dtype: Dtype, expected: Bits, actual: Bits) -> NDArray[np.bool_]:
+def equal_mask(dtype: Dtype, expected: Bits, actual: Bits) -> Mask:
     """Which elements are the same, bit for bit."""
     size = dtype.itemsize
     if size in {1, 2, 4, 8}:
         return np.asarray(expected.view(f"<u{size}") == actual.view(f"<u{size}"))
     return np.asarray((expected == actual).reshape(-1, size).all(axis=1))
-
-
-# DOC-HERE careful: The careful kernel: a chunk with NaN, infinities, complex numbers, or numbers near the ends of float64.
-#
-# Everything in float64 (complex128, or this machine's long double), with the non-finite pairs set apart. Sums
-# are scaled by powers of two, so that squares neither overflow nor vanish. A difference that is larger than
-# any float is infinite as a number, and judged at a quarter of its size.
-
-Mask = NDArray[np.bool_]
 
 
 class Careful:
@@ -319,18 +314,21 @@ class Careful:
         """What a complex element is two of; real ones that are the same never come here."""
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
-        """Counts one chunk."""
+        """Count one chunk."""
         if self.part is not None and same_bits(expected_bits, actual_bits):
             values = expected_bits.view(self.part).astype(np.float64)
             if see_same(tally, values, abs(complex(values[0], values[1])), parts=2):
                 return
-        expected, actual = _pair(self.dtype.name, expected_bits, self.other.name, actual_bits)
+        expected, actual = self._pair(expected_bits, actual_bits)
         finite = np.isfinite(expected) & np.isfinite(actual)
         alike = self.dtype.name == self.other.name
         if alike:
             tally.bit_equal += equal_elements(self.dtype, expected_bits, actual_bits)
         else:
-            tally.bit_equal += int(np.count_nonzero(_same_values(expected, actual)))
+            # The same number with the same sign, or NaN on both sides.
+            same = (expected == actual) & (np.signbit(expected.real) == np.signbit(actual.real))
+            same |= np.isnan(expected) & np.isnan(actual)
+            tally.bit_equal += int(np.count_nonzero(same))
         wrong = self._see_odd(tally, expected, actual, finite)
         if wrong is not None:
             expected, actual = np.where(finite, expected, 0), np.where(finite, actual, 0)
@@ -347,8 +345,16 @@ class Careful:
             tally.mismatch(count, tally.at + int(wrong.argmax()))
         tally.count(expected.size, pairs)
 
+    def _pair(self, expected_bits: Bits, actual_bits: Bits) -> tuple[Values, Values]:
+        one, other = self.dtype.name, self.other.name
+        expected, actual = widened(one, expected_bits), widened(other, actual_bits)
+        if expected is None or actual is None:
+            raise TypeError(f"no arithmetic for {one} and {other} on this machine")
+        both = np.result_type(expected, actual)
+        return expected.astype(both, copy=False), actual.astype(both, copy=False)
+
     def _see_odd(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask | None:
-        """Counts NaN and infinities; returns which of them are mismatches, None if there are none at all."""
+        """Count NaN and infinities; returns which of them are mismatches, None if there are none at all."""
         if finite.all():
             return None
         nan_expected, nan_actual = np.isnan(expected), np.isnan(actual)
@@ -377,7 +383,8 @@ class Careful:
             difference, base, up = actual / 4 - expected / 4, np.abs(expected / 4), 2
             largest = np.abs(difference)
             outside[huge] = (largest > atol / 4 + rtol * base)[huge]
-        _see_largest(tally, sizes, expected, actual, finite)
+        at = int(np.flatnonzero(finite)[sizes[finite].argmax()])
+        tally.abs.see(float(sizes[at]), tally.at + at, _shown(expected[at]), _shown(actual[at]))
         divisible = finite & (base != 0)
         if divisible.any():
             quotient = np.divide(largest, base, out=np.zeros_like(base), where=divisible)
@@ -385,29 +392,6 @@ class Careful:
             tally.rel.see(float(quotient[at]), tally.at + at)
         _add_sums(tally, expected, actual, (difference, largest, up))
         return np.asarray(outside)
-
-
-def _pair(one: str, one_bits: Bits, other: str, other_bits: Bits) -> tuple[Values, Values]:
-    expected, actual = widened(one, one_bits), widened(other, other_bits)
-    if expected is None or actual is None:
-        raise TypeError(f"no arithmetic for {one} and {other} on this machine")
-    if expected.dtype == actual.dtype:
-        return expected, actual
-    both = np.result_type(expected, actual)
-    return expected.astype(both), actual.astype(both)
-
-
-def _same_values(expected: Values, actual: Values) -> Mask:
-    """Of two dtypes: the same number with the same sign, or NaN on both sides."""
-    same = (expected == actual) & (np.signbit(expected.real) == np.signbit(actual.real))
-    return np.asarray(same | (np.isnan(expected) & np.isnan(actual)))
-
-
-def _see_largest(
-    tally: Tally, sizes: Values, expected: Values, actual: Values, finite: Mask
-) -> None:
-    at = int(np.flatnonzero(finite)[sizes[finite].argmax()])
-    tally.abs.see(float(sizes[at]), tally.at + at, _shown(expected[at]), _shown(actual[at]))
 
 
 def _shown(value: Any) -> float:
@@ -441,15 +425,10 @@ def _add(total: Sum, one: Values, other: Values, exponent: int) -> None:
 
 
 def has_arithmetic(dtype: Dtype) -> bool:
-    """Whether this machine can reckon with the dtype."""
+    """Whether this machine can compute with the dtype."""
     if dtype.kind == "opaque":
         return False
     return widened(dtype.name, np.empty(0, np.uint8)) is not None
-
-
-# DOC-HERE whole: The kernels for what is no float: 64-bit integers, to the last bit, and elements that only are equal or not.
-
-_LARGEST = (1 << 64) - 1
 
 
 class Whole:
@@ -460,7 +439,7 @@ class Whole:
         self.tolerance = tolerance
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
-        """Counts one chunk."""
+        """Count one chunk."""
         expected, actual = expected_bits.view(self.kind), actual_bits.view(self.kind)
         if same_bits(expected_bits, actual_bits):
             see_same(tally, expected.astype(np.float64), float(expected[0]))
@@ -472,7 +451,11 @@ class Whole:
         self._see_outside(tally, apart, sizes, e)
         at = int(apart.argmax())
         tally.abs.see(int(apart[at]), tally.at + at, float(e[at]), float(a[at]))
-        _see_quotient(tally, sizes, e)
+        divisible = np.flatnonzero(e)
+        if divisible.size:
+            quotient = sizes[divisible] / np.abs(e[divisible])
+            best = int(quotient.argmax())
+            tally.rel.see(float(quotient[best]), tally.at + int(divisible[best]))
         difference = np.where(actual >= expected, sizes, -sizes)
         for total, one, other in (
             (tally.ee, e, e), (tally.aa, a, a), (tally.ea, e, a),
@@ -495,14 +478,6 @@ class Whole:
         tally.mismatch(int(np.count_nonzero(outside)), tally.at + int(outside.argmax()))
 
 
-def _see_quotient(tally: Tally, sizes: Values, expected: Values) -> None:
-    at = np.flatnonzero(expected)
-    if at.size:
-        quotient = sizes[at] / np.abs(expected[at])
-        best = int(quotient.argmax())
-        tally.rel.see(float(quotient[best]), tally.at + int(at[best]))
-
-
 class Opaque:
     """Compares chunks of text, times, structures and bare bits: equal or not.
 
@@ -515,7 +490,7 @@ class Opaque:
         self.form = form if form is not None and _may_be_missing(form) else None
 
     def compare(self, tally: Tally, expected: Bits, actual: Bits) -> None:
-        """Counts one chunk."""
+        """Count one chunk."""
         if not self.dtype.itemsize:
             return
         same = equal_mask(self.dtype, expected, actual)
@@ -536,7 +511,7 @@ def _may_be_missing(form: np.dtype[Any]) -> bool:
     return any(_may_be_missing(form[name].base) for name in form.names)
 
 
-def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def _missing(values: NDArray[Any]) -> Mask:
     """Which elements are NaN, are no time, or have a field that is."""
     if values.dtype.kind in "fcmM":
         return np.asarray((np.isnat if values.dtype.kind in "mM" else np.isnan)(values))

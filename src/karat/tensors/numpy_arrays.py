@@ -21,9 +21,12 @@ def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Te
     _refuse_subclasses(value)
     array = np.asarray(value)
     name = name_of(array.dtype)
-    swapped = _is_big_endian(array.dtype)
+    # Of a whole array; the fields of a structured dtype keep their order, and its name says it.
+    swapped = array.dtype.names is None and array.dtype.newbyteorder("<") != array.dtype
     flat = np.ascontiguousarray(array).reshape(-1)
-    bits = _bits(flat.byteswap() if swapped else flat)
+    bits = np.empty(0, np.uint8)
+    if array.dtype.itemsize:
+        bits = (flat.byteswap() if swapped else flat).view(np.uint8)
     return Tensor(
         dtype=name,
         shape=array.shape,
@@ -46,19 +49,8 @@ def _refuse_subclasses(value: NDArray[Any] | np.generic) -> None:
     )
 
 
-def _is_big_endian(dtype: np.dtype[Any]) -> bool:
-    """Of a whole array; the fields of a structured dtype keep their order, and its name says it."""
-    return dtype.names is None and dtype.newbyteorder("<") != dtype
-
-
-def _bits(flat: NDArray[Any]) -> NDArray[np.uint8]:
-    if flat.dtype.itemsize == 0:
-        return np.empty(0, np.uint8)
-    return flat.view(np.uint8)
-
-
 def strides_of(array: NDArray[Any]) -> tuple[int, ...] | None:
-    """Strides in elements; None for C order, and where a view cuts elements apart."""
+    """Strides in elements; None for C order, and if a view cuts elements apart."""
     size = array.dtype.itemsize
     if array.flags.c_contiguous or size == 0 or any(stride % size for stride in array.strides):
         return None
@@ -73,7 +65,7 @@ def name_of(dtype: np.dtype[Any]) -> str:
             " elements are objects; pass numbers, or a list"
         )
     if dtype.names is not None:
-        return _structured_name(dtype)
+        return msgspec.json.encode(_described(dtype)).decode()
     if dtype.char in "gG" and dtype.itemsize > (8 if dtype.char == "g" else 16):
         return _long_double_name(dtype)
     if (dtype.kind in _PLAIN or dtype.type.__module__ == "ml_dtypes") and dtype.name in TABLE:
@@ -91,18 +83,14 @@ def _long_double_name(dtype: np.dtype[Any]) -> str:
     return names[dtype.char == "G"]
 
 
-def _structured_name(dtype: np.dtype[Any]) -> str:
-    return msgspec.json.encode(_described(dtype)).decode()
-
-
 def _described(dtype: np.dtype[Any]) -> list[Any]:
-    """`descr`, but of one's own making: numpy's fails on fields that are out of order."""
+    """Like `descr`, which fails on fields that are out of order."""
     found: list[Any] = []
+    fields: Any = dtype.fields
     at = 0
     for name in dtype.names or ():
-        entry = _entry(dtype, name)
-        field, offset = entry[0], entry[1]
-        if offset < at or len(entry) > 2 or not name:
+        field, offset, *title = fields[name]
+        if offset < at or title or not name:
             raise CannotStore(
                 f"expected a structured dtype with fields in order and without titles, found {dtype!s}"
             )
@@ -117,11 +105,6 @@ def _described(dtype: np.dtype[Any]) -> list[Any]:
     if dtype.itemsize > at:
         found.append(["", f"|V{dtype.itemsize - at}"])
     return found
-
-
-def _entry(dtype: np.dtype[Any], name: str) -> tuple[Any, ...]:
-    fields: Any = dtype.fields
-    return tuple(fields[name])
 
 
 def _without_padding(bits: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[np.uint8]:
@@ -149,8 +132,9 @@ def _meaning(dtype: np.dtype[Any], name: str) -> NDArray[np.uint8] | None:
 
 
 def _mark(mask: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> None:
+    fields: Any = dtype.fields
     for name in dtype.names or ():
-        field, offset = _entry(dtype, name)[:2]
+        field, offset, *_ = fields[name]
         base = field.base
         for start in range(at + offset, at + offset + field.itemsize, max(1, base.itemsize)):
             if base.names is None:
@@ -160,7 +144,7 @@ def _mark(mask: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> None:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any] | None:
-    """The numpy dtype of a name, little-endian; None where numpy, as installed, has none."""
+    """The numpy dtype of a name, little-endian; None if numpy, as installed, has none."""
     of = dtype_named(name)
     if name.startswith("["):
         return _structured(fields_of(name))
@@ -168,14 +152,9 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
         return np.dtype(name)
     if of.bits == "|V16":
         return _long_double(name)
-    if name == "bool" or (of.width in {16, 32, 64} and name.startswith(("float", "int", "uint"))):
+    own = of.width in {16, 32, 64} and name.startswith(("float", "int", "uint"))
+    if own or name in {"bool", "int8", "uint8", "complex64", "complex128"}:
         return np.dtype(name).newbyteorder("<")
-    if name in {"int8", "uint8", "complex64", "complex128"}:
-        return np.dtype(name).newbyteorder("<")
-    return _ml_dtype(name)
-
-
-def _ml_dtype(name: str) -> np.dtype[Any] | None:
     try:
         import ml_dtypes  # noqa: PLC0415 - an extra; only for what numpy itself does not have
     except ImportError:
@@ -212,7 +191,7 @@ def _structured(fields: list[Field]) -> np.dtype[Any]:
 
 
 def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | None]:
-    """The tensor as a numpy array, and a sentence if numpy does not know its dtype and got the bits."""
+    """The tensor as a numpy array; its bits and a note if numpy does not know the dtype."""
     of = dtype_named(tensor.dtype)
     dtype = numpy_dtype(tensor.dtype)
     note = None
@@ -222,13 +201,10 @@ def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | 
             dtype = np.dtype(f"|V{of.itemsize}")
         note = f"expected a numpy with {tensor.dtype} (pip install ml_dtypes), found none; the value is its bits"
     raw = np.frombuffer(tensor.data, np.uint8)
-    flat = _viewed(raw.copy() if copy else raw, dtype, tensor.shape)
+    if dtype.itemsize:
+        flat = (raw.copy() if copy else raw).view(dtype).reshape(tensor.shape)
+    else:
+        flat = np.ndarray(tensor.shape, dtype)  # not zeros, which gives text a character
     if tensor.big_endian:
         flat = flat.byteswap().view(dtype.newbyteorder(">"))
     return flat, note
-
-
-def _viewed(raw: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    if dtype.itemsize == 0:
-        return np.ndarray(shape, dtype)  # not zeros, which gives text a character
-    return raw.view(dtype).reshape(shape)

@@ -6,7 +6,6 @@ Complex numbers have no order and no mean worth a glance: an l2 and counts alone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import inf, sqrt
 from typing import Any
@@ -14,38 +13,32 @@ from typing import Any
 import numpy as np
 
 from karat.tensors.bits import Bits, Values, decode, per_element, widened, work_dtype
-from karat.tensors.blocks import open_side, require_whole
+from karat.tensors.blocks import Either, open_side, require_whole
 from karat.tensors.comparison import Statistics
 from karat.tensors.dtypes import Dtype, dtype_named
 from karat.tensors.kernels import dot, has_arithmetic
 from karat.tensors.tally import Sum, as_float, elements_of, scaled
-from karat.tensors.tensor import Tensor, TensorExtent
 
 _CHUNK = 1 << 17
 
 
-def statistics(tensor: Tensor | TensorExtent, name: str = "tensor") -> Statistics:
+def statistics(tensor: Either, name: str = "tensor") -> Statistics:
     """The statistics; `Damaged` if the bytes are not there."""
     dtype = dtype_named(tensor.dtype)
     if not has_arithmetic(dtype):
         return Statistics()
     require_whole(tensor, name, "only")
     running = _Running(dtype)
-    with np.errstate(all="ignore"):
-        for bits in _chunks(tensor, dtype):
-            running.see(bits)
-    return running.result()
-
-
-def _chunks(tensor: Tensor | TensorExtent, dtype: Dtype) -> Iterator[Bits]:
     size = _CHUNK * dtype.itemsize
     total = elements_of(tensor.shape) * dtype.itemsize
     side = open_side(tensor, size)
     try:
-        for at in range(0, total, size):
-            yield side.block(at, min(total, at + size))
+        with np.errstate(all="ignore"):
+            for at in range(0, total, size):
+                running.see(side.block(at, min(total, at + size)))
     finally:
         side.close()
+    return running.result()
 
 
 class _Running:
@@ -62,7 +55,7 @@ class _Running:
         self.sum, self.squares = Sum(), Sum()
 
     def see(self, bits: Bits) -> None:
-        """Adds a chunk."""
+        """Add a chunk."""
         values = self._values(bits)
         if self.ordered:
             low, high = values.min(), values.max()

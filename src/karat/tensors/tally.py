@@ -1,4 +1,8 @@
-"""Sums that do not depend on the order of what is summed, nor overflow where the answer does not."""
+"""The tally of a comparison: counts, extremes and sums of the elements seen so far.
+
+Sums depend neither on the order of what is summed nor overflow if the answer does not, so that the tallies of several
+threads add up to the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class Sum:
         self._terms: dict[int, list[float]] = {}
 
     def add(self, term: float, exponent: int = 0) -> None:
-        """Adds term · 2**exponent."""
+        """Add term · 2**exponent."""
         if abs(term) > _HUGE:
             term, exponent = ldexp(term, -_DOWN), exponent + _DOWN
         terms = self._terms.setdefault(exponent, [])
@@ -36,7 +40,7 @@ class Sum:
             terms[:] = _condensed(terms)
 
     def include(self, other: Sum) -> None:
-        """Adds all that the other one was given."""
+        """Add all terms of another sum."""
         for exponent, terms in other._terms.items():
             for term in terms:
                 self.add(term, exponent)
@@ -69,9 +73,12 @@ def _condensed(terms: Iterable[float]) -> list[float]:
 def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any], int]:
     """Values whose squares can be summed as float64, and the power of two that makes them what they were.
 
-    `top` is the size of the largest, where it is known already.
+    `top` is the size of the largest, if it is known already.
     """
-    top = _top(values) if top is None else top
+    if top is None:
+        # The largest part: the size of a complex number may be no float.
+        parts = (values.real, values.imag) if values.dtype.kind == "c" else (values,)
+        top = max(np.abs(part).max() for part in parts)
     if top == 0 or 1e-100 < top < 1e100:
         return values, 0
     real = values.real.dtype
@@ -79,16 +86,6 @@ def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any]
     most = int(np.finfo(real).maxexp) - 24
     exponent = max(-most, min(most, int(np.frexp(top)[1])))
     return values * np.ldexp(real.type(1), -exponent), exponent
-
-
-def _top(values: NDArray[Any]) -> Any:
-    """The largest part, in the type that holds it; the size of a complex number may be no float."""
-    if values.dtype.kind == "c":
-        return max(np.abs(values.real).max(), np.abs(values.imag).max())
-    return np.abs(values).max()
-
-
-# DOC-HERE tally: The tally: what has been found out about two tensors so far, and how two tallies become one.
 
 
 class Worst:
@@ -106,7 +103,7 @@ class Worst:
     def see(
         self, size: float, at: int, expected: float | None = None, actual: float | None = None
     ) -> None:
-        """Keeps it if it is larger, or as large and earlier."""
+        """Keep it if it is larger, or as large and earlier."""
         if size > self.size or (size == self.size and at < self.at):
             self.size, self.at, self.expected, self.actual = size, at, expected, actual
 
@@ -132,26 +129,26 @@ class Tally:
         self.sum_abs, self.ee, self.aa, self.ea, self.ed, self.dd = (Sum() for _ in range(6))
 
     def mismatch(self, count: int, first: int) -> None:
-        """Counts elements outside the tolerance, the first of which is at `first`."""
+        """Count elements outside the tolerance, the first of which is at `first`."""
         if count:
             self.mismatches += count
             self.first = first if self.first < 0 else min(self.first, first)
 
     def spoil(self, where: NDArray[np.bool_]) -> None:
-        """Counts elements of this chunk that were finite and are not any more."""
+        """Count elements of this chunk that were finite and are not any more."""
         count = int(np.count_nonzero(where))
         if count and not self.spoiled:
             self.first_spoiled = self.at + int(where.argmax())
         self.spoiled += count
 
     def count(self, elements: int, pairs: int | None = None) -> None:
-        """Moves on by so many elements, of which so many are finite on both sides."""
+        """Move on by so many elements, of which so many are finite on both sides."""
         self.at += elements
         self.elements += elements
         self.pairs += elements if pairs is None else pairs
 
     def include(self, other: Tally) -> None:
-        """Adds what another tally found in other elements of the same tensors."""
+        """Add what another tally found in other elements of the same tensors."""
         self.elements += other.elements
         self.bit_equal += other.bit_equal
         self.mismatch(other.mismatches, other.first)
@@ -163,10 +160,8 @@ class Tally:
         for mine, theirs in ((self.abs, other.abs), (self.rel, other.rel)):
             mine.see(theirs.size, theirs.at, theirs.expected, theirs.actual)
         self.ulp = max(self.ulp, other.ulp)
-        self.nan_expected += other.nan_expected
-        self.nan_actual += other.nan_actual
-        self.inf_expected += other.inf_expected
-        self.inf_actual += other.inf_actual
+        for name in ("nan_expected", "nan_actual", "inf_expected", "inf_actual"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("sum_abs", "ee", "aa", "ea", "ed", "dd"):
             getattr(self, name).include(getattr(other, name))
 
@@ -202,10 +197,10 @@ class Tally:
         return 10 * (_log10(signal) - _log10(noise)) if signal else -inf
 
     def _cosine(self) -> float | None:
-        """Of the angle between both; None where one of them is zero throughout.
+        """Of the angle between both; None if one of them is zero throughout.
 
         Vectors that are close are told apart by their difference: the quotient of sums that agree in
-        all their digits would only tell how the sums were rounded.
+        all their digits would only show how the sums were rounded.
         """
         ee, aa, dd = self.ee.value(), self.aa.value(), self.dd.value()
         if ee <= 0 or aa <= 0:

@@ -7,9 +7,12 @@ Names of dtypes are those that numpy, ml_dtypes, torch and jax share: `float32`,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
+
+BLOCK = 1 << 20
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -29,11 +32,11 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Extent(Protocol):
-    """Bytes that lie somewhere: a file, a range of one, a member of an archive, an object in a store."""
+    """Bytes somewhere: a file, a range of one, a member of an archive, an object in a store."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """In bytes."""
 
     @property
     def seekable(self) -> bool:
@@ -44,17 +47,35 @@ class Extent(Protocol):
 
 
 class Reader(Protocol):
-    """A place in an extent."""
+    """Reads an extent, for one thread."""
 
     def read_into(self, start: int, buffer: memoryview) -> None:
-        """Fills the buffer with the bytes from `start` on; `Damaged` if they are not there or not whole."""
+        """Fill the buffer with the bytes from `start` on; `Damaged` if they are not there or not whole."""
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
+
+
+def read_blocks(extent: Extent, block: int = BLOCK) -> Iterator[memoryview]:
+    """The bytes of an extent in order; each block is overwritten by the next."""
+    reader = extent.open()
+    try:
+        yield from read_range(reader, 0, extent.size, block)
+    finally:
+        reader.close()
+
+
+def read_range(reader: Reader, start: int, size: int, block: int = BLOCK) -> Iterator[memoryview]:
+    """The same for some of the bytes, with a reader that stays open."""
+    buffer = memoryview(bytearray(min(block, size)))
+    for at in range(0, size, block):
+        part = buffer[: min(block, size - at)]
+        reader.read_into(start + at, part)
+        yield part
 
 
 class TensorExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor whose elements lie somewhere."""
+    """A tensor whose elements are not in memory."""
 
     dtype: str
     shape: tuple[int, ...]

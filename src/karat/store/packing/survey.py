@@ -15,10 +15,9 @@ from pathlib import Path
 import msgspec
 
 from karat.bundles.cases import Case, cases, divide
-from karat.bundles.folders import SUMS
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
-from karat.bundles.places import Place, open_place, require_root
+from karat.bundles.places import SUMS, Place, open_place, require_root
 from karat.findings import Finding, Severity, UsageError, fail
 
 

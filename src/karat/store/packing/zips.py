@@ -33,8 +33,7 @@ from karat.bundles.zip_format import (
 from karat.findings import UsageError
 from karat.store.packing.output import PackedFile
 from karat.store.packing.survey import Candidate
-from karat.tensors.blocks import blocks
-from karat.tensors.tensor import Damaged
+from karat.tensors.tensor import Damaged, read_blocks
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -226,7 +225,7 @@ def pack_case(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> 
     with target.file.open("r+b" if target.use == "combined" else "x+b") as file:
         writer = ZipWriter(file, packing.compression, packing.level, target.start)
         files = [_add(writer, candidate, name, witness, packing.count) for name in candidate.files]
-        members, wrong = tuple(writer.members), witness.wrong()
+        members, wrong = tuple(writer.members), witness.problems()
         if target.use == "case" and not wrong:
             whole = sha256()
             for chunk in _range(file, 0, writer.size):
@@ -245,7 +244,7 @@ def _add(
     extent, watch = candidate.case.extent(name), witness.watch(name)
 
     def seen() -> Iterator[memoryview]:
-        for block in blocks(extent):
+        for block in read_blocks(extent):
             watch(block)
             yield block
             count(len(block))

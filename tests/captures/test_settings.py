@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import missing
-from karat.captures.settings import Chosen, chosen, prepare
+from karat.captures.settings import CaptureDirectory, capture_directory, prepare
 from karat.findings import UsageError
 
 KARAT, GOLDEN = "KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR"
@@ -27,28 +27,28 @@ KARAT, GOLDEN = "KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR"
 def test_the_option_wins_then_karats_variable_then_the_suites(
     option: str | None, environ: dict[str, str], path: str, origin: str
 ) -> None:
-    found = chosen(option, environ, Path("/base"))
+    found = capture_directory(option, environ, Path("/base"))
     assert found is not None
     assert (found.path, found.origin) == (Path("/base") / path, origin)
 
 
 @pytest.mark.parametrize("environ", [{}, {KARAT: "", GOLDEN: ""}])
 def test_unset_and_empty_are_off(environ: dict[str, str]) -> None:
-    assert chosen(None, environ, Path("/base")) is None
-    assert chosen("", environ, Path("/base")) is None
+    assert capture_directory(None, environ, Path("/base")) is None
+    assert capture_directory("", environ, Path("/base")) is None
 
 
 def test_names_that_disagree_are_told_and_names_that_agree_are_not() -> None:
-    found = chosen("o", {KARAT: "/base/o", GOLDEN: "/other"}, Path("/base"))
+    found = capture_directory("o", {KARAT: "/base/o", GOLDEN: "/other"}, Path("/base"))
     assert found is not None
     assert found.note == "--karat-capture wins over GOLDEN_ARTIFACTS_DIR=/other"
-    agreed = chosen("o", {KARAT: "o/", GOLDEN: "/base/./o"}, Path("/base"))
+    agreed = capture_directory("o", {KARAT: "o/", GOLDEN: "/base/./o"}, Path("/base"))
     assert agreed is not None
     assert agreed.note is None
 
 
-def place(path: Path) -> Chosen:
-    return Chosen(path=path, origin="--karat-capture")
+def place(path: Path) -> CaptureDirectory:
+    return CaptureDirectory(path=path, origin="--karat-capture")
 
 
 def test_a_directory_is_made_and_left_clean(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    assert "a symbolic link that leads nowhere" in refused(tmp_path / "link")
+    assert "a broken symbolic link" in refused(tmp_path / "link")
 
 
 @pytest.fixture

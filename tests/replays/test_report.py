@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from karat.bundles.manifest import Identity
-from karat.replays.outcome import Outcome, Replayed, ReplayReport
-from karat.replays.report import lines
+from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
+from karat.replays.report import text_lines
 from karat.tensors.comparison import Comparison, Numbers
 
 PATHS = [f"models/xnnpack/{'tests_test_models.py_' * 4}{n}-0123456789abcde{n}" for n in range(3)]
@@ -16,10 +16,10 @@ def report() -> ReplayReport:
     )
     compared = Comparison(name="expected", dtype="float32", shape=(1_000_000,), numbers=numbers)
     cases = tuple(
-        Replayed(
+        ReplayedCase(
             path=path,
             identity=Identity(suite="models", flow="xnnpack", test=f"t{path[-1]}"),
-            outcome=Outcome.MISMATCH,
+            outcome=ReplayOutcome.MISMATCH,
             comparisons=(compared,),
         )
         for path in PATHS
@@ -28,7 +28,7 @@ def report() -> ReplayReport:
 
 
 def table(width: int | None) -> list[str]:
-    told = ["".join(text for text, _ in line) for line in lines(report(), width=width)]
+    told = ["".join(text for text, _ in line) for line in text_lines(report(), width=width)]
     return [line for line in told if line.startswith(("case", "models"))]
 
 

@@ -15,8 +15,8 @@ from factories.captured import capture, identity
 from factories.runners import doubling, flip, write_module
 from karat.bundles.manifest import Comparator
 from karat.findings import ExitCode, UsageError
-from karat.replays.options import Choice, Function, Judging, Options
-from karat.replays.outcome import Outcome, ReplayReport
+from karat.replays.options import CaseFilter, CaseOptions, FunctionSpec, ReplayOptions
+from karat.replays.outcome import ReplayOutcome, ReplayReport
 from karat.replays.replay import replay
 
 
@@ -32,17 +32,17 @@ def run(
     name: str,
     bundle: str | Path = "bundle",
     *,
-    judging: Judging | None = None,
-    choice: Choice | None = None,
+    case: CaseOptions | None = None,
+    wanted: CaseFilter | None = None,
     timeout: float | None = 30.0,
     jobs: int = 1,
     isolated: bool = False,
     keep: Path | None = None,
 ) -> ReplayReport:
-    options = Options(
-        runner=Function(module="runner", name=name),
-        judging=judging or Judging(),
-        choice=choice or Choice(),
+    options = ReplayOptions(
+        runner=FunctionSpec(module="runner", name=name),
+        case=case or CaseOptions(),
+        wanted=wanted or CaseFilter(),
         timeout=timeout,
         jobs=jobs,
         isolated=isolated,
@@ -97,7 +97,7 @@ def test_within_the_recorded_tolerance_matches_and_outside_does_not() -> None:
         ("crash_on_one", "SIGSEGV (signal 11); it printed last: about to crash"),
         ("raise_on_one", "it raised ValueError: no such operator (runner.py:"),
         ("hang_on_one", "it took longer than 1 s"),
-        ("raise_the_unspeakable", "it raised Unspeakable: its own text could not be had (runner"),
+        ("raise_the_unspeakable", "it raised Unspeakable: its message could not be read (runner"),
     ],
 )
 def test_a_program_that_fails_costs_its_own_case(name: str, said: str) -> None:
@@ -136,7 +136,7 @@ def test_an_output_that_is_missing_is_a_mismatch_also_if_it_is_the_only_one() ->
 def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, kind: str) -> None:
     framework(kind)
     os.environ.setdefault("HOME", "/")
-    report = run("leave_traces", judging=Judging(framework=kind))  # type: ignore[arg-type]
+    report = run("leave_traces", case=CaseOptions(framework=kind))  # type: ignore[arg-type]
     assert outcomes(report) == ["match"] * 3
     seen = (here / "seen").read_text().splitlines()
     assert len(seen) == 3
@@ -190,12 +190,12 @@ def test_without_verifying_a_changed_input_is_just_another_input(here: Path) -> 
     shutil.rmtree(here / "bundle")
     doubling(here / "bundle", 1)
     flip(next((here / "bundle").rglob("inputs.safetensors")), -2)
-    assert outcomes(run("run", judging=Judging(verify=False))) == ["mismatch"]
+    assert outcomes(run("run", case=CaseOptions(verify=False))) == ["mismatch"]
 
 
 @pytest.mark.usefixtures("here")
 def test_a_wider_tolerance_is_never_silent() -> None:
-    report = run("off", judging=Judging(atol=1.0))
+    report = run("off", case=CaseOptions(atol=1.0))
     assert outcomes(report) == ["match"] * 3
     assert kinds(report) == {"tolerance-widened"}
     assert "rtol 0.001, atol 1e-05" in report.cases[0].findings[0].message
@@ -203,7 +203,7 @@ def test_a_wider_tolerance_is_never_silent() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_narrower_tolerance_finds_more_and_is_said() -> None:
-    report = run("slightly_off", judging=Judging(rtol=1e-6))
+    report = run("slightly_off", case=CaseOptions(rtol=1e-6))
     assert outcomes(report) == ["mismatch"] * 3
     assert "tolerance-tightened" in {f.kind for f in report.all_findings()}
 
@@ -225,9 +225,9 @@ def test_without_a_recorded_tolerance_the_dtypes_own_is_used_and_said(here: Path
 
 @pytest.mark.usefixtures("here")
 def test_only_what_was_chosen_runs() -> None:
-    report = run("run", choice=Choice(flows=("portable",)))
+    report = run("run", wanted=CaseFilter(flows=("portable",)))
     assert [case.identity.flow for case in report.cases] == ["portable"]
-    nothing = run("run", choice=Choice(flows=("portabel",)))
+    nothing = run("run", wanted=CaseFilter(flows=("portabel",)))
     assert nothing.exit_code is ExitCode.CANNOT_VERIFY
     assert kinds(nothing) == {"nothing-compared"}
 
@@ -261,7 +261,7 @@ def test_a_module_that_cannot_be_imported_is_told(module: str, said: str, here: 
     (here / "needy.py").write_text("import not_installed_anywhere\n", encoding="utf-8")
     (here / "deadly.py").write_text("import os\nos.kill(os.getpid(), 9)\n", encoding="utf-8")
     with pytest.raises(UsageError) as caught:
-        replay("bundle", Options(runner=Function(module=module, name="run")))
+        replay("bundle", ReplayOptions(runner=FunctionSpec(module=module, name="run")))
     assert said in str(caught.value)
 
 
@@ -325,12 +325,12 @@ def test_inputs_become_what_was_asked_for(here: Path) -> None:
         missing("torch (pip install torch)")
     code = "def run(program, inputs):\n    (x,) = inputs\n    assert type(x).__module__ == 'torch'\n    return {'doubled': x + x}\n"
     (here / "with_torch.py").write_text(f"import torch\n{code}", encoding="utf-8")
-    options = Options(
-        runner=Function(module="with_torch", name="run"), judging=Judging(framework="torch")
+    options = ReplayOptions(
+        runner=FunctionSpec(module="with_torch", name="run"), case=CaseOptions(framework="torch")
     )
     report = replay("bundle", options)
     assert outcomes(report) == ["match"] * 3, [f.message for f in report.all_findings()]
 
 
 def test_outcomes_are_ordered_by_gravity() -> None:
-    assert next(o.value for o in sorted(Outcome, key=lambda o: o.rank)) == "damaged"
+    assert next(o.value for o in sorted(ReplayOutcome, key=lambda o: o.rank)) == "damaged"

@@ -10,7 +10,8 @@ import pytest
 from factories.captured import capture, capture_many, identity
 from factories.commands import karat
 from karat.bundles.cases import cases
-from karat.bundles.folders import is_of_zips, open_zips
+from karat.bundles.folders import open_zips
+from karat.bundles.places import is_of_zips
 from karat.bundles.verify import verify_place
 from karat.findings import UsageError
 from karat.tensors.tensor import Damaged

@@ -21,7 +21,7 @@ from factories.captured import COMPARATOR, ENVIRONMENT, capture, identity
 from karat.bundles import manifest as manifests
 from karat.bundles.manifest import Comparator, Environment, Identity, Manifest, case_path
 from karat.bundles.structure import flatten
-from karat.bundles.write import Captured, write_case
+from karat.bundles.write import NewCase, write_case
 from karat.tensors.arrays import tensor_of
 from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
@@ -185,7 +185,7 @@ def test_values_too_long_for_a_manifest_are_refused(
 
 def test_a_full_or_occupied_folder_is_the_callers_to_word(tmp_path: Path) -> None:
     folder = capture(tmp_path, identity())
-    case = Captured(
+    case = NewCase(
         identity=identity(),
         inputs=1,
         expected=np.ones(1),
