@@ -87,7 +87,7 @@ class FolderPlace(Place):
                 severity=Severity.FAIL,
                 message=f"{path}: expected a plain file; {found}",
                 path=path,
-                next=str(Command.of("ls", "-l", self.name)),
+                next=str(Command("ls", "-l", self.name)),
             )
         )
 
@@ -107,7 +107,7 @@ class ZipsPlace(Place):
                     raise UsageError(
                         f"{name}: expected each case in one zip, found {dirname(path)} in {held[path]} "
                         f"and in {inside}; give one of them",
-                        next_command=str(Command.of("ls", "-l", name)),
+                        next_command=str(Command("ls", "-l", name)),
                     )
         self._held = dict(sorted(held.items()))
 

@@ -186,8 +186,8 @@ def _damaged(path: str, message: str, place: Place) -> Finding:
 def _inspect(place: Place, path: str) -> str:
     """The packer of a zip has its sha256; a folder's file can be listed."""
     if place.kind == "folder":
-        return str(Command.of("ls", "-l", str(Path(place.name) / path)))
-    return str(Command.of("sha256sum", place.name))
+        return str(Command("ls", "-l", str(Path(place.name) / path)))
+    return str(Command("sha256sum", place.name))
 
 
 def _seal(index: Index) -> str:

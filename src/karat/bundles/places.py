@@ -101,16 +101,16 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise UsageError(
             f"{name}: expected a folder or a zip of captured cases, found nothing there",
-            next_command=str(Command.of("ls", "-l", str(path.parent))),
+            next_command=str(Command("ls", "-l", str(path.parent))),
         ) from None
     except OSError as error:
         raise CannotVerify(
             f"{name}: expected to read a folder or a zip, but: {error.strerror or error}",
-            next_command=str(Command.of("ls", "-ld", name)),
+            next_command=str(Command("ls", "-ld", name)),
         ) from None
     raise UsageError(
         f"{name}: expected a folder or a zip of captured cases, found a device, pipe or socket",
-        next_command=str(Command.of("ls", "-l", name)),
+        next_command=str(Command("ls", "-l", name)),
     )
 
 
@@ -220,7 +220,7 @@ def require_root(place: Place, command: Callable[[Sequence[str]], Sequence[str]]
         raise UsageError(
             f"{place.name}: expected a capture directory, found one further down, at "
             f"{', '.join(roots[:_SHOWN])}{more}",
-            next_command=str(Command(tuple(command(roots)))),
+            next_command=str(Command(*command(roots))),
         )
 
 

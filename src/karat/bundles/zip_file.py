@@ -67,7 +67,7 @@ class ZipPlace(Place):
                     "not-a-bundle" if other else "bundle-damaged",
                     f"{name}: {error}",
                     name=name,
-                    next_command=str(Command.of("file", name)),
+                    next_command=str(Command("file", name)),
                 ) from None
         self._members = {member.name: member for member in members}
         if any(member.info.compress_type == ZSTD for member in members):

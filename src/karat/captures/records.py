@@ -278,7 +278,7 @@ def mark_missing(entries: Iterable[JournalEntry], directory: Path) -> Iterator[J
                 kind="capture-failed",
                 severity=Severity.FAIL.value,
                 message=f"{entry.node} was captured into {entry.path}, which is gone",
-                next=str(Command.of("ls", "-la", str(directory))),
+                next=str(Command("ls", "-la", str(directory))),
             )
         else:
             yield entry

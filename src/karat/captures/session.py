@@ -223,7 +223,7 @@ class Session:
             return error.next_command
         if isinstance(error, OSError | Occupied):
             spot = Path(getattr(error, "filename", None) or self.directory)
-            return str(Command.of("ls", "-ld", str(nearest_existing(spot))))
+            return str(Command("ls", "-ld", str(nearest_existing(spot))))
         if "::" not in test:
             return None
         # Node ids start at pytest's root folder, paths on its command line where it is started.

@@ -116,7 +116,7 @@ def session_of_process(directory: Directory) -> Session | Finding | None:
                 kind="capture-failed",
                 severity=Severity.FAIL,
                 message=str(error),
-                next=error.next_command or str(Command.of("ls", "-ld", str(Path.cwd()))),
+                next=error.next_command or str(Command("ls", "-ld", str(Path.cwd()))),
             )
         name = _names.setdefault(key[:2], session_name(None, os.environ))
         sweep(place.path)

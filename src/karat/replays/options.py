@@ -158,7 +158,7 @@ def _require_executable(word: str, cwd: Path) -> None:
         reason = "the file is not executable" if exists else "there is no such file"
         raise UsageError(
             f"expected --command to begin with an executable, found {word!r}: {reason}",
-            next_command=str(Command.of("chmod", "+x", word)) if exists else _HELP,
+            next_command=str(Command("chmod", "+x", word)) if exists else _HELP,
         )
 
 

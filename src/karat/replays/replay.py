@@ -139,8 +139,8 @@ def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int
 
 def with_next_command(case: ReplayedCase, bundle: str, options: ReplayOptions) -> ReplayedCase:
     """The case with `next` filled in on what failed."""
-    alone = Command.of(*_command(bundle, options), "--only", case.path, "--keep", _KEPT)
-    verify = Command.of("karat", "verify", bundle)
+    alone = Command(*_command(bundle, options), "--only", case.path, "--keep", _KEPT)
+    verify = Command("karat", "verify", bundle)
     if options.store:
         verify = verify.plus("--store", options.store)
     findings = tuple(
