@@ -1,7 +1,8 @@
-"""Writings: how the numbers of a column are written: decimal commas, thousands apart, units. Pure.
+"""Columns: which one of a table has labels, which has dates, which are metrics; and its rows, read. Pure.
 
-A column is understood as a whole: `1.234` is one number beside `3,5` and another beside `3.5`. Units are never converted:
-a cell in another unit than the others of its column is no number there.
+How numbers are written (decimal commas, thousands separators, units) is decided for a whole column: `1.234` is one number
+beside `3,5` and another beside `3.5`. Units are never converted: a cell in another unit than the others of its column is
+no number.
 """
 
 from __future__ import annotations
@@ -41,6 +42,30 @@ _MEASURED = re.compile(
 )
 _WHOLE = re.compile(rf"[-+]?(?:\d*|\d{{1,3}}([{_APART}])\d{{3}}(?:\1\d{{3}})*)")
 _GROUPED = re.compile(r"[-+−]?[1-9]\d{0,2}(?:,\d{3})+")
+_TIMES = ("timestamp", "datetime", "date", "time", "when", "at", "night", "day", "created", "created_at", "commit_date")  # fmt: skip
+_LABELS = ("label", "commit", "sha", "git_commit", "revision", "rev", "hash", "version", "release", "tag", "build",
+           "image", "point", "name", "id", "run", "run_id", "night")  # fmt: skip
+_COUNTERS = (
+    "step",
+    "iteration",
+    "iter",
+    "index",
+    "n",
+    "#",
+    "i",
+    "x",
+    "build",
+    "run",
+    "number",
+    "epoch",
+    "",
+)
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NUMBERISH = re.compile(r"[-+−$€£¥]? ?\d[\d.,]*(?: ?[A-Za-zµ%/]{1,12})?")
+_SHORT = 10
+_FEW = 3
+_SAMPLE = 2000
+"""Cells of a column that are looked at to see whether it is a metric."""
 
 
 class NumberFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,46 +128,6 @@ def _value(body: str, decimal: str) -> float | None:
     return text_number(f"{digits}.{fraction or '0'}{mark}{exponent}")
 
 
-# DOC-HERE columns: Columns: which one of a table has labels, which has moments, which are metrics; and its rows, read. Pure.
-
-_TIMES = (
-    "timestamp",
-    "datetime",
-    "date",
-    "time",
-    "when",
-    "at",
-    "night",
-    "day",
-    "created",
-    "created_at",
-    "commit_date",
-)
-_LABELS = ("label", "commit", "sha", "git_commit", "revision", "rev", "hash", "version", "release", "tag", "build",
-           "image", "point", "name", "id", "run", "run_id", "night")  # fmt: skip
-_COUNTERS = (
-    "step",
-    "iteration",
-    "iter",
-    "index",
-    "n",
-    "#",
-    "i",
-    "x",
-    "build",
-    "run",
-    "number",
-    "epoch",
-    "",
-)
-_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_NUMBERISH = re.compile(r"[-+−$€£¥]? ?\d[\d.,]*(?: ?[A-Za-zµ%/]{1,12})?")
-_SHORT = 10
-_FEW = 3
-_SAMPLE = 2000
-"""Cells of a column that are looked at to see whether it is a metric."""
-
-
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table as it was read: names, rows of cells, and on which line each row stood."""
 
@@ -183,8 +168,14 @@ class _Chosen:
     def __init__(self, table: Table, options: ReadOptions) -> None:
         self.table, self.options = table, options
         self.odd = Few()
-        self.asked = self._asked()
-        self.writings = self._writings()
+        self.asked = list(
+            dict.fromkeys(
+                at
+                for name in options.metrics
+                for at in table.fits(name) or [self.named(name, "--metric")]
+            )
+        )
+        self.formats = self._formats()
         self.counters: list[int] = []
         """Columns that only number the rows."""
         self.moments: list[datetime] | None = None
@@ -204,43 +195,37 @@ class _Chosen:
             next_command="karat changes --help",
         )
 
-    def _asked(self) -> list[int]:
-        found: list[int] = []
-        for name in self.options.metrics:
-            found += self.table.fits(name) or [self.named(name, "--metric")]
-        return list(dict.fromkeys(found))
-
-    def _writings(self) -> dict[int, NumberFormat]:
-        """Column → how its numbers are written, where that is not plainly; labels and moments are no numbers."""
+    def _formats(self) -> dict[int, NumberFormat]:
+        """Column → how its numbers are written, where that is not plain; labels and dates are no numbers."""
         said = {self.options.x, self.options.time}
         found = {}
         for at, name in enumerate(self.table.names):
             named = self._base(at) in {*_TIMES, *_LABELS} or name in said
             if at in self.asked or not named:
                 held = [cell for cell in self.column(at) if not is_empty(cell)]
-                writing = number_format(held, decimal_comma=self.table.decimal_comma)
-                if writing is not None:
-                    found[at] = writing
+                form = number_format(held, decimal_comma=self.table.decimal_comma)
+                if form is not None:
+                    found[at] = form
         return found
 
     def units(self) -> dict[str, str]:
         """Metric → the unit that its cells are written with."""
         return {
-            self.table.names[at]: self.writings[at].unit
+            self.table.names[at]: self.formats[at].unit
             for at in self.metrics
-            if at in self.writings and self.writings[at].unit
+            if at in self.formats and self.formats[at].unit
         }
 
     def _read(self, at: int, cell: Any) -> Cell:
         """The samples in a cell, as its column is written."""
-        writing = self.writings.get(at)
-        if writing is None or not isinstance(cell, str):
+        form = self.formats.get(at)
+        if form is None or not isinstance(cell, str):
             return read_cell(cell, nan=self.options.nan)
-        value = writing.number(cell)
+        value = form.number(cell)
         if value is not None:
             return (value,)
         said = read_cell(cell, nan=self.options.nan)
-        # A plain number among others with a unit is of nobody knows which.
+        # A plain number among others with a unit could have any unit.
         return said if isinstance(said, NoValue) else BROKEN
 
     def _time(self) -> int | None:
@@ -256,11 +241,12 @@ class _Chosen:
             return at
         for at in self._candidates(_TIMES):
             clock = self._base(at) in _TIMES
-            if not self._looks_timely(at, clock=clock):
-                continue
-            self.moments = parse_dates(self.column(at), clock=clock)
-            if self.moments is not None:
-                return at
+            # The first cell tells for most columns.
+            first = [row[at] for row in self.table.rows[:1]]
+            if first and parse_dates(first, clock=clock) is not None:
+                self.moments = parse_dates(self.column(at), clock=clock)
+                if self.moments is not None:
+                    return at
         return None
 
     def _no_moment(self, at: int) -> str:
@@ -268,12 +254,6 @@ class _Chosen:
             if parse_dates([cell], clock=True) is None:
                 return f"found {str(cell)[:40]!r} on {self.place(row)}"
         return "found a mixture of forms"
-
-    def _looks_timely(self, at: int, *, clock: bool) -> bool:
-        """Whether the first cell says when: most columns need no second look."""
-        return (
-            bool(self.table.rows) and parse_dates([self.table.rows[0][at]], clock=clock) is not None
-        )
 
     def _candidates(self, wanted: Sequence[str]) -> list[int]:
         """Columns that are no metric: those with a telling name first."""
@@ -298,18 +278,17 @@ class _Chosen:
         for at in self._candidates(_COUNTERS):
             if self._base(at) in _COUNTERS and self._counts(at):
                 return at
-        texts = (at for at in self._candidates(()) if self._is_text(at) and self._tells_apart(at))
-        return next(texts, None)
+        for at in self._candidates(()):
+            cells = [cell for cell in self.column(at)[:100] if not is_empty(cell)]
+            is_text = at not in self.formats and all(number(cell) is None for cell in cells)
+            if is_text and self._tells_apart(at):
+                return at
+        return None
 
     def _tells_apart(self, at: int) -> bool:
         """Whether a column has another word for most rows: a branch's name labels nothing."""
         cells = [str(cell) for cell in self.column(at) if not is_empty(cell)]
         return 2 * len(cells) > len(self.table.rows) and 2 * len(set(cells)) > len(cells)
-
-    def _is_text(self, at: int) -> bool:
-        return at not in self.writings and all(
-            number(cell) is None for cell in self.column(at)[:100] if not is_empty(cell)
-        )
 
     def _counts(self, at: int) -> bool:
         """Whole numbers, a new one for most rows."""
@@ -396,7 +375,7 @@ class _Chosen:
 
     def unread(self, n: int, at: int) -> Finding:
         name, where = self.table.names[at], self.place(n)
-        unit = self.writings[at].unit if at in self.writings else ""
+        unit = self.formats[at].unit if at in self.formats else ""
         wanted = f"a number of {unit}, as in the other cells," if unit else "a number"
         return warn(
             "unreadable",

@@ -1,11 +1,14 @@
-"""Names of logs: the date, commit or number that a file's name says its log is of. Pure."""
+"""Log files: which ones a glob, a folder or a name means, what their names say (a date, a commit), and their content.
+
+Links to folders are not followed, so that none is a loop.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
@@ -29,6 +32,12 @@ _COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,
 _ENOUGH = 0.8
 """Of the names must have what the others are ordered by; the rest are left out, and named."""
 _LEAP, _BEFORE_LEAP = 2000, 1999
+_ASKED = 2000
+"""Commits that fit a command line; more of them are looked for in all branches."""
+_WILD = frozenset("*?{")
+_PACKED = b"\x1f\x8b"
+_MOST = 1 << 28
+"""Bytes that a packed log may have: a small file can unpack to any size."""
 
 
 class LogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +61,9 @@ class LogNames(msgspec.Struct, frozen=True, kw_only=True):
 def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:
     """What most of the paths say: a date, else month and day, else a commit, else only their order."""
     for kind, read in (("date", _dated), ("day", _day), ("commit", _commit)):
-        found = {path: name for path in paths if (name := _last_part(path, read)) is not None}
+        # What the file's name says; else what the folders say, the nearest first.
+        parts = {path: map(read, reversed(path.split("/"))) for path in paths}
+        found = {path: name for path in paths if (name := next(filter(None, parts[path]), None))}
         if found and len(found) >= _ENOUGH * len(paths):
             named = _with_years(found, year) if kind == "day" else found
             return LogNames(kind=kind, found=named)  # type: ignore[arg-type]
@@ -66,10 +77,8 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
     parts = {path: match.groupdict() for path, match in found.items()}
     groups = set(expression.groupindex)
     if "commit" in groups:
-        names = {
-            p: LogName(label=g.get("label") or g["commit"] or "", commit=g["commit"] or "")
-            for p, g in parts.items()
-        }
+        commits = {path: named["commit"] or "" for path, named in parts.items()}
+        names = {p: LogName(label=parts[p].get("label") or c, commit=c) for p, c in commits.items()}
         return LogNames(kind="commit", found=names)
     if groups & {"date", "day"}:
         dated = {
@@ -78,13 +87,11 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
             if (n := _by_groups(g, found[p].group(), year)) is not None
         }
         known = all(name.dated for name in dated.values())
-        return LogNames(
-            kind="date" if known else "day", found=dated if known else _with_years(dated, year)
-        )
-    return LogNames(
-        kind="name",
-        found={p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()},
-    )
+        if known:
+            return LogNames(kind="date", found=dated)
+        return LogNames(kind="day", found=_with_years(dated, year))
+    names = {p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()}
+    return LogNames(kind="name", found=names)
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
@@ -125,11 +132,6 @@ def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -
     at = _moment(known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0),
                  numbers.get("minute", 0))  # fmt: skip
     return None if at is None else LogName(label=label, at=at, dated=known is not None)
-
-
-def _last_part(path: str, read: Callable[[str], LogName | None]) -> LogName | None:
-    """What the file's name says; else what the folders say, the nearest first."""
-    return next((found for part in reversed(path.split("/")) if (found := read(part))), None)
 
 
 def _stem(path: str) -> str:
@@ -217,12 +219,6 @@ def _in_year(at: datetime, year: int, path: str) -> datetime:
         ) from error
 
 
-# DOC-HERE log_order: Order of logs by commit: as git has it, where there is a repository that knows the commits.
-
-_ASKED = 2000
-"""Commits that fit a command line; more of them are looked for in all branches."""
-
-
 class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Where commits stand in a history."""
 
@@ -253,16 +249,6 @@ def commit_order(commits: tuple[str, ...], start: Path) -> CommitOrder | None:
         places={commit: place[full] for commit, full in known.items() if full in place},
         times={commit: time[full] for commit, full in known.items() if full in time},
     )
-
-
-# DOC-HERE log_files: Log files: which files a glob, a folder or a name means, and what is in them, packed by gzip or not.
-#
-# Links to folders are not followed, so that none is a loop.
-
-_WILD = frozenset("*?{")
-_PACKED = b"\x1f\x8b"
-_MOST = 1 << 28
-"""Bytes that a packed log may have: a small file can unpack to any size."""
 
 
 def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
@@ -315,20 +301,18 @@ def _glob(word: str, root: Path) -> Iterator[str]:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """The bytes of a log, unpacked if it is packed."""
+    """The bytes of a log, decompressed if need be."""
     with path.open("rb") as stream:
         packed = stream.read(2) == _PACKED
-    return BytesIO(_unpacked(path)) if packed else path.open("rb")
-
-
-def _unpacked(path: Path) -> bytes:
+    if not packed:
+        return path.open("rb")
     import gzip  # noqa: PLC0415 - few logs are packed
 
-    with gzip.open(path) as stream:
-        data = stream.read(_MOST + 1)
+    with gzip.open(path) as unpacked:
+        data = unpacked.read(_MOST + 1)
     if len(data) > _MOST:
         raise OSError(f"it unpacks to more than {_MOST >> 20} MiB")
-    return data
+    return BytesIO(data)
 
 
 def tail_of(path: Path, room: int) -> bytes:
