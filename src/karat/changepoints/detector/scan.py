@@ -1,11 +1,13 @@
-"""Scanning: the clearest step or stretch of a row of numbers, and how likely chance makes one as clear.
-
-In: a row, rows that show what chance does, the row's autocorrelation. Out: `Found`. Pure.
+"""Scan: whether a row of numbers has a step, where, and how likely chance makes one as clear. Pure.
 
 Every split into two, and stretches of every scale against the rest, are looked at. Each scale has maxima of its own under
 chance (short stretches have many places to be, and feel single wild values), so each is measured against its own, and
-the best of all against the best of all: the p-value counts the choice of scale and place in. Chance is what the
-caller says it is: permutations of the row itself make the test exact for exchangeable noise of any shape.
+the best of all against the best of all: the p-value accounts for the choice of scale and place. What chance does is
+known in one of three ways:
+
+- a long row says it itself: permutations of it make the test exact for exchangeable noise of any shape;
+- a short one within a series, by what is left over everywhere else;
+- a short one on its own is compared with heavy-tailed noise, so that only a huge step passes.
 """
 
 from __future__ import annotations
@@ -25,6 +27,28 @@ from karat.changepoints.series import DetectOptions
 Floats = npt.NDArray[np.floating]
 
 _SPARE = 1e-12
+CLIP = 4.0
+"""Values count no further than this many standard deviations from their level."""
+_CLIP = 3.0
+_SEED = 20231117
+_ROWS = 256
+_FEW_ROWS = 1500
+"""Of simulated short rows: their tail is a power, and needs more of them."""
+FEW = 40
+"""Rows shorter than this may be judged on their own against heavy-tailed noise."""
+_FEWEST_PERMUTED = 8
+_FAR = 30.0
+"""Standard deviations that count within a series whose noise is known."""
+_SMALL = 40
+"""Longer pieces are judged by their own noise, unless there is as much of it outside of them."""
+_NOISIER = 1.5
+"""A piece this much noisier than the rest has noise of its own."""
+_ENOUGH_NOISE = 12
+_AROUND = 1000
+"""Values on either side of a piece that its noise is known by."""
+_PERMUTED_TELL = 12
+"""A row of fewer values has too few permutations to tell anything."""
+_OWN_SHARE = 5.0
 
 
 class ScanResult(NamedTuple):
@@ -181,12 +205,6 @@ def tail_probability(height: float, chance: Floats) -> float:
     return float(max(top / count * np.exp(-(height - edge) / excess), 1e-300))
 
 
-# DOC-HERE robust: Robust measures of a row of values: those that a few wild ones hardly move. Pure.
-
-CLIP = 4.0
-"""Values count no further than this many standard deviations from their level."""
-
-
 def robust_spread(deviations: Floats) -> float:
     """The standard deviation that the bulk of deviations from a level has."""
     sizes = np.abs(deviations)
@@ -212,16 +230,6 @@ def clipped(values: Floats) -> Floats:
     return np.asarray(inside - inside.mean())
 
 
-# DOC-HERE locating: Locating: where exactly a row that has one step has it.
-#
-# In: a row with one step. Out: `Place`. Pure.
-#
-# The split that leaves least over, with wild values clipped; every other split is as likely as what it leaves over
-# says, and the range holds as many of them as are needed to be sure.
-
-_CLIP = 3.0
-
-
 class StepLocation(NamedTuple):
     """Before which position a step is, and before which it may be."""
 
@@ -233,7 +241,10 @@ class StepLocation(NamedTuple):
 def locate(
     row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, sure: float = 0.95
 ) -> StepLocation:
-    """The best place for the one step of a row."""
+    """The best place for the one step of a row: the split that leaves least over, with wild values clipped.
+
+    Every other split is as likely as what it leaves over says, and the range holds as many as are needed to be sure.
+    """
     n = row.shape[0]
     fewest = max(1, min(fewest, n // 2))
     explained, _ = _explained(clipped(row), fewest)
@@ -280,11 +291,6 @@ def _without_wild(row: Floats, at: int) -> Floats:
     if spread <= 0:
         return row
     return np.clip(row, min(left, right) - _CLIP * spread, max(left, right) + _CLIP * spread)
-
-
-# DOC-HERE partitions: Partitions: the best ways to cut short rows into levels, all of them tried.
-#
-# In: rows of one length. Out: what the best partition into 2, 3, … levels leaves over. Pure.
 
 
 def left_over(rows: Floats, fewest: int, most: int) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -335,26 +341,6 @@ def _costs(rows: Floats) -> Floats:
     size = np.maximum(np.arange(n + 1)[None, :] - np.arange(n + 1)[:, None], 1)[:, :, None]
     total = sums[None, :] - sums[:, None]
     return np.asarray(np.maximum(squares[None, :] - squares[:, None] - total**2 / size, 0.0))
-
-
-# DOC-HERE chance: Chance: how likely a row without a step looks like one that has one.
-#
-# In: a row, and what is known of its noise. Out: `Found`, with an honest p-value. Pure; the same row gives the same answer.
-#
-# Three ways to know what chance does:
-# - a long row says it itself: its permutations;
-# - a short one within a series, by what is left over everywhere else;
-# - a short one on its own has nothing but itself: it is compared with heavy-tailed noise, so that only a huge step passes.
-
-_SEED = 20231117
-_ROWS = 256
-_FEW_ROWS = 1500
-"""Of simulated short rows: their tail is a power, and needs more of them."""
-FEW = 40
-"""Rows shorter than this may be judged on their own against heavy-tailed noise."""
-_FEWEST_PERMUTED = 8
-_FAR = 30.0
-"""Standard deviations that count within a series whose noise is known."""
 
 
 def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> ScanResult:
@@ -430,22 +416,6 @@ def _ratios(left: Floats, floor: float) -> Floats:
     """Logarithm of what each number of cuts explains over what it leaves; its tail is near to an exponential one."""
     explained = np.maximum(left[:, :1] - left[:, 1:], 0)
     return np.asarray(np.log(explained + 1e-300) - np.log(left[:, 1:] + floor + 1e-300))
-
-
-# DOC-HERE asking: Asking: whether a piece of a row has a step, given all that the rest of the row says of the noise.
-#
-# In: a row, the cuts that are known, a piece. Out: `Found`. Pure.
-
-_SMALL = 40
-"""Longer pieces are judged by their own noise, unless there is as much of it outside of them."""
-_NOISIER = 1.5
-"""A piece this much noisier than the rest has noise of its own."""
-_ENOUGH_NOISE = 12
-_AROUND = 1000
-"""Values on either side of a piece that its noise is known by."""
-_PERMUTED_TELL = 12
-"""A row of fewer values has too few permutations to tell anything."""
-_OWN_SHARE = 5.0
 
 
 class NoisyRow(NamedTuple):

@@ -1,10 +1,14 @@
-"""Dependence: how much a value tells about its neighbour, steps set aside.
+"""Segments: where a row of values changes its level. Pure.
 
-In: values. Out: an autocorrelation to reckon with, and whether the values jump between two modes. Pure.
+Top down: the whole row is scanned first, and if it has no step nothing is reported: this keeps the promised rate of
+false alarms. Pieces are scanned again, each at its share of that rate, until none has a step. Then every cut is moved to
+where it fits best, and those that the pieces beside them do not confirm are dropped, the weakest first. A long row is cut
+twice: in means of neighbours, which shows small lasting steps, and in chunks, which shows short ones; the two share the
+rate of false alarms.
 
 Steps look like autocorrelation and autocorrelation looks like steps. So a first, generous cut sets everything aside that
 might be a step, and neighbours are compared within its pieces only, by differences, which no level enters. Pieces that
-were cut out of plain autocorrelated noise hide some of it: how much was found by simulation, and is given back.
+were cut out of plain autocorrelated noise hide some of it: how much was found by simulation, and is added back.
 """
 
 from __future__ import annotations
@@ -44,6 +48,22 @@ _POINTS_PER_SWITCH = 12
 _APART = 3.2
 """Standard deviations between two modes that are two."""
 _FAR_OFF = 0.6
+LONG = 2048
+"""Pieces longer than this are asked near their cut first, and then in means of their values."""
+
+
+_BESIDE = 40
+_TELL_NOISE = 8
+"""Values beside a cut that its noise is known by: the nearest, and no fewer than can tell."""
+_NOISIER = 2.0
+_CLEAR = 3.7
+"""Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance."""
+_SWEEPS = 4
+_CHUNK = 1024
+_STRIDE = 768
+"""Chunks overlap, so that every step is well inside of one."""
+_SAMPLED = 8
+"""Chunks of a long row that its autocorrelation is taken from."""
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:
@@ -146,22 +166,6 @@ def _one_split(upper: npt.NDArray[np.bool_]) -> bool:
     k = np.arange(1, n)
     explained = np.cumsum(centred)[:-1] ** 2 * n / (k * (n - k))
     return bool(explained.max() > 0.5 * (centred**2).sum())
-
-
-# DOC-HERE taking_back: Taking back: cuts where they fit best, without those that the pieces at their sides do not bear out.
-#
-# In: a row and the cuts that were found going down. Out: `Cut`s that stand. Pure.
-
-LONG = 2048
-"""Pieces longer than this are asked near their cut first, and then in means of their values."""
-
-
-_BESIDE = 40
-_TELL_NOISE = 8
-"""Values beside a cut that its noise is known by: the nearest, and no fewer than can tell."""
-_NOISIER = 2.0
-_CLEAR = 3.7
-"""Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance."""
 
 
 class Cut(NamedTuple):
@@ -284,25 +288,6 @@ def _one_wild(few: Floats, other: float) -> bool:
     """Whether two values have their level from one of them alone: one stayed where the others are."""
     distances = np.abs(few - other)
     return few.shape[0] == 2 and float(distances.min()) < 0.4 * float(distances.max())
-
-
-# DOC-HERE segmenting: Segmenting: where a row of values changes its level.
-#
-# In: values about 1 in size. Out: cuts, each with its p-value and where else it may lie. Pure.
-#
-# Top down: the whole row is asked first, and where it says "no step" nothing is reported: this keeps the promised rate of
-# false alarms. Pieces are asked again, each at its share of that rate, until none has a step. Then every cut is moved to
-# where it fits best, and those that the pieces at their sides do not bear out are taken back, the weakest first.
-#
-# A long row is cut twice: in means of neighbours, which shows small lasting steps, and in chunks, which shows short ones.
-# The two share the rate of false alarms.
-
-_SWEEPS = 4
-_CHUNK = 1024
-_STRIDE = 768
-"""Chunks overlap, so that every step is well inside of one."""
-_SAMPLED = 8
-"""Chunks of a long row that its autocorrelation is taken from."""
 
 
 class Segmented(NamedTuple):
