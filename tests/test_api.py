@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 import karat
 from factories.repositories import Repository
+from karat.schemas import schema
 
 
 def series_json(metrics: dict[str, dict[int, float]], *, end: int | None = None) -> str:
@@ -51,13 +51,10 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def validated(result: Any, schema: str) -> dict[str, Any]:
+def validated(result: Any, name: str) -> dict[str, Any]:
     """The result as data, which its published schema accepts."""
-    text = (
-        resources.files("karat").joinpath("schemas", f"{schema}.json").read_text(encoding="utf-8")
-    )
     found: dict[str, Any] = result.to_dict()
-    jsonschema.Draft202012Validator(json.loads(text)).validate(found)
+    jsonschema.Draft202012Validator(schema(name)).validate(found)
     return found
 
 
@@ -97,7 +94,7 @@ def test_diff_shows_a_table(sides: Path) -> None:
     assert set(frame["golden"]) == {"golden_values_died.json", "golden_values_moved.json"}
     moved = frame[frame["golden"] == "golden_values_moved.json"].iloc[0]
     assert moved["mean_abs_rel_diff"] == pytest.approx(0.1)
-    found = validated(result, "karat.diff.1")
+    found = validated(result, "karat.diff/1")
     assert len(found["files"]) == 2
     assert karat.diff("before", "before", cwd=sides, everything=True).headline().count("same") == 1
 
@@ -119,7 +116,7 @@ def test_check_compares_and_says_what_failed(sides: Path) -> None:
     )
     assert report.exit_code == karat.ExitCode.FAIL
     assert [row["metric"] for row in report.rows()] == ["lm loss"]
-    validated(report, "karat.check.1")
+    validated(report, "karat.check/1")
     (sides / "again.json").write_bytes((sides / "before/golden_values_moved.json").read_bytes())
     same = karat.check("again.json", "before/golden_values_moved.json")
     assert same.exit_code == karat.ExitCode.OK
@@ -142,7 +139,7 @@ def test_refresh_takes_results_from_a_folder(repository: Repository, tmp_path: P
     assert [(row["golden"], row["state"]) for row in report.rows()] == [
         ("goldens/golden_values_a.json", "written")
     ]
-    validated(report, "karat.refresh-report.1")
+    validated(report, "karat.refresh-report/1")
 
 
 def test_changes_in_values_at_hand() -> None:
@@ -151,7 +148,7 @@ def test_changes_in_values_at_hand() -> None:
     report = karat.changes(values, better="higher", metric="MLUPS")
     assert [row["kind"] for row in report.rows()] == ["regression"]
     assert report.rows()[0]["first"] == "20"
-    validated(report, "karat.changes.1")
+    validated(report, "karat.changes/1")
     named = karat.changes({f"n{i}": v for i, v in enumerate(values)}, better="lower")
     assert [row["kind"] for row in named.rows()] == ["improvement"]
     holes = karat.changes([*values[:10], None, float("nan"), *values[12:20]])
@@ -187,7 +184,7 @@ better = "lower"
     )
     report = karat.hunt(file, strategy="sweep")
     assert [(row["last_good"], row["first_bad"]) for row in report.rows()] == [("8", "9")]
-    validated(report, "karat.hunt.1")
+    validated(report, "karat.hunt/1")
     with pytest.raises(karat.UsageError, match="expected no journal"):
         karat.hunt(file)
 
@@ -201,4 +198,4 @@ def test_gradcheck_has_a_table() -> None:
     assert report
     assert report.rows()[0]["verdict"] == "PASS"
     assert "<table>" in report._repr_html_()
-    validated(report, "karat.grad-report.1")
+    validated(report, "karat.grad-report/1")

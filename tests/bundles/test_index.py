@@ -24,8 +24,8 @@ from karat.bundles.index import (
     read,
 )
 from karat.bundles.places import open_place
-from karat.cli.schema import names
 from karat.findings import Finding
+from karat.schemas import names, schema
 from karat.store.packing.zips import ZipWriter
 from karat.tensors.tensor import Damaged
 
@@ -84,11 +84,8 @@ def test_anything_else_is_damaged_and_nothing_worse(data: bytes) -> None:
 
 def test_an_index_fits_its_schema() -> None:
     assert "karat.index/1" in names()
-    schema = json.loads(
-        (Path(__file__).parents[2] / "src/karat/schemas/karat.index.1.json").read_bytes()
-    )
     index = index_of(FILES, Archive(size=3, sha256="0" * 64))
-    jsonschema.validate(json.loads(encode(index)), schema)
+    jsonschema.validate(json.loads(encode(index)), schema("karat.index/1"))
 
 
 def test_another_schema_is_named() -> None:

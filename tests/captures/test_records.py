@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -34,6 +33,7 @@ from karat.captures.records import (
     withdraw_claim,
 )
 from karat.findings import Finding, Severity
+from karat.schemas import schema
 
 
 def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> Claim:
@@ -80,14 +80,13 @@ def test_who_has_it_is_told(tmp_path: Path) -> None:
 
 
 def test_a_claim_fits_its_schema(tmp_path: Path) -> None:
-    schemas = resources.files("karat").joinpath("schemas")
-    schema = json.loads(schemas.joinpath("karat.claim.1.json").read_text(encoding="utf-8"))
+    published = schema("karat.claim/1")
     take_claim(tmp_path / "c.json", claim())
     said = json.loads((tmp_path / "c.json").read_bytes())
-    jsonschema.validate(said, schema)
-    assert said.keys() == schema["properties"].keys()
+    jsonschema.validate(said, published)
+    assert said.keys() == published["properties"].keys()
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(said | {"state": "gone"}, schema)
+        jsonschema.validate(said | {"state": "gone"}, published)
 
 
 def test_a_withdrawn_claim_is_free(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import json
 import shlex
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from factories.commands import karat_here
+from karat.schemas import schema
 
 HUNT = """
 name = "steps"
@@ -48,10 +48,7 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
     assert "100 → 90 runs/s (−10.0%)" in done.out
     assert "last good 6, first bad 7" in done.out
     found = json.loads((hunted / "r.json").read_text(encoding="utf-8"))
-    schema = json.loads(
-        resources.files("karat").joinpath("schemas/karat.hunt.1.json").read_text("utf-8")
-    )
-    jsonschema.Draft202012Validator(schema).validate(found)
+    jsonschema.Draft202012Validator(schema("karat.hunt/1")).validate(found)
     assert [c["change"]["new"]["label"] for c in found["culprits"]] == ["7"]
     assert "## Regression: speed 100 → 90 runs/s" in (hunted / "i.md").read_text(encoding="utf-8")
     assert "<svg" in (hunted / "h.html").read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def test_schema_lists_prints_and_refuses(tmp_path: Path) -> None:
 def test_an_error_nobody_foresaw_is_cannot_verify(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("karat.cli.schema.names", lambda: 1 / 0)
+    monkeypatch.setattr("karat.schemas.names", lambda: 1 / 0)
     assert run(["schema"]) == 3
     assert "next: " in capsys.readouterr().err
 

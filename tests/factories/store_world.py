@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jsonschema
 
 from factories.captured import capture, capture_many, identity
 from factories.commands import Outcome, karat_here
+from karat.schemas import schema
 
 
 class World:
@@ -35,9 +35,7 @@ class World:
     def report(self, *words: str, code: int = 0) -> dict[str, Any]:
         """What --json says, held against its schema."""
         document: dict[str, Any] = json.loads(self.run(*words, "--json", "-", code=code).out)
-        name = document["schema"].replace("/", ".")
-        text = resources.files("karat").joinpath("schemas", f"{name}.json").read_text()
-        jsonschema.validate(document, json.loads(text))
+        jsonschema.validate(document, schema(document["schema"]))
         assert document["exit_code"] == code
         return document
 

@@ -21,10 +21,9 @@ from karat.policy.journal import (
     read_journal,
     unit_of,
 )
+from karat.schemas import schema
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "src/karat/schemas/karat.evidence.1.json").read_bytes()
-)
+SCHEMA = schema("karat.evidence/1")
 
 
 def report(**said: Any) -> GradReport:

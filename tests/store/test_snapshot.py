@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from importlib import resources
 from typing import Any
 
 import jsonschema
 import pytest
 
 from factories.stores import cases
+from karat.schemas import schema
 from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import key_of
 from karat.store.snapshot import load
@@ -39,8 +39,7 @@ def test_what_was_planned_comes_back(folder: Backend) -> None:
     made = plan_upload(cases(20), 2)
     folder.put(key_of(made.digest), made.data)
     assert load(folder, made.digest) == made.snapshot
-    schema = resources.files("karat").joinpath("schemas", "karat.snapshot.1.json").read_text()
-    jsonschema.validate(json.loads(made.data), json.loads(schema))
+    jsonschema.validate(json.loads(made.data), schema("karat.snapshot/1"))
 
 
 @pytest.mark.parametrize(

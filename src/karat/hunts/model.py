@@ -311,19 +311,3 @@ def report_json(report: HuntReport) -> bytes:
 def read_report_json(data: bytes) -> HuntReport:
     """A report that was written down."""
     return msgspec.json.decode(data, type=HuntReport)
-
-
-def report_schema() -> dict[str, object]:
-    """The published schema, as the frame says it; the file of that name is this, written down."""
-    made = msgspec.json.schema(HuntReport)
-    top = made["$defs"]["HuntReport"]
-    top["properties"]["schema"] = {"const": HuntReport.__struct_defaults__[0]}
-    # The decoder fills in what is missing; a reader of the file may rely on all of it.
-    top["required"] = list(top["properties"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "karat.hunt/1",
-        "title": "karat hunt",
-        "description": "Everything a hunt found.",
-        **made,
-    }
