@@ -168,7 +168,10 @@ class BucketStore:
                 ]
         except Exception as error:  # noqa: BLE001 - obstore's errors share no base with FileNotFoundError
             raise self._cannot_list(error) from None
-        return _without_markers(found)
+        folders = {parent for entry in found for parent in _parents(entry.name)}
+        return (
+            entry for entry in found if entry.name and (entry.size or entry.name not in folders)
+        )
 
     def entry(self, name: str) -> StoredFile | None:
         """One object, if it is there."""
@@ -286,12 +289,6 @@ def reason_of(error: Exception) -> str:
     if status is None:
         return "no answer from the server"
     return f"HTTP {status[1]}" + (f" ({code[1]})" if code else "")
-
-
-def _without_markers(entries: list[StoredFile]) -> Iterator[StoredFile]:
-    """All but the empty objects that some tools leave to stand for folders."""
-    folders = {parent for entry in entries for parent in _parents(entry.name)}
-    return (entry for entry in entries if entry.name and (entry.size or entry.name not in folders))
 
 
 def _parents(name: str) -> Iterator[str]:

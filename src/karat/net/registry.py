@@ -147,7 +147,9 @@ class Registry:
         repository = reference.repository
         manifest = self._fetched(repository, "manifests", digest, _Manifest)
         if manifest.manifests:
-            mine = _for_this_machine(manifest.manifests)
+            wanted = _Platform("linux", _MACHINES.get(platform.machine(), platform.machine()))
+            fitting = [one.digest for one in manifest.manifests if one.platform == wanted]
+            mine = (fitting or [manifest.manifests[0].digest])[0]
             manifest = self._fetched(repository, "manifests", mine, _Manifest)
         if manifest.config is None:
             return {}
@@ -239,10 +241,3 @@ class Registry:
 
     def _cannot(self, message: str) -> CannotVerify:
         return CannotVerify(message, next_command=self._look)
-
-
-def _for_this_machine(manifests: tuple[_Described, ...]) -> str:
-    """The manifest for this machine; else the first."""
-    wanted = _Platform("linux", _MACHINES.get(platform.machine(), platform.machine()))
-    fitting = [one.digest for one in manifests if one.platform == wanted]
-    return (fitting or [manifests[0].digest])[0]

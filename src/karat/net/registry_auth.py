@@ -125,7 +125,8 @@ def _read(path: Path) -> _Stored | None:
 def _of_file(
     found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]
 ) -> Login | None:
-    keys = _keys(reference)
+    parts = reference.name.split("/")
+    keys = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
     for key, helper in found.helpers.items():
         if _plain(key) in keys and (login := _ask(helper, key, env)):
             return login
@@ -139,12 +140,6 @@ def _of_file(
         if found.store and (login := _ask(found.store, key, env)):
             return login
     return None
-
-
-def _keys(reference: Reference) -> list[str]:
-    """The names a registry may be stored under, the closest first."""
-    parts = reference.name.split("/")
-    return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
 def _plain(key: str) -> str:
@@ -259,21 +254,6 @@ class Authorizer:
         return f"Bearer {token}" if token else None
 
     def _token(self, challenge: Challenge, login: Login | None, scope: str) -> str:
-        realm = self._realm(challenge)
-        asked = {"service": challenge.service, "scope": scope}
-        answer, trouble = self._answered(realm, asked, login if is_private(realm) else None)
-        if answer is not None and answer.status in {401, 403}:
-            return ""
-        if answer is not None and answer.status == 200:
-            return _token_in(answer.body)
-        said = f"expected a token {self.who}, found {trouble} from {realm.host}"
-        if answer is not None and answer.status != 429 and answer.status < 500:
-            raise self._cannot(said)
-        status, headers = (answer.status, answer.headers) if answer else (0, {})
-        self._trouble = (time.monotonic(), Trouble(said, status, headers))
-        raise self._trouble[1]
-
-    def _realm(self, challenge: Challenge) -> httpx.URL:
         import httpx  # noqa: PLC0415 - here already, since a response is
 
         try:
@@ -282,7 +262,24 @@ class Authorizer:
             realm = httpx.URL("")
         if realm.scheme not in {"http", "https"} or not realm.host:
             raise self._cannot("expected it to name a place that gives tokens; it does not")
-        return realm
+        asked = {"service": challenge.service, "scope": scope}
+        answer, trouble = self._answered(realm, asked, login if is_private(realm) else None)
+        if answer is not None and answer.status in {401, 403}:
+            return ""
+        if answer is not None and answer.status == 200:
+            try:
+                found = msgspec.json.decode(answer.body, type=_Token)
+            except (ValueError, RecursionError):
+                return ""
+            token = found.token or found.access_token
+            # A line break would end the header, and with it smuggle in another one.
+            return token if token.isascii() and token.isprintable() and " " not in token else ""
+        said = f"expected a token {self.who}, found {trouble} from {realm.host}"
+        if answer is not None and answer.status != 429 and answer.status < 500:
+            raise self._cannot(said)
+        status, headers = (answer.status, answer.headers) if answer else (0, {})
+        self._trouble = (time.monotonic(), Trouble(said, status, headers))
+        raise self._trouble[1]
 
     def _answered(
         self, realm: httpx.URL, asked: Mapping[str, str], login: Login | None
@@ -335,13 +332,3 @@ def _challenges(text: str) -> Iterator[Challenge]:
             realm=values.get("realm", ""),
             service=values.get("service", ""),
         )
-
-
-def _token_in(body: bytes) -> str:
-    try:
-        found = msgspec.json.decode(body, type=_Token)
-    except (ValueError, RecursionError):
-        return ""
-    token = found.token or found.access_token
-    # A line break would end the header, and with it smuggle in another one.
-    return token if token.isascii() and token.isprintable() and " " not in token else ""

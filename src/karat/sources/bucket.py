@@ -1,13 +1,11 @@
-"""One artifact of a bucket, brought to its shelf in the cache.
+"""Bucket: artifacts in object storage, as loose objects or zip archives.
 
-Of a large archive only the end is read first, where it says what it holds, and then the wanted
-members' bytes alone. A shelf belongs to one version of an artifact, so that what an earlier process
-left on it, half an archive or half of the files, is gone on from.
+Of a large archive only the end is read first, where it says what it holds, and then the wanted members' bytes alone. A
+shelf of the cache belongs to one version of an artifact, so that what an earlier process left is gone on from.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +31,7 @@ from karat.sources.source import (
     outcome,
 )
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, shown
+from karat.system.hashes import sha256_text
 from karat.system.pool import crew_size, in_parallel
 
 _SMALL = 1 << 18
@@ -47,8 +46,7 @@ _NOTE_EVERY = 64
 
 def version(group: Group) -> str:
     """What tells this content of a group from any other."""
-    parts = [f"{e.name}\0{e.size}\0{e.tag or e.modified}" for e in group.entries]
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256_text(*(f"{e.name}\0{e.size}\0{e.tag or e.modified}" for e in group.entries))
 
 
 class BucketFetch:
@@ -84,26 +82,27 @@ class BucketFetch:
 
     def _packed(self, entry: StoredFile, wanted: Wanted) -> Obtained:
         """An archive's wanted members, by their own bytes where that is less."""
-        names = self._shelf.record.names
-        if names is not None:
-            chosen = [name for name in names if wanted(name)]
-            here = self._shelf.here(chosen)
-            if len(here) == len(chosen):
-                return names, self._shelf.paths(here)
+        if (found := self._shelf.complete(wanted)) is not None:
+            return found
         tail = 0 if entry.size <= _SMALL else entry.size - _TAIL
         with closing(Stretches(entry.size, partial(self._stretch, entry))) as remote:
             remote.add(tail, entry.size)
+
+            def bring(missing: list[Member]) -> bool:
+                before = [member for member in missing if member.start < tail]
+                spans = coalesced((member.start, min(member.end, tail)) for member in before)
+                if weight(spans) > _MOST * tail:
+                    spans = [(0, tail)]
+                self._watch.begin(self._watch.received + weight(spans))
+                for span in spans:
+                    remote.add(*span)
+                return True
+
             archive = Archive(cast("BinaryIO", remote), self._limits)
-            members = archive.wanted(wanted)
-            here = self._shelf.here([member.name for member in members])
-            missing = [member for member in members if member.name not in here]
-            spans = _spans(missing, tail)
-            self._watch.begin(self._watch.received + weight(spans))
-            for span in spans:
-                remote.add(*span)
-            here |= self._shelf.unpack(archive, missing)
+            found = self._shelf.unpack(archive, wanted, bring)
         self._shelf.drop_parts()
-        return archive.names, self._shelf.paths(here)
+        assert found is not None, "all that was missing was brought"  # noqa: S101
+        return found
 
     def _stretch(self, entry: StoredFile, start: int, end: int) -> Path:
         """Bytes of an object; what is here of them already is not asked for again."""
@@ -145,13 +144,6 @@ class BucketFetch:
         return name, self._shelf.keep_member(name, fill)
 
 
-def _spans(missing: Sequence[Member], tail: int) -> list[tuple[int, int]]:
-    """What of an archive is still to be brought, if everything from `tail` on is here."""
-    before = [member for member in missing if member.start < tail]
-    spans = coalesced((member.start, min(member.end, tail)) for member in before)
-    return [(0, tail)] if weight(spans) > _MOST * tail else spans
-
-
 def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
     for name, entry in chosen.items():
         if entry.size > limits.member:
@@ -165,9 +157,6 @@ def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
             "archive-refused",
             f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed",
         )
-
-
-# DOC-HERE bucket: Bucket: artifacts in object storage, as loose objects or zip archives.
 
 
 def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Bucket | Folder:

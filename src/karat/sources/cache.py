@@ -1,13 +1,13 @@
-"""A shelf: what has arrived of one artifact.
+"""The cache: what arrived once and need not be fetched again, one shelf for each artifact.
 
-Partial downloads grow in place, so that a killed process loses nothing; a record says what belongs
-to which version of the artifact. Nothing is believed without its checksum: what does not match is
-deleted, and fetched again.
+It lies in the user's cache folder, readable by no one else. Every process that uses it holds a shared lock while it lives;
+what is too much goes, the least recently used first, when the last of them leaves. So nothing that anyone is reading is
+ever deleted. Nothing is believed without its checksum: what does not match is deleted, and fetched again. A cache that
+cannot be used costs time, never the work: a temporary folder takes its place.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -25,10 +25,19 @@ import msgspec
 
 from karat.findings import UsageError
 from karat.net.client import Answers
+from karat.sources.source import Obtained, Wanted
 from karat.system.archives import Archive, Member
+from karat.system.files import write_bytes
+from karat.system.hashes import sha256_file, sha256_hex, sha256_text
+from karat.system.locks import hold, lock
 
 _RECORD = "record"
-_CHUNK = 1 << 18
+_DEFAULT_MB = 2048
+_LAYOUT = "v1"
+_LOCK_POLL = 0.05
+_LOCK_PATIENCE = 120.0
+
+T = TypeVar("T")
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +73,8 @@ class Shelf:
     def note(self, record: Record) -> None:
         """Remembers, in one step."""
         body = msgspec.json.encode(record)
-        draft = self.folder / f".{_RECORD}.tmp"
-        draft.write_bytes(_sha256_of(body).encode() + b"\n" + body)
-        draft.replace(self.folder / _RECORD)
+        data = sha256_hex(body).encode() + b"\n" + body
+        write_bytes(self.folder / _RECORD, data, durable=False)
         self.record = record
 
     def forget(self) -> None:
@@ -97,7 +105,7 @@ class Shelf:
             return None
         path = self.folder / kept.file
         try:
-            whole = path.stat().st_size == kept.size and file_sha256(path) == kept.sha256
+            whole = path.stat().st_size == kept.size and sha256_file(path) == kept.sha256
         except OSError:
             return None
         return path if whole else None
@@ -112,7 +120,7 @@ class Shelf:
 
     def keep_member(self, name: str, fill: Callable[[BinaryIO], object]) -> Kept:
         """One member, unpacked by `fill` into a file whose name owes nothing to the member's."""
-        file = f"{_sha256_of(name.encode('utf-8', 'surrogatepass'))[:40]}.member"
+        file = f"{sha256_text(name)[:40]}.member"
         draft = self.folder / f"{file}.tmp"
         with draft.open("wb") as target:
             writer = _Hashing(target)
@@ -126,16 +134,35 @@ class Shelf:
         kept = self.record.members
         return {name: kept[name] for name in names if self.find(kept.get(name)) is not None}
 
-    def unpack(self, archive: Archive, members: Iterable[Member]) -> dict[str, Kept]:
-        """Members out of their archive; also those of a work half done need not be fetched again."""
+    def complete(self, wanted: Wanted) -> Obtained | None:
+        """Names and wanted members, if all of them are here from an earlier process."""
+        names = self.record.names
+        if names is None:
+            return None
+        chosen = [name for name in names if wanted(name)]
+        here = self.here(chosen)
+        return (names, self.paths(here)) if len(here) == len(chosen) else None
+
+    def unpack(
+        self, archive: Archive, wanted: Wanted, bring: Callable[[list[Member]], bool] | None = None
+    ) -> Obtained | None:
+        """Names and wanted members, each unpacked once, also if the work is broken off.
+
+        `bring` fetches the bytes of those that are missing; None if it would rather not.
+        """
+        chosen = archive.wanted(wanted)
+        here = self.here([member.name for member in chosen])
+        missing = [member for member in chosen if member.name not in here]
+        if bring is not None and not bring(missing):
+            return None
         fresh: dict[str, Kept] = {}
         try:
-            for member in members:
+            for member in missing:
                 fill = partial(archive.extract, member)
                 fresh[member.name] = self.keep_member(member.name, fill)
         finally:
             self.learn(archive.names, fresh)
-        return fresh
+        return archive.names, self.paths(here | fresh)
 
     def learn(self, names: tuple[str, ...], fresh: Mapping[str, Kept]) -> None:
         """Remembers all names of the artifact, and more of its members."""
@@ -149,7 +176,7 @@ class Shelf:
     def _load(self) -> Record:
         try:
             checksum, _, body = (self.folder / _RECORD).read_bytes().partition(b"\n")
-            if checksum.decode("ascii", "replace") == _sha256_of(body):
+            if checksum.decode("ascii", "replace") == sha256_hex(body):
                 return msgspec.json.decode(body, type=Record)
         except FileNotFoundError:
             return Record()
@@ -172,39 +199,6 @@ class _Hashing:
         self.sha256.update(data)
         self.size += len(data)
         return self._file.write(data)
-
-
-def file_sha256(path: Path) -> str:
-    """The checksum of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hash_of(file).hexdigest()
-
-
-def hash_of(file: BinaryIO) -> hashlib._Hash:
-    """A hash of all that is in a file, to go on with."""
-    running = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        running.update(chunk)
-    return running
-
-
-def _sha256_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-# DOC-HERE cache: The cache: what arrived once and need not be fetched again.
-#
-# It lies in the user's cache folder, readable by no one else. Every process that uses it holds a
-# shared lock while it lives; what is too much goes, the least recently used first, when the last of
-# them leaves. So nothing that anyone is reading is ever deleted. A cache that cannot be used costs
-# time, never the work: a temporary folder takes its place.
-
-_DEFAULT_MB = 2048
-_LAYOUT = "v1"
-_LOCK_POLL = 0.05
-_LOCK_PATIENCE = 120.0
-
-T = TypeVar("T")
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
@@ -251,7 +245,7 @@ class Cache:
 
         `called_off` is asked while another process has it, and may raise.
         """
-        name = _digest(*key)
+        name = sha256_text(*key)[:40]
         lock = self._locked(name, called_off)
         try:
             if lock is None:
@@ -285,9 +279,8 @@ class Cache:
         """Leaves; whoever is the last also tidies up."""
         if self._presence is not None:
             with suppress(OSError):
-                fcntl.flock(self._presence, fcntl.LOCK_UN)
-                fcntl.flock(self._presence, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                evict(self.folder, self._limit)
+                if lock(self._presence):
+                    evict(self.folder, self._limit)
             os.close(self._presence)
             self._presence = None
         if self._temporary is not None:
@@ -299,9 +292,12 @@ class Cache:
             folder = wanted.absolute() / _LAYOUT
             wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            _check_private(folder)
-            self._presence = _open_lock(folder / "presence")
-            fcntl.flock(self._presence, fcntl.LOCK_SH)
+            state = folder.stat(follow_symlinks=False)
+            if state.st_uid != os.geteuid():
+                raise PermissionError(0, "it belongs to someone else")
+            if state.st_mode & 0o077:
+                folder.chmod(0o700)
+            self._presence = hold(folder / "presence", shared=True, wait=True)
             for part in ("answers", "shelves", "locks"):
                 (folder / part).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -323,26 +319,16 @@ class Cache:
 
     def _locked(self, name: str, called_off: Callable[[], object]) -> int | None:
         """The lock of a shelf; None if it cannot be had."""
-        try:
-            (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
-            handle = _open_lock(self.folder / "locks" / name)
-        except OSError:
-            return None
         for _ in range(int(_LOCK_PATIENCE / _LOCK_POLL)):
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_LOCK_POLL)
+                (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
+                handle = hold(self.folder / "locks" / name)
             except OSError:
-                break
-            else:
+                return None
+            if handle is not None:
                 return handle
-            try:
-                called_off()
-            except BaseException:
-                os.close(handle)
-                raise
-        os.close(handle)
+            time.sleep(_LOCK_POLL)
+            called_off()
         return None
 
 
@@ -354,9 +340,9 @@ def evict(folder: Path, limit: int) -> None:
         total += size
         if total > limit:
             _remove(path)
-    for lock in (folder / "locks").glob("*"):
-        if not (folder / "shelves" / lock.name).exists():
-            _remove(lock)
+    for path in (folder / "locks").glob("*"):
+        if not (folder / "shelves" / path.name).exists():
+            _remove(path)
 
 
 def _units(folder: Path) -> Iterator[tuple[float, int, Path]]:
@@ -376,32 +362,13 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _check_private(folder: Path) -> None:
-    """Raises if someone else could have put things there."""
-    state = folder.stat(follow_symlinks=False)
-    if state.st_uid != os.geteuid():
-        raise PermissionError(0, "it belongs to someone else")
-    if state.st_mode & 0o077:
-        folder.chmod(0o700)
-
-
-def _open_lock(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
 def _salt(folder: Path) -> bytes:
     """Random bytes of this cache, so that its file names betray neither URL nor token."""
     path = folder / "salt"
-    draft = folder / f".{os.urandom(8).hex()}.tmp"
     try:
         if not path.exists() or path.stat().st_size != 32:
-            draft.write_bytes(os.urandom(32))
-            draft.chmod(0o600)
-            draft.replace(path)
+            write_bytes(path, os.urandom(32), durable=False)
+            path.chmod(0o600)
         return path.read_bytes()
     except OSError:
         return os.urandom(32)
-
-
-def _digest(*key: str) -> str:
-    return hashlib.sha256("\0".join(key).encode("utf-8", "surrogatepass")).hexdigest()[:40]

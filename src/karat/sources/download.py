@@ -112,7 +112,11 @@ class Download:
             failures = 0 if have - best >= _A_STEP else failures + 1
             best = max(best, have)
             if failures >= self._client.retry.attempts:
-                raise self._cut(have, trouble)
+                raise Cut(
+                    "artifact-truncated",
+                    f"expected a download that ends, found it cut after {have:,} bytes "
+                    f"{self._client.retry.attempts} times ({trouble or 'too few bytes'})",
+                )
             self._client.pause(max(failures, 1))
 
     def _bring(self, path: Path, start: int, end: int | None) -> str | None:
@@ -123,10 +127,16 @@ class Download:
         headers = self._range_headers(start + have, end, resumed=have > 0)
         with self._client.open(self._address.url, headers, at=self._place) as response:
             if response.status_code == 206:
-                self._check_version(response)
+                ours, theirs = self._shelf.record.validator, _validator(response)
+                if ours and theirs and ours != theirs:
+                    raise Changed
                 return self._attempt(response, path, start, end)
             if response.status_code == 416:
-                return self._beyond(response, path, end)
+                _, _, total = _content_range(response)
+                if end is None and total is not None and total == _size(path):
+                    return None
+                path.unlink(missing_ok=True)
+                return "a range that the server does not have"
             if end is not None:
                 raise Changed
             return self._start_over(response, path)
@@ -147,20 +157,6 @@ class Download:
         if self._shelf.record.validator:
             headers["If-Range"] = self._shelf.record.validator
         return headers
-
-    def _check_version(self, response: httpx.Response) -> None:
-        """Some stores ignore If-Range; what they send all the same says what it is."""
-        ours, theirs = self._shelf.record.validator, _validator(response)
-        if ours and theirs and ours != theirs:
-            raise Changed
-
-    def _beyond(self, response: httpx.Response, path: Path, end: int | None) -> str | None:
-        """The range was refused: all is here already, or the archive is another one now."""
-        _, _, total = _content_range(response)
-        if end is None and total is not None and total == _size(path):
-            return None
-        path.unlink(missing_ok=True)
-        return "a range that the server does not have"
 
     def _start_over(self, response: httpx.Response, path: Path) -> str | None:
         self._shelf.belongs_to(_validator(response))
@@ -197,24 +193,13 @@ class Download:
                 self._watch.advance(len(piece))
                 self._client.check_stopped()
                 if room < 0:
-                    self._check_end(end)
+                    if end is None:
+                        raise Unusable(
+                            "archive-refused",
+                            f"expected a download of at most {self._most:,} bytes, found that it goes on",
+                        )
                     break
         return None
-
-    def _check_end(self, end: int | None) -> None:
-        """Of a stretch all is here, whatever follows; a whole that does not end may never do."""
-        if end is None:
-            raise Unusable(
-                "archive-refused",
-                f"expected a download of at most {self._most:,} bytes, found that it goes on",
-            )
-
-    def _cut(self, have: int, trouble: str | None) -> Cut:
-        return Cut(
-            "artifact-truncated",
-            f"expected a download that ends, found it cut after {have:,} bytes "
-            f"{self._client.retry.attempts} times ({trouble or 'too few bytes'})",
-        )
 
 
 def _size(path: Path) -> int:
@@ -239,8 +224,6 @@ def _content_range(response: httpx.Response) -> tuple[int | None, int | None, in
     first, last, total = (int(text) if text and text != "*" else None for text in found.groups())
     return first, last, total
 
-
-# DOC-HERE ranges: Ranges: a remote archive as a file of which only some stretches are here.
 
 Span = tuple[int, int]
 """A stretch of bytes: its start, and the first place after it."""

@@ -1,8 +1,9 @@
-"""Layout: which files of a folder or bucket make up which artifact.
+"""Folder: artifacts that somebody already downloaded, or one zip archive; and which files make up an artifact.
 
-Every `.zip` is an artifact of its own, under its whole name. All other files belong to the folder
-directly below the root in which they lie, as `gh run download` lays artifacts out; files in the root
-itself make up the artifact `.`.
+Every `.zip` is an artifact of its own, under its whole name. All other files belong to the folder directly below the root
+in which they lie, as `gh run download` lays artifacts out; files in the root itself make up the artifact `.`. Files are
+used where they lie. A link that leaves the folder, a pipe or a device is never opened; if it is wanted, its artifact is
+refused.
 """
 
 from __future__ import annotations
@@ -76,58 +77,13 @@ def grouped(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda group: group.id))
 
 
-# DOC-HERE scratch: Scratch: where a folder's archives are unpacked, until the source is closed.
-#
-# Files get numbers for names. What an archive calls them never becomes a path.
-
-
-class Scratch:
-    """A folder that is there from its first file until `close`."""
-
-    def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._numbers = itertools.count(1)
-
-    def new(self) -> Path:
-        """A path at which there is no file yet."""
-        return self._place() / f"{next(self._numbers):06}"
-
-    def unpack(self, archive: Archive, wanted: Callable[[str], bool]) -> dict[str, Path]:
-        """The wanted members, each in a file of its own."""
-        members = {}
-        for member in archive.wanted(wanted):
-            path = self.new()
-            with path.open("xb") as file:
-                archive.extract(member, file)
-            members[member.name] = path
-        return members
-
-    def close(self) -> None:
-        """Everything is deleted."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-
-    def _place(self) -> Path:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="karat-")
-        return Path(self._folder.name)
-
-
-# DOC-HERE folder: Folder: artifacts that somebody already downloaded, or one zip archive.
-#
-# Files are used where they lie. A link that leaves the folder, a pipe or a device is never opened; if
-# it is wanted, its artifact is refused.
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-
-
 class Folder:
     """A source on this disk."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._scratch = Scratch()
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._unpacked_files = itertools.count(1)
         self._groups: dict[str, Group] | None = None
         self._root = self._path
 
@@ -163,7 +119,9 @@ class Folder:
 
     def close(self) -> None:
         """Delete what was unpacked."""
-        self._scratch.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def _find(self, findings: list[Finding]) -> tuple[Group, ...]:
         try:
@@ -217,14 +175,21 @@ class Folder:
 
     def _unpacked(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
         path = self._usable(group.entries[0])
+        members = {}
         try:
             with path.open("rb") as file:
                 archive = Archive(file)
-                members = self._scratch.unpack(archive, wanted)
+                for member in archive.wanted(wanted):
+                    if self._scratch is None:
+                        self._scratch = tempfile.TemporaryDirectory(prefix="karat-")
+                    # A number for a name: what an archive calls its files never becomes a path.
+                    target = Path(self._scratch.name) / f"{next(self._unpacked_files):06}"
+                    with target.open("xb") as opened:
+                        archive.extract(member, opened)
+                    members[member.name] = target
         except OSError as error:
-            raise (
-                no_room(error) if error.errno in _FULL else _unreadable(group.name, error)
-            ) from None
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            raise (no_room(error) if full else _unreadable(group.name, error)) from None
         return Fetched(artifact=artifact, names=archive.names, members=members)
 
     def _loose(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:

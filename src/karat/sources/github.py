@@ -158,7 +158,17 @@ class GitHub:
             source="github",
             origin=f"{self._asked()} of {self._repo}",
             repo=self._repo,
-            runs=tuple(_run(run) for run in runs),
+            runs=tuple(
+                Run(
+                    id=str(run.id),
+                    attempt=run.run_attempt or 1,
+                    commit=run.head_sha,
+                    name=run.name or "",
+                    conclusion=run.conclusion if run.status == "completed" else None,
+                    url=run.html_url,
+                )
+                for run in runs
+            ),
             jobs=tuple(job for run in runs for job in jobs[run.id]),
             artifacts=tuple(artifact for run in runs for artifact in artifacts[run.id]),
             findings=tuple(sorted(findings, key=lambda finding: finding.message)),
@@ -268,7 +278,18 @@ class GitHub:
         path = f"{self._home}/actions/runs/{run.id}/artifacts"
         pages = self._all(path, _Artifacts, f"artifacts of {run.label}", findings)
         found = {artifact.id: artifact for page in pages for artifact in page.items}
-        return [_artifact(run, artifact) for _, artifact in sorted(found.items())]
+        return [
+            Artifact(
+                id=str(artifact.id),
+                name=artifact.name,
+                run_id=str(run.id),
+                size=artifact.size_in_bytes,
+                expired=artifact.expired,
+                created=artifact.created_at.timestamp() if artifact.created_at else None,
+                digest=artifact.digest,
+            )
+            for _, artifact in sorted(found.items())
+        ]
 
     def _all(
         self, path: str, kind: type[P], what: str, findings: list[Finding], **query: str
@@ -323,17 +344,6 @@ def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
         )
 
 
-def _run(run: _Run) -> Run:
-    return Run(
-        id=str(run.id),
-        attempt=run.run_attempt or 1,
-        commit=run.head_sha,
-        name=run.name or "",
-        conclusion=run.conclusion if run.status == "completed" else None,
-        url=run.html_url,
-    )
-
-
 def _job(run: _Run, job: _Job) -> Job:
     where = (*job.labels, job.runner_name or "", job.runner_group_name or "")
     return Job(
@@ -346,16 +356,4 @@ def _job(run: _Run, job: _Job) -> Job:
         started=job.started_at.timestamp() if job.started_at else None,
         completed=job.completed_at.timestamp() if job.completed_at else None,
         url=job.html_url,
-    )
-
-
-def _artifact(run: _Run, artifact: _Artifact) -> Artifact:
-    return Artifact(
-        id=str(artifact.id),
-        name=artifact.name,
-        run_id=str(run.id),
-        size=artifact.size_in_bytes,
-        expired=artifact.expired,
-        created=artifact.created_at.timestamp() if artifact.created_at else None,
-        digest=artifact.digest,
     )

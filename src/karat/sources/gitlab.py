@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -126,7 +127,12 @@ class GitLab:
         env = os.environ if env is None else env
         named = project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or ""
         self._project = _checked_project(str(named))
-        self._pipeline = _checked_number(pipeline_id)
+        if not (str(pipeline_id).isascii() and str(pipeline_id).isdigit()):
+            raise UsageError(
+                f"expected the number of a pipeline, found {pipeline_id!r}",
+                next_command="karat refresh --source gitlab --pipeline-id N --scope all",
+            )
+        self._pipeline = int(pipeline_id)
         self._clock = clock
         self._projects: dict[str, str] = {}
         self._outdated: set[str] = set()
@@ -147,7 +153,7 @@ class GitLab:
         found = _Found()
         level = [_Place(self._project, self._pipeline)]
         while level:
-            self._connection.gather([_task(self._look, place, found) for place in level])
+            self._connection.gather([partial(self._look, place, found) for place in level])
             level = self._below(level, found)
         order = sorted(found.runs)
         now = self._clock()
@@ -220,11 +226,25 @@ class GitLab:
         except Refused as error:
             if place.pipeline == self._pipeline:
                 raise self._no_such(error) from None
-            found.findings.append(_unreadable(place, error))
+            found.findings.append(
+                Finding(
+                    kind="not-refreshed",
+                    severity=Severity.FAIL,
+                    message=f"{_label(place)} of project {place.project} could not be listed: {error}",
+                    next=error.next_command,
+                )
+            )
             return
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
-            found.findings.append(_still_going(place, pipeline, self._command()))
+            found.findings.append(
+                Finding(
+                    kind="not-refreshed",
+                    severity=Severity.WARN,
+                    message=f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
+                    next=self._command(),
+                )
+            )
         found.projects[place.pipeline] = place.project
         found.jobs[place.pipeline] = jobs
         found.bridges[place.pipeline] = bridges
@@ -252,7 +272,14 @@ class GitLab:
                 if child is None:
                     if bridge.status == "failed":
                         retry = self._glab(place.project, bridge.id, "retry")
-                        found.findings.append(_never_started(place, bridge, retry))
+                        found.findings.append(
+                            Finding(
+                                kind="not-refreshed",
+                                severity=Severity.WARN,
+                                message=f"{bridge.name} of {_label(place)} failed before it started its pipeline",
+                                next=retry,
+                            )
+                        )
                 elif child.id not in found.runs:
                     project = place.project if child.project_id is None else str(child.project_id)
                     below.setdefault(child.id, _Place(project, child.id, bridge.name))
@@ -275,12 +302,6 @@ class GitLab:
         )
 
 
-def _task(
-    look: Callable[[_Place, _Found], None], place: _Place, found: _Found
-) -> Callable[[], None]:
-    return lambda: look(place, found)
-
-
 def _checked_project(project: str) -> str:
     if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
         raise UsageError(
@@ -289,15 +310,6 @@ def _checked_project(project: str) -> str:
             next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
         )
     return project
-
-
-def _checked_number(pipeline: int | str) -> int:
-    if not (str(pipeline).isascii() and str(pipeline).isdigit()):
-        raise UsageError(
-            f"expected the number of a pipeline, found {pipeline!r}",
-            next_command="karat refresh --source gitlab --pipeline-id N --scope all",
-        )
-    return int(pipeline)
 
 
 def _attempts(pipeline: int, jobs: Sequence[_Job]) -> list[Job]:
@@ -345,33 +357,6 @@ def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterat
             job_id=job.id,
             attempt=job.attempt,
         )
-
-
-def _still_going(place: _Place, pipeline: _Pipeline, again: str) -> Finding:
-    return Finding(
-        kind="not-refreshed",
-        severity=Severity.WARN,
-        message=f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
-        next=again,
-    )
-
-
-def _unreadable(place: _Place, error: Refused) -> Finding:
-    return Finding(
-        kind="not-refreshed",
-        severity=Severity.FAIL,
-        message=f"{_label(place)} of project {place.project} could not be listed: {error}",
-        next=error.next_command,
-    )
-
-
-def _never_started(place: _Place, bridge: _Bridge, again: str) -> Finding:
-    return Finding(
-        kind="not-refreshed",
-        severity=Severity.WARN,
-        message=f"{bridge.name} of {_label(place)} failed before it started its pipeline",
-        next=again,
-    )
 
 
 def _label(place: _Place) -> str:

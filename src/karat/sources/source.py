@@ -131,8 +131,6 @@ class Source(Protocol):
         """Let go of connections, and of files that are not worth keeping."""
 
 
-# DOC-HERE outcome: The outcome of fetching one artifact: its files, or one finding; and whoever watches meanwhile.
-
 Wanted = Callable[[str], bool]
 Obtained = tuple[tuple[str, ...], dict[str, Path]]
 """All names of an artifact, and its wanted files."""

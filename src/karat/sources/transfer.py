@@ -19,10 +19,11 @@ from karat.findings import CannotVerify
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import Token
-from karat.sources.cache import Cache, Shelf, file_sha256
+from karat.sources.cache import Cache, Shelf
 from karat.sources.download import Address, Changed, Cut, Download, Stretches, coalesced, weight
 from karat.sources.source import Artifact, Fetched, Obtained, Progress, Wanted, Watch, outcome
-from karat.system.archives import DAMAGE, Archive, Limits, Unusable, find_directory
+from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, find_directory
+from karat.system.hashes import sha256_file
 from karat.system.pool import crew_size, in_parallel
 
 _TAIL = 1 << 13
@@ -68,13 +69,8 @@ class Transfer:
         self, errands: Sequence[Errand], wanted: Wanted, progress: Progress | None
     ) -> Iterator[Fetched]:
         """One `Fetched` per errand, as they arrive."""
-
-        def task(errand: Errand) -> Callable[[], Fetched]:
-            return lambda: self._fetched(errand, wanted, progress)
-
-        return in_parallel(
-            [task(errand) for errand in errands], self._workers, stop=self._client.stop
-        )
+        tasks = [partial(self._fetched, errand, wanted, progress) for errand in errands]
+        return in_parallel(tasks, self._workers, stop=self._client.stop)
 
     def _fetched(self, errand: Errand, wanted: Wanted, progress: Progress | None) -> Fetched:
         def obtain(watch: Watch) -> Obtained:
@@ -138,22 +134,21 @@ class _Fetch:
         self._errand = errand
         self._limits = limits
         self._watch = watch
-        most = _most_bytes(errand.artifact.size, limits)
+        # A server that names a size means it, give or take how it counts.
+        said = errand.artifact.size
+        most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY
         self._download = Download(client, shelf, errand.address, watch, most=most)
 
     def from_shelf(self, wanted: Wanted) -> Obtained | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
-        record = self._shelf.record
-        if record.names is None:
+        if self._shelf.record.names is None:
             return None
         if not self._download.still_the_same():
             self._shelf.forget()
             return None
-        chosen = [name for name in record.names if wanted(name)]
-        here = self._shelf.here(chosen)
-        if len(here) == len(chosen):
-            return record.names, self._shelf.paths(here)
-        archive = self._shelf.find(record.archive)
+        if (found := self._shelf.complete(wanted)) is not None:
+            return found
+        archive = self._shelf.find(self._shelf.record.archive)
         return self._unpacked(archive, wanted) if archive else None
 
     def from_server(self, wanted: Wanted) -> Obtained:
@@ -186,23 +181,25 @@ class _Fetch:
         """The wanted members by their own bytes; None if that would be most of the archive."""
         with closing(Stretches(total, self._download.stretch)) as remote:
             remote.add(max(0, total - _TAIL), total)
+
+            def bring(missing: list[Member]) -> bool:
+                spans = coalesced((member.start, member.end) for member in missing)
+                if weight(spans) > _MOST * total:
+                    return False
+                self._watch.begin(self._watch.received + weight(spans))
+                for span in spans:
+                    remote.add(*span)
+                return True
+
             archive = Archive(cast("BinaryIO", remote), self._limits)
-            chosen = archive.wanted(wanted)
-            here = self._shelf.here([member.name for member in chosen])
-            missing = [member for member in chosen if member.name not in here]
-            spans = coalesced((member.start, member.end) for member in missing)
-            if weight(spans) > _MOST * total:
-                return None
-            self._watch.begin(self._watch.received + weight(spans))
-            for span in spans:
-                remote.add(*span)
-            here |= self._shelf.unpack(archive, missing)
-        self._shelf.drop_parts()
-        return archive.names, self._shelf.paths(here)
+            found = self._shelf.unpack(archive, wanted, bring)
+        if found is not None:
+            self._shelf.drop_parts()
+        return found
 
     def _verified(self, path: Path) -> Path:
         """The whole archive, if it is what the server's digest says."""
-        found = file_sha256(path)
+        found = sha256_file(path)
         kind, _, expected = (self._errand.artifact.digest or "").partition(":")
         if kind == "sha256" and expected.lower() != found:
             with path.open("rb") as file:
@@ -216,19 +213,10 @@ class _Fetch:
 
     def _unpacked(self, path: Path, wanted: Wanted) -> Obtained:
         with path.open("rb") as file:
-            archive = Archive(file, self._limits)
-            chosen = archive.wanted(wanted)
-            here = self._shelf.here([member.name for member in chosen])
-            here |= self._shelf.unpack(archive, [m for m in chosen if m.name not in here])
-        return archive.names, self._shelf.paths(here)
+            found = self._shelf.unpack(Archive(file, self._limits), wanted)
+        assert found is not None, "nothing was to be brought"  # noqa: S101
+        return found
 
-
-def _most_bytes(said: int | None, limits: Limits) -> int:
-    """How long a body may grow: a server that names a size means it, give or take how it counts."""
-    return limits.archive if said is None else 2 * max(0, said) + _LEEWAY
-
-
-# DOC-HERE connection: A connection to one forge: the client, the cache and the transfers that belong together.
 
 Notice = Callable[[str], None]
 

@@ -1,7 +1,9 @@
-"""Unusable: why nothing of one artifact can be taken.
+"""Archives: zip files from strangers, read with limits and only where wanted.
 
-Raised wherever it is noticed and turned into a finding in one place, so that one bad artifact never
-costs the others.
+Everything that is no plain file under a plain name refuses the whole archive: whoever packed a link or `../x` once did not
+pack goldens. Limits on size and ratio hold for the members that are wanted, since only those are unpacked: a golden may
+lie beside a checkpoint of many gigabytes. `Unusable` says why nothing of one artifact can be taken; it becomes a finding in
+one place, so that one bad artifact never costs the others.
 """
 
 from __future__ import annotations
@@ -51,12 +53,6 @@ def no_room(error: OSError) -> Unusable:
         next_command="df -h",
     )
 
-
-# DOC-HERE archive: Archives: zip files from strangers, read with limits and only where wanted.
-#
-# Everything that is no plain file under a plain name refuses the whole archive: whoever packed a link
-# or `../x` once did not pack goldens. Limits on size and ratio hold for the members that are wanted,
-# since only those are unpacked: a golden may lie beside a checkpoint of many gigabytes.
 
 _LOCAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _END_SIZE, _END64_SIZE, _LOCATOR_SIZE, _LOCAL_SIZE, _CENTRAL_SIZE = 22, 56, 20, 30, 46
@@ -124,8 +120,22 @@ class Archive:
         """
         self._limits = limits or Limits()
         directory = find_directory(file)
-        self._check_directory(directory)
-        _check_count(file, directory)
+        if directory.count > self._limits.members:
+            raise _refused(
+                f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
+            )
+        if directory.size > self._limits.directory:
+            raise _refused(f"its central directory alone takes {directory.size:,} bytes")
+        # Counted by hand: what `zipfile` makes of a million headers, it makes before anyone can count.
+        headers = _read_at(file, directory.start, directory.size)
+        at = count = 0
+        while at + _CENTRAL_SIZE <= len(headers) and count <= directory.count:
+            at += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", headers, at + 28))
+            count += 1
+        if at != len(headers) or count != directory.count:
+            raise _corrupt(
+                f"its directory does not hold the {directory.count:,} members it announces"
+            )
         try:
             self._zip = zipfile.ZipFile(file)
         except _BROKEN as error:
@@ -148,7 +158,21 @@ class Archive:
         total = 0
         for member in chosen:
             total += member.size
-            self._check_size(member, total)
+            limits = self._limits
+            name = shown(member.name)
+            if member.size > limits.member:
+                raise _refused(
+                    f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed"
+                )
+            if total > limits.total:
+                raise _refused(f"its wanted members unpack to more than {limits.total:,} bytes")
+            if member.size > limits.ratio_floor and member.size > limits.ratio * max(
+                member.packed, 1
+            ):
+                raise _refused(
+                    f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "
+                    f"{limits.ratio}-fold: a bomb"
+                )
         return sorted(chosen, key=lambda member: member.start)
 
     def extract(self, member: Member, target: BinaryIO) -> None:
@@ -164,29 +188,6 @@ class Archive:
         if written != member.size:
             raise _corrupt(
                 f"{shown(member.name)} should unpack to {member.size:,} bytes and gives {written:,}"
-            )
-
-    def _check_directory(self, directory: Directory) -> None:
-        if directory.count > self._limits.members:
-            raise _refused(
-                f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
-            )
-        if directory.size > self._limits.directory:
-            raise _refused(f"its central directory alone takes {directory.size:,} bytes")
-
-    def _check_size(self, member: Member, total: int) -> None:
-        limits = self._limits
-        name = shown(member.name)
-        if member.size > limits.member:
-            raise _refused(
-                f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed"
-            )
-        if total > limits.total:
-            raise _refused(f"its wanted members unpack to more than {limits.total:,} bytes")
-        if member.size > limits.ratio_floor and member.size > limits.ratio * max(member.packed, 1):
-            raise _refused(
-                f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "
-                f"{limits.ratio}-fold: a bomb"
             )
 
 
@@ -215,17 +216,6 @@ def find_directory(file: BinaryIO) -> Directory:
     if start + length != end:
         raise _corrupt("its central directory is not where its end record says")
     return Directory(start=start, size=length, count=count)
-
-
-def _check_count(file: BinaryIO, directory: Directory) -> None:
-    """Walks the headers: what `zipfile` makes of a million, it makes before anyone can count."""
-    headers = _read_at(file, directory.start, directory.size)
-    at = count = 0
-    while at + _CENTRAL_SIZE <= len(headers) and count <= directory.count:
-        at += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", headers, at + 28))
-        count += 1
-    if at != len(headers) or count != directory.count:
-        raise _corrupt(f"its directory does not hold the {directory.count:,} members it announces")
 
 
 def _find_end(tail: bytes) -> int | None:
@@ -282,7 +272,11 @@ def _members(
         _check_kind(info, name, methods)
         if info.is_dir():
             continue
-        _check_unique(name, seen)
+        key = folded(name)
+        if key in seen:
+            how = "twice" if seen[key] == name else f"beside {shown(seen[key])}"
+            raise _refused(f"it holds {shown(name)} {how}")
+        seen[key] = name
         yield Member(
             name=name,
             size=info.file_size,
@@ -353,14 +347,6 @@ def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> N
 def folded(name: str) -> str:
     """What two names share if some file system takes one for the other."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
-
-
-def _check_unique(name: str, seen: dict[str, str]) -> None:
-    key = folded(name)
-    if key in seen:
-        how = "twice" if seen[key] == name else f"beside {shown(seen[key])}"
-        raise _refused(f"it holds {shown(name)} {how}")
-    seen[key] = name
 
 
 def _check_parents(seen: dict[str, str]) -> None:

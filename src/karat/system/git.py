@@ -329,8 +329,6 @@ def ensure_repository(
     return root
 
 
-# DOC-HERE foreign: Variables of another repository: what git tells its hooks and aliases. A hunt that one of them started is not about that.
-
 # Those of `git rev-parse --local-env-vars` that name a repository or a part of one; settings and credentials are left alone.
 _FOREIGN = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
@@ -344,10 +342,9 @@ def without_foreign(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _FOREIGN}
 
 
-# DOC-HERE git_program: git as a hunt runs it: it never asks anybody anything, and no hook or habit of the user's disturbs it.
-#
-# Two ways: *local* work (reading history, checking out) sees no configuration but the repository's own; what talks to a
-# *remote* keeps the user's, because credentials, proxies and `insteadOf` stand there.
+# git as a hunt runs it: it never asks anybody anything, and no hook or habit of the user's disturbs it. *Local* work sees
+# no configuration but the repository's own; what talks to a *remote* keeps the user's, because credentials, proxies and
+# `insteadOf` stand there.
 
 # A dialogue would wait for ever in a hunt that runs overnight. GIT_ASKPASS is left alone: CI hands tokens over by it.
 QUIET: Mapping[str, str] = {
