@@ -118,7 +118,7 @@ def test_plain_lines_are_one_per_attempt() -> None:
     lines.finished(attempt("a", 577.1))
     lines.said("something\nodd \x1b[2J")
     assert stream.getvalue().splitlines() == [
-        "stage 0.1/1, commits: 2 points (first … second), 1 of them cannot be had",
+        "stage 0.1/1, commits: 2 points (first … second), 1 of them not available",
         "[1/≈3] first 577.1 MLUPS (20.0 s) grid",
         r"something\nodd \x1b[2J",
     ]

@@ -134,7 +134,7 @@ def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path
 
 
 def test_why_points_cannot_be_had_is_said() -> None:
-    assert "1 point cannot be had (2023-08-07): the registry has no such tag</p>" in render(
+    assert "1 point not available (2023-08-07): the registry has no such tag</p>" in render(
         nightly()
     )
 

@@ -82,7 +82,7 @@ def test_a_quiet_hunt_says_what_was_tried() -> None:
 
 def test_why_points_cannot_be_had_is_said() -> None:
     assert (
-        "## Cannot be had\n\n- containers by day: `2023-08-07`: the registry has no such tag\n"
+        "## Not available\n\n- containers by day: `2023-08-07`: the registry has no such tag\n"
         in render(nightly())
     )
 

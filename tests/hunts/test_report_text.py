@@ -81,7 +81,7 @@ def test_points_that_cannot_be_had_are_told_by_reason() -> None:
     said = [f.message for f in findings_of(report) if f.kind == "points-missing"]
     assert (
         said[0]
-        == "containers by day: 3 points cannot be had, 2023-08-07 the first: the registry has no such tag"
+        == "containers by day: 3 points not available, 2023-08-07 the first: the registry has no such tag"
     )
     assert len(said) == 3
     many = msgspec.structs.replace(several, points=tuple(gone[:1] * 9))

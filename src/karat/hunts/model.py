@@ -31,7 +31,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What it is made of: repository → commit id, `image` → reference, package → version, `value` → text."""
     missing: str = ""
-    """Why it cannot be had; empty: it can."""
+    """Why it is not available; empty: it is."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

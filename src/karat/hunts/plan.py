@@ -8,17 +8,20 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import structs
 
-from karat.hunts import settings as durations
 from karat.hunts.journal.records import environment_values, redact
 from karat.hunts.model import Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.sentences import duration
 from karat.hunts.search.strategies import open_strategy
-from karat.hunts.settings import HuntSettings
+from karat.hunts.settings import HuntSettings, parse_duration
 from karat.hunts.stages import stages
-from karat.hunts.timelines import timeline as skipping
-from karat.hunts.timelines.timeline import Workspace, open_timeline
+from karat.hunts.timelines.timeline import (
+    Workspace,
+    mark_skipped,
+    open_timeline,
+    unmatched_skips,
+)
 from karat.report.words import count
 
 
@@ -52,7 +55,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     listed = stages(settings)
     timeline = open_timeline(settings, listed[0], None, place)
     try:
-        points = skipping.mark_skipped(timeline.points, settings.skip)
+        points = mark_skipped(timeline.points, settings.skip)
         missing = [index for index, point in enumerate(points) if point.missing]
         strategy = open_strategy(
             structs.replace(settings.search, max_runs=0),
@@ -62,17 +65,17 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
             names=[point.id for point in points],
         )
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
-        steps = []
+        environment, steps = environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(_typed(c.argv, settings) for c in job.commands)
+            lines = tuple(
+                shlex.join(redact(word, environment) for word in command.argv)
+                for command in job.commands
+            )
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = (
             *(finding.message for finding in timeline.findings),
-            *(
-                f"skip: no point is called {t!r}"
-                for t in skipping.unmatched_skips(points, settings.skip)
-            ),
+            *(f"skip: no point is called {t!r}" for t in unmatched_skips(points, settings.skip)),
         )
     finally:
         timeline.close()
@@ -83,21 +86,16 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         first=tuple(steps),
         expected=decision.expected_left,
         sweep=len(points) - len(missing),
-        longest=durations.parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
+        longest=parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
         notes=notes,
     )
-
-
-def _typed(argv: tuple[str, ...], settings: HuntSettings) -> str:
-    environment = environment_values(settings)
-    return shlex.join(redact(word, environment) for word in argv)
 
 
 def plan_lines(found: HuntPlan) -> Iterator[str]:
     """The plan for a person."""
     missing = [point for point in found.points if point.missing]
     yield f"stages: {', then '.join(found.stages)}"
-    lacking = f", {len(missing):,} of them cannot be had" if missing else ""
+    lacking = f", {len(missing):,} of them not available" if missing else ""
     yield f"{count(len(found.points), 'point')} at the first stage{lacking}:"
     for point in found.points:
         yield f"  {point.label}{f'  ({point.missing})' if point.missing else ''}"

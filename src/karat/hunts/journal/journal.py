@@ -316,7 +316,7 @@ class Journal:
             db.execute(f"{_POINT} ON CONFLICT DO NOTHING", _point_row(stage, None, point))
 
     def update_point(self, stage: str, position: int, point: Point) -> None:
-        """A point that could not be had can be now, or the other way round."""
+        """A point is available now that was not, or the other way round."""
         with self._writing() as db:
             db.execute("DELETE FROM points WHERE stage = ? AND id = ?", (stage, point.id))
             db.execute(_POINT, _point_row(stage, position, point))

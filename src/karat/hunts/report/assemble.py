@@ -12,25 +12,165 @@ from msgspec import structs
 from karat.changepoints.series import Outcome
 from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import AttemptRow, ChangeRow, StageRow
+from karat.hunts.journal.records import ChangeRow, StageRow
 from karat.hunts.model import (
+    Attempt,
     ChangeReport,
     Culprit,
     Decision,
     HuntReport,
     Metric,
-    Point,
     PointReport,
     Span,
     StageReport,
-    Suspect,
 )
 from karat.hunts.report.reproduce import reproduce_command
 from karat.hunts.report.sentences import between, flags, sure, value
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
-from karat.hunts.timelines.container_engine import Kind
+
+_LOG = 4000
+"""Bytes of a log that a report shows; `karat hunt show` has all of it."""
+
+
+def read_report(path: Path) -> HuntReport:
+    """The report of a journal's file."""
+    with Journal(path) as journal:
+        return build_report(journal)
+
+
+def build_report(journal: Journal) -> HuntReport:
+    """Everything that is known of a hunt now."""
+    facts, rows, metrics = journal.facts(), journal.stages(), journal.metrics()
+    said, settings = facts.get("state", "running"), settings_of_journal(facts)
+    # A journal that says running, and that nobody writes, is of a hunt that was killed.
+    state = "stopped" if said == "running" and journal.writer() is None else said
+    resume, notes = "", tuple[str, ...]()
+    if state == "stopped":
+        # Where its budget is spent, with twice as much.
+        runs, limit = journal.runs(), settings.search.max_runs if settings is not None else 0
+        budget = 2 * runs if 0 < limit <= runs else 0
+        resume = str(resume_command(str(journal.path), budget=budget))
+        why = facts.get("why") if said == "stopped" else "its process was killed"
+        notes = (f"The hunt is not finished: {why}. To go on: {resume}",)
+    stages = tuple(_stage(journal, row, settings, state) for row in rows)
+    return HuntReport(
+        karat=facts.get("karat", ""),
+        name=facts.get("name", ""),
+        file=facts.get("file", ""),
+        journal=str(journal.path),
+        command=tuple(msgspec.json.decode(facts.get("command", "[]"))),
+        state=state,
+        stages=stages,
+        culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
+        runs=journal.runs(),
+        seconds=sum(stage.seconds for stage in stages),
+        notes=notes,
+        resume=resume,
+        units={metric.name: unit for metric, unit in metrics if unit},
+        betters={metric.name: metric.better for metric, _ in metrics if metric.better},
+    )
+
+
+def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
+    """The settings as they were kept; None where this karat does not understand them."""
+    try:
+        return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _stage(
+    journal: Journal, row: StageRow, settings: HuntSettings | None, state: str
+) -> StageReport:
+    decision = row.decision or Decision(asks=())
+    points = journal.points(row.key)
+    attempts: dict[str, list[Attempt]] = {}
+    for known in journal.attempts(row.key):
+        attempts.setdefault(known.attempt.point, []).append(known.attempt)
+    marks = flags([(point, attempts.get(point.id, ())) for point in points])
+    own = [one for those in attempts.values() for one in those if not one.shared_with]
+    reports = []
+    for point in points:
+        tried = attempts.get(point.id, [])
+        outcome = _outcome(tried)
+        log = b""
+        if outcome not in (None, Outcome.OK):
+            log = journal.log(row.key, point.id, tried[-1].number)[-_LOG:]
+        reports.append(
+            PointReport(
+                point=point,
+                outcome=Outcome.MISSING if point.missing and outcome is None else outcome,
+                values=observed_in(tried).values,
+                attempts=tuple(tried),
+                log=log.decode("utf-8", "backslashreplace"),
+                flags=marks.get(point.id, ()),
+            )
+        )
+    found, pairs = journal.changes(row.key), dips(decision.spans)
+    changes = []
+    for number, span in enumerate(decision.spans):
+        known_change, dip = found.get(number, ChangeRow()), pairs.get(number)
+        new = reports[span.bad]
+        change = ChangeReport(
+            span=span,
+            old=points[span.good],
+            new=new.point,
+            kind="dip" if dip is not None and span.kind != "crash" else span.kind,
+            dip=dip,
+            verdict=known_change.verdict,
+            suspects=known_change.suspects,
+            zoom=known_change.zoom,
+            reproduce=_reproduce(journal, row, settings, new),
+        )
+        levels = ""
+        if span.before is not None and span.after is not None:
+            levels = f" {value(span.before)} → {value(span.after)}"
+        message = f"{span.metric}{levels}, {between(change)} ({sure(span.confidence)})"
+        changes.append(structs.replace(change, message=message))
+    return StageReport(
+        key=row.key,
+        title=row.title,
+        timeline=row.timeline,
+        state=state if row.state == "running" else row.state,
+        points=tuple(reports),
+        changes=tuple(changes),
+        analyses=decision.analyses,
+        missed=decision.missed,
+        runs=len(own),
+        seconds=sum(attempt.seconds for attempt in own),
+        flake_rate=decision.flake_rate,
+        notes=(*row.notes, *decision.notes),
+    )
+
+
+def _outcome(attempts: Sequence[Attempt]) -> Outcome | None:
+    """One word for all attempts at a point: ok if it ever was, else the first that is evidence, else broken."""
+    outcomes = [attempt.outcome for attempt in attempts]
+    wanted = (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
+    return next((one for one in wanted if one in outcomes), None)
+
+
+def _reproduce(
+    journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport
+) -> str:
+    """One line for a shell, or the command that shows every step."""
+    point, last = tried.point, tried.attempts[-1] if tried.attempts else None
+    line = ""
+    if settings is not None:
+        # The container engine that was really used, whichever hunt.toml left to be found.
+        ran = journal.commands(row.key, point.id, last.number) if last else ()
+        podman = any(PurePath(command.argv[0]).name == "podman" for command in ran)
+        line = reproduce_command(
+            settings,
+            row.timeline,
+            point,
+            last.identity if last else {},
+            engine="podman" if podman else "docker",
+        )
+    # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
+    return line or str(show_command(point.id, stage=row.key))
 
 
 def culprits(
@@ -40,17 +180,30 @@ def culprits(
     tree = {stage.key: stage for stage in stages}
     known = {metric.name: metric for metric in metrics}
     numbers: dict[tuple[str, int], int] = {}
-    found = [
-        _culprit(path, _dipped(leaf, change, path, numbers), known)
+    ends = [
+        (path, _dipped(leaf, change, path, numbers))
         for stage in stages
         if not parents.get(stage.key)
         for change in stage.changes
         for path, leaf in _ends(stage, change, tree, ())
     ]
-    first: dict[object, Culprit] = {}
-    for number, culprit in enumerate(found):
-        first.setdefault(_whose(culprit) or number, culprit)
-    return tuple(first.values())
+    found: dict[object, Culprit] = {}
+    for number, (path, change) in enumerate(ends):
+        verdict, metric = change.verdict, known.get(change.span.metric)
+        # Without the repositories that swapping has cleared.
+        parts = (verdict.part,) if verdict.part else verdict.parts if verdict.interaction else ()
+        blamed = tuple(one for one in change.suspects if one.part in parts) or change.suspects
+        culprit = Culprit(
+            change=change,
+            stage=path[-1],
+            path=path,
+            metric=change.span.metric,
+            better=metric.better if metric else None,
+            suspects=blamed,
+            message=change.message,
+        )
+        found.setdefault(_whose(culprit) or number, culprit)
+    return tuple(found.values())
 
 
 def _whose(culprit: Culprit) -> tuple[object, ...]:
@@ -121,209 +274,3 @@ def _dipped(
             number = numbers.setdefault((stage, change.dip), len(numbers))
             return structs.replace(leaf, kind=change.kind, dip=number)
     return leaf
-
-
-def _culprit(path: tuple[str, ...], change: ChangeReport, known: Mapping[str, Metric]) -> Culprit:
-    metric = known.get(change.span.metric)
-    return Culprit(
-        change=change,
-        stage=path[-1],
-        path=path,
-        metric=change.span.metric,
-        better=metric.better if metric else None,
-        suspects=_blamed(change),
-        message=change.message,
-    )
-
-
-def _blamed(change: ChangeReport) -> tuple[Suspect, ...]:
-    """Suspects without the repositories that swapping has cleared."""
-    verdict = change.verdict
-    parts = (verdict.part,) if verdict.part else verdict.parts if verdict.interaction else ()
-    return tuple(one for one in change.suspects if one.part in parts) or change.suspects
-
-
-_LOG = 4000
-"""Bytes of a log that a report shows; `karat hunt show` has all of it."""
-_NOTHING = Decision(asks=())
-
-
-def build_report(journal: Journal) -> HuntReport:
-    """Everything that is known of a hunt now."""
-    facts, rows = journal.facts(), journal.stages()
-    state = hunt_state(journal)
-    settings = settings_of_journal(facts)
-    resume = _resume(journal, settings) if state == "stopped" else ""
-    stages = tuple(_Stage(journal, row, settings, state).report() for row in rows)
-    metrics = journal.metrics()
-    return HuntReport(
-        karat=facts.get("karat", ""),
-        name=facts.get("name", ""),
-        file=facts.get("file", ""),
-        journal=str(journal.path),
-        command=tuple(msgspec.json.decode(facts.get("command", "[]"))),
-        state=state,
-        stages=stages,
-        culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
-        runs=journal.runs(),
-        seconds=sum(stage.seconds for stage in stages),
-        notes=_notes(facts, resume),
-        resume=resume,
-        units={metric.name: unit for metric, unit in metrics if unit},
-        betters={metric.name: metric.better for metric, _ in metrics if metric.better},
-    )
-
-
-def hunt_state(journal: Journal) -> str:
-    """done, running, or stopped: a journal that says running, and that nobody writes, is of a hunt that was killed."""
-    said = journal.facts().get("state", "running")
-    return "stopped" if said == "running" and journal.writer() is None else said
-
-
-def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
-    """The settings as they were kept; None where this karat does not understand them."""
-    try:
-        return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _resume(journal: Journal, settings: HuntSettings | None) -> str:
-    """What goes on with a hunt that is stopped: where its budget is spent, with twice as much."""
-    runs, limit = journal.runs(), settings.search.max_runs if settings is not None else 0
-    return str(resume_command(str(journal.path), budget=2 * runs if 0 < limit <= runs else 0))
-
-
-def _notes(facts: Mapping[str, str], resume: str) -> tuple[str, ...]:
-    if not resume:
-        return ()
-    why = facts.get("why") if facts.get("state") == "stopped" else "its process was killed"
-    return (f"The hunt is not finished: {why}. To go on: {resume}",)
-
-
-class _Stage:
-    """One stage on its way into the report."""
-
-    def __init__(
-        self, journal: Journal, row: StageRow, settings: HuntSettings | None, state: str
-    ) -> None:
-        self._journal, self._row, self._settings = journal, row, settings
-        self._state = state if row.state == "running" else row.state
-        self._points = journal.points(row.key)
-        self._entries: dict[str, list[AttemptRow]] = {}
-        for entry in journal.attempts(row.key):
-            self._entries.setdefault(entry.attempt.point, []).append(entry)
-
-    def report(self) -> StageReport:
-        """The stage as the report has it."""
-        row, decision = self._row, self._row.decision or _NOTHING
-        attempts = [e.attempt for entries in self._entries.values() for e in entries]
-        own = [a for a in attempts if not a.shared_with]
-        return StageReport(
-            key=row.key,
-            title=row.title,
-            timeline=row.timeline,
-            state=self._state,
-            points=tuple(self._point_reports()),
-            changes=self._changes(decision.spans),
-            analyses=decision.analyses,
-            missed=decision.missed,
-            runs=len(own),
-            seconds=sum(attempt.seconds for attempt in own),
-            flake_rate=decision.flake_rate,
-            notes=(*row.notes, *decision.notes),
-        )
-
-    def _point_reports(self) -> list[PointReport]:
-        last = {
-            point.id: entries[-1].attempt
-            for point in self._points
-            if (entries := self._entries.get(point.id))
-        }
-        said = flags([(p, [e.attempt for e in self._entries.get(p.id, ())]) for p in self._points])
-        reports = []
-        for point in self._points:
-            attempts = tuple(e.attempt for e in self._entries.get(point.id, ()))
-            outcome = outcome_of(self._entries.get(point.id, ()))
-            failed = outcome not in (None, Outcome.OK)
-            number = last[point.id].number if point.id in last else 0
-            reports.append(
-                PointReport(
-                    point=point,
-                    outcome=Outcome.MISSING if point.missing and outcome is None else outcome,
-                    values=observed_in(attempts).values,
-                    attempts=attempts,
-                    log=self._log(point, number) if failed else "",
-                    flags=said.get(point.id, ()),
-                )
-            )
-        return reports
-
-    def _log(self, point: Point, number: int) -> str:
-        text = self._journal.log(self._row.key, point.id, number)
-        return text[-_LOG:].decode("utf-8", "backslashreplace")
-
-    def _changes(self, spans: Sequence[Span]) -> tuple[ChangeReport, ...]:
-        found, pairs = self._journal.changes(self._row.key), dips(spans)
-        return tuple(
-            self._change(span, found.get(number, ChangeRow()), pairs.get(number))
-            for number, span in enumerate(spans)
-        )
-
-    def _change(self, span: Span, found: ChangeRow, dip: int | None) -> ChangeReport:
-        old, new = self._points[span.good], self._points[span.bad]
-        change = ChangeReport(
-            span=span,
-            old=old,
-            new=new,
-            kind="dip" if dip is not None and span.kind != "crash" else span.kind,
-            dip=dip,
-            verdict=found.verdict,
-            suspects=found.suspects,
-            zoom=found.zoom,
-            reproduce=self._reproduce(new),
-        )
-        return msgspec.structs.replace(change, message=change_sentence(change))
-
-    def _reproduce(self, point: Point) -> str:
-        """One line for a shell, or the command that shows every step."""
-        entries = self._entries.get(point.id)
-        identity = entries[-1].attempt.identity if entries else {}
-        number = entries[-1].attempt.number if entries else 0
-        line = self._settings and reproduce_command(
-            self._settings, self._row.timeline, point, identity, engine=self._client(point, number)
-        )
-        # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
-        return line or str(show_command(point.id, stage=self._row.key))
-
-    def _client(self, point: Point, number: int) -> Kind:
-        """The container engine that was really used, whichever hunt.toml left to be found."""
-        ran = self._journal.commands(self._row.key, point.id, number)
-        names = {PurePath(command.argv[0]).name for command in ran}
-        return "podman" if "podman" in names else "docker"
-
-
-def outcome_of(entries: Sequence[AttemptRow]) -> Outcome | None:
-    """One word for all attempts at a point: ok if it ever was, else the first that is evidence, else broken."""
-    outcomes = [entry.attempt.outcome for entry in entries]
-    for wanted in (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
-        if wanted in outcomes:
-            return wanted
-    return None
-
-
-def change_sentence(change: ChangeReport) -> str:
-    """`MLUPS 577.2 → 536.7, last good 2023-08-24, first bad 2023-08-26 (99%)`."""
-    span = change.span
-    levels = (
-        f" {value(span.before)} → {value(span.after)}"
-        if span.before is not None and span.after is not None
-        else ""
-    )
-    return f"{span.metric}{levels}, {between(change)} ({sure(span.confidence)})"
-
-
-def read_report(path: Path) -> HuntReport:
-    """The report of a journal's file."""
-    with Journal(path) as journal:
-        return build_report(journal)

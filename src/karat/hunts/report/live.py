@@ -244,7 +244,7 @@ class LineListener(_ProgressListener):
         """Which points there are."""
         super().opened(stage, title, points)
         missing = sum(bool(point.missing) for point in points)
-        lacking = f", {missing:,} of them cannot be had" if missing else ""
+        lacking = f", {missing:,} of them not available" if missing else ""
         ends = f" ({points[0].label} … {points[-1].label})" if points else ""
         where = f"stage {stage}, {title}" if stage != "0" else title
         self.said(f"{where}: {count(len(points), 'point')}{ends}{lacking}")

@@ -171,7 +171,7 @@ def _lacking(report: HuntReport) -> Iterator[str]:
         for reason, points in say.lacking(stage).items()
     ]
     if lines:
-        yield "## Cannot be had\n\n" + "\n".join(lines)
+        yield "## Not available\n\n" + "\n".join(lines)
 
 
 def _names(points: Sequence[Point]) -> str:

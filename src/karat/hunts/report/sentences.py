@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor, log10
 
 from karat.changepoints.series import Outcome
@@ -24,46 +24,7 @@ FILES = "files.sha256"
 """The name under which an identity has the hash of all built files."""
 REBUILT = "nothing was rebuilt"
 _TOLD = ("commit.", "image", "package.", "value")
-
-
-def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
-    """Point → its flags, of points in the order of their timeline."""
-    found: dict[str, list[str]] = {}
-    before: tuple[Point, Attempt] | None = None
-    for point, attempts in tried:
-        said = [*_shared(attempts), *_flaky(attempts)]
-        newest = next((a for a in reversed(attempts) if a.identity), None)
-        if newest is not None:
-            if before is not None and same_binary(before[1], newest):
-                said.append(f"same binary as {before[0].label}: {REBUILT}")
-            before = point, newest
-        if said:
-            found[point.id] = said
-    return {name: tuple(said) for name, said in found.items()}
-
-
-def same_binary(old: Attempt, new: Attempt) -> bool:
-    """Whether two attempts, of what should be different things, had the very same files under test."""
-    files = old.identity.get(FILES)
-    if not files or files != new.identity.get(FILES):
-        return False
-    return _named(old) != _named(new)
-
-
-def _named(attempt: Attempt) -> dict[str, str]:
-    return {k: v for k, v in attempt.identity.items() if k != FILES and k.startswith(_TOLD)}
-
-
-def _shared(attempts: Sequence[Attempt]) -> list[str]:
-    sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
-    return [f"shared with {name}: the very same thing was under test" for name in sources]
-
-
-def _flaky(attempts: Sequence[Attempt]) -> list[str]:
-    """Failures at a point that also succeeded; what could not be tried is no evidence either way."""
-    tried = [a for a in attempts if a.outcome in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
-    failed = sum(attempt.outcome is not Outcome.OK for attempt in tried)
-    return [f"flaky: {failed} of {len(tried)} failed"] if 0 < failed < len(tried) else []
+_EVIDENCE = (Outcome.OK, Outcome.CRASH, Outcome.HANG)
 
 
 _MARKS = {
@@ -177,8 +138,7 @@ def headline(culprit: Culprit, unit: str = "") -> str:
     first = f"{change.kind} of {culprit.metric}" if culprit.metric != "crash" else "crash"
     who = ""
     if len(culprit.suspects) == 1:
-        only = culprit.suspects[0]
-        who = f": {suspect(only)}"
+        who = f": {suspect(culprit.suspects[0])}"
     elif culprit.suspects:
         who = f": one of {len(culprit.suspects)} suspects"
     return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
@@ -239,15 +199,14 @@ def duration(seconds: float) -> str:
 def strip(points: Sequence[PointReport], changes: Sequence[ChangeReport], width: int) -> str:
     """The timeline in one line: a mark per point or, where there is no room, per stretch; `|` where it changed."""
     cuts = {change.new.id for change in changes}
-    cells = [("|" if p.point.id in cuts else "") + _mark(p) for p in points]
+    marks = [UNTRIED if p.outcome is None else _MARKS[p.outcome] for p in points]
+    cells = [
+        f"|{mark}" if p.point.id in cuts else mark for p, mark in zip(points, marks, strict=True)
+    ]
     if sum(map(len, cells)) <= width:
         return "".join(cells)
     size = -(-len(points) // max(1, width - len(cuts)))
     return "".join(_stretch(cells[i : i + size]) for i in range(0, len(cells), size))
-
-
-def _mark(point: PointReport) -> str:
-    return UNTRIED if point.outcome is None else _MARKS[point.outcome]
 
 
 def _stretch(cells: Sequence[str]) -> str:
@@ -273,20 +232,15 @@ def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
 
 
 def lacking(stage: StageReport) -> dict[str, list[Point]]:
-    """Reason → points, of those that cannot be had."""
+    """Reason → points, of those that are not available."""
     groups: dict[str, list[Point]] = {}
-    for one in stage.points:
-        if one.outcome is Outcome.MISSING:
-            groups.setdefault(_without_names(one.point), []).append(one.point)
+    for point in [one.point for one in stage.points if one.outcome is Outcome.MISSING]:
+        # Without what names the point itself: `no image jax:2023-08-07` is every night's reason.
+        reason = point.missing
+        for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
+            reason = reason.replace(name, "\0") if name else reason
+        groups.setdefault(reason, []).append(point)
     return {_in_common([p.missing for p in points]): points for points in groups.values()}
-
-
-def _without_names(point: Point) -> str:
-    """Why it cannot be had, without what names the point itself: `no image jax:2023-08-07` is every night's reason."""
-    reason = point.missing
-    for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
-        reason = reason.replace(name, "\0") if name else reason
-    return reason
 
 
 def _in_common(reasons: Sequence[str]) -> str:
@@ -340,8 +294,7 @@ def conclusion(report: HuntReport) -> str:
     if not report.culprits:
         return f"{report.name}: no change found{state}"
     dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
-    single = [c for c in report.culprits if c.change.dip is None]
-    kinds = [c.change.kind for c in single]
+    kinds = [c.change.kind for c in report.culprits if c.change.dip is None]
     words = [
         f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)
     ]
@@ -354,3 +307,33 @@ def _plural(kind: str, number: int) -> str:
     if number == 1:
         return kind
     return f"{kind}es" if kind.endswith("sh") else f"{kind}s"
+
+
+def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
+    """Point → what is odd about its attempts: shared, flaky, never rebuilt. Points come in the order of their timeline."""
+    found: dict[str, tuple[str, ...]] = {}
+    before: tuple[Point, Attempt] | None = None
+    for point, attempts in tried:
+        sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
+        said = [f"shared with {name}: the very same thing was under test" for name in sources]
+        # What could not be tried is no evidence either way.
+        outcomes = [a.outcome for a in attempts if a.outcome in _EVIDENCE]
+        failed = sum(outcome is not Outcome.OK for outcome in outcomes)
+        if 0 < failed < len(outcomes):
+            said.append(f"flaky: {failed} of {len(outcomes)} failed")
+        newest = next((a for a in reversed(attempts) if a.identity), None)
+        if newest is not None:
+            if before is not None and _same_binary(before[1].identity, newest.identity):
+                said.append(f"same binary as {before[0].label}: {REBUILT}")
+            before = point, newest
+        if said:
+            found[point.id] = tuple(said)
+    return found
+
+
+def _same_binary(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether what should be different things had the very same files under test."""
+    if not old.get(FILES) or old[FILES] != new.get(FILES):
+        return False
+    names = {name for name in (*old, *new) if name != FILES and name.startswith(_TOLD)}
+    return any(old.get(name) != new.get(name) for name in names)

@@ -240,7 +240,7 @@ def _stage_lines(
     one: StageStatus, stage: StageReport, report: HuntReport, width: int
 ) -> Iterator[Line]:
     left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
-    lacking = f", {one.missing:,} cannot be had" if one.missing else ""
+    lacking = f", {one.missing:,} not available" if one.missing else ""
     yield (
         (f"{one.title} [{one.key}]", "bold"),
         (f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}", "dim"),

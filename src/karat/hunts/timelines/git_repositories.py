@@ -256,7 +256,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
                 cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
                 odd.append(
                     (
-                        f"{cut}; older commits cannot be had",
+                        f"{cut}; older commits are not available",
                         NextCommand("git", "-C", url, "fetch", "--unshallow"),
                     )
                 )

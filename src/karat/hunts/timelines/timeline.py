@@ -51,7 +51,7 @@ class Timeline(Protocol):
 
     @property
     def points(self) -> Sequence[Point]:
-        """Oldest first; those that cannot be had are there, and say why."""
+        """Oldest first; those that are not available are there, and say why."""
 
     @property
     def findings(self) -> Sequence[Finding]:
