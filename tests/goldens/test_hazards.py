@@ -86,7 +86,7 @@ def test_line_of_counts_from_one() -> None:
 def test_many_findings_of_a_kind_become_a_few_and_a_count() -> None:
     many = [Finding(kind="empty", severity=Severity.WARN, message=f"no {n}") for n in range(30)]
     other = Finding(kind="truncated", severity=Severity.FAIL, message="once")
-    few = text_file.few([*many, other])
+    few = text_file.limited([*many, other])
     assert len(few) == 10
     assert other in few
     assert few[-1].numbers["more"] == 22
@@ -96,7 +96,7 @@ def test_many_findings_of_a_kind_become_a_few_and_a_count() -> None:
 
 def test_few_findings_stay_as_they_are() -> None:
     some = tuple(Finding(kind="empty", severity=Severity.WARN, message=str(n)) for n in range(8))
-    assert text_file.few(some) == some
+    assert text_file.limited(some) == some
 
 
 def test_findings_that_are_only_counted_are_never_made() -> None:
@@ -106,7 +106,7 @@ def test_findings_that_are_only_counted_are_never_made() -> None:
         made.append(number)
         return Finding(kind="empty", severity=Severity.WARN, message=f"no {number}")
 
-    found = text_file.Few()
+    found = text_file.LimitedFindings()
     for number in range(1000):
         found.note("empty", Severity.WARN, partial(make, number))
     assert len(found.findings()) == 9
@@ -115,12 +115,12 @@ def test_findings_that_are_only_counted_are_never_made() -> None:
 
 def test_counts_of_findings_add_up() -> None:
     many = [Finding(kind="empty", severity=Severity.WARN, message=f"no {n}") for n in range(30)]
-    once = text_file.few(many)
-    assert text_file.few(once) == once
-    twice = text_file.few([*once, *once, many[0]])
+    once = text_file.limited(many)
+    assert text_file.limited(once) == once
+    twice = text_file.limited([*once, *once, many[0]])
     assert len(twice) == 9
     assert twice[-1].numbers["more"] == 53
     assert twice[-1].message == "53 more findings of this kind, the last one: no 0"
-    assert text_file.few([*once, *once])[-1].message.startswith(
+    assert text_file.limited([*once, *once])[-1].message.startswith(
         "52 more findings of this kind, the"
     )

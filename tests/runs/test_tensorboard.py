@@ -238,7 +238,7 @@ def test_two_writers_at_once_are_no_restart(tmp_path: Path) -> None:
 
 
 def test_blocks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.runs.tfrecord._BLOCK_EVENT_RECORDS", 37)
+    monkeypatch.setattr("karat.runs.tfrecord._READ_AT_ONCE", 37)
     big = Event(wall_time=1.0, graph_def=bytes(1000)).SerializeToString()
     events = [scalar_event("x", step, step) for step in range(1, 30)]
     path = event_file(tmp_path / "e", [*events[:10], big, *events[10:]])

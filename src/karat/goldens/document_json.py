@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import UsageError, fail
 from karat.goldens import json_text, json_text as json_rewrite
 from karat.goldens.shapes import Document, Golden, Reading, Shape
 
@@ -37,7 +37,8 @@ class DocumentJSON:
         if inner is not None:
             value, findings = inner.value, (*findings, *inner.findings)
         if value is None or value in ({}, []):
-            findings = (*findings, _empty(value))
+            message = f"expected something to compare, found only {json.dumps(value)}"
+            findings = (*findings, fail("empty", message, where="$"))
         return Reading(Document(value), findings, self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
@@ -58,15 +59,6 @@ def _inside(value: Any) -> json_text.Parsed | None:
         return None
     inner = json_text.parse_text(value)
     return inner if inner.ok else None
-
-
-def _empty(value: object) -> Finding:
-    return Finding(
-        kind="empty",
-        severity=Severity.FAIL,
-        message=f"expected something to compare, found only {json.dumps(value)}",
-        where="$",
-    )
 
 
 FORMAT = DocumentJSON()

@@ -1,8 +1,11 @@
-"""A lossless look at JSON: where every key and value stands in the text.
+"""A lossless look at JSON: where every key and value stands in the text, and where it stops being JSON.
 
 The standard library's parser is faster and gives the values; this one is for the moments when the
-place matters: to say where a hazard is, and to change one number without touching its neighbours.
+place matters: to say where something is odd, and to change one number without touching its neighbours.
 It accepts exactly what the standard library accepts.
+
+A golden that was cut short may be large, and all there is to say of it is where it ends: `find_break`
+keeps only the containers that are open there, and skips runs of plain values many at a time.
 """
 
 from __future__ import annotations
@@ -236,27 +239,22 @@ class _Scanner(Tokens):
             at = self.space(at + 1)
 
 
-# DOC-HERE json_break: Where a text stops being JSON, found without a tree of what stands before.
-#
-# A golden that was cut short may be large, and all there is to say of it is where it ends: only the
-# containers that are open there are kept. Runs of plain values are skipped many at a time.
-
 LARGE = 1 << 23
 """From this size on, it pays to look whether a text is whole before values are made of it."""
 
 # A run is bounded, because the expression engine remembers every turn of a repetition.
 _S = r"[ \t\n\r]*+"
-_NUMBER_JSON_BREAK = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
-_STRING_JSON_BREAK = f'"{CHARS}"'
+_NUMBER_RUN = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
+_STRING_RUN = f'"{CHARS}"'
 _KEY = rf'"[^"\\\x00-\x1f]*+"{_S}:{_S}'
-_PLAIN = rf'(?:{_NUMBER_JSON_BREAK}|true|false|null|"[^"\\,\x00-\x1f]*+")'
+_PLAIN = rf'(?:{_NUMBER_RUN}|true|false|null|"[^"\\,\x00-\x1f]*+")'
 _LIST = rf"\[{_S}(?:{_PLAIN}{_S}(?:,{_S}{_PLAIN}{_S}){{0,32}})?\]"
 _MEMBER = rf"{_KEY}(?:{_PLAIN}|{_LIST}){_S}"
 _RECORD = rf"\{{{_S}(?:{_MEMBER}(?:,{_S}{_MEMBER}){{0,32}})?\}}"
 _ITEMS = rf"(?:{_PLAIN}{_S},{_S}){{1,500}}"
 _MEMBERS = rf"(?:{_KEY}{_PLAIN}{_S},{_S}){{1,500}}"
-_SMALL_ITEM = rf"(?:{_RECORD}|{_LIST}|{_STRING_JSON_BREAK}){_S},{_S}"
-_SMALL_MEMBER = rf"{_STRING_JSON_BREAK}{_S}:{_S}(?:{_RECORD}|{_LIST}|{_STRING_JSON_BREAK}){_S},{_S}"
+_SMALL_ITEM = rf"(?:{_RECORD}|{_LIST}|{_STRING_RUN}){_S},{_S}"
+_SMALL_MEMBER = rf"{_STRING_RUN}{_S}:{_S}(?:{_RECORD}|{_LIST}|{_STRING_RUN}){_S},{_S}"
 _SMALL_DEPTH = 2
 
 

@@ -1,4 +1,7 @@
-"""Records: the objects of a JSON Lines file, with the lines they stand on."""
+"""Files of lines: the records of JSON Lines, and what all formats of lines share when they are written back.
+
+A line that is the same keeps its bytes, and a new one comes to its place.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import UsageError
 from karat.goldens import json_text, text_file
 from karat.goldens.json_text import rewrite_text, same
 from karat.goldens.series_json import FIELDS, text_number
@@ -51,53 +54,32 @@ def parse_line(raw: str) -> dict[str, Any] | None:
     return parsed.value if parsed.ok and isinstance(parsed.value, dict) else None
 
 
-def records(text: str, odd: text_file.Few | None = None) -> list[Record]:
+def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Record]:
     """The records of a text; `odd` gathers a finding for every line that holds none."""
     found: list[Record] = []
-    odd = odd or text_file.Few()
+    odd = odd or text_file.LimitedFindings()
     raws = text_file.split(text)
     for line, raw in enumerate(raws, start=1):
         if not raw.strip():
             continue
         parsed = json_text.parse_text(raw)
         for finding in parsed.findings if parsed.ok else ():
-            odd.add(_on_line(finding, line))
+            message = f"line {line} of the file: {finding.message}"
+            numbers = {**finding.numbers, "line": line}
+            odd.add(replace(finding, message=message, where=f"line {line}", numbers=numbers))
         if parsed.ok and isinstance(parsed.value, dict):
             found.append(Record(parsed.value, line))
             continue
-        last = line == len(raws) and not raw.endswith("\n")
-        odd.add(_bad_line(parsed, line, last=last))
+        kind, message = "unreadable", f"expected an object on line {line}, found "
+        if parsed.ok:
+            message += f"a {type(parsed.value).__name__}"
+        elif line == len(raws) and not raw.endswith("\n"):
+            kind = "truncated"
+            message = f"expected a whole record, but the file ends inside line {line}"
+        else:
+            message += "text that is not JSON"
+        odd.add(text_file.on_line(kind, line, message))
     return found
-
-
-def _on_line(finding: Finding, line: int) -> Finding:
-    return replace(
-        finding,
-        message=f"line {line} of the file: {finding.message}",
-        where=f"line {line}",
-        numbers={**finding.numbers, "line": line},
-    )
-
-
-def _bad_line(parsed: json_text.Parsed, line: int, *, last: bool) -> Finding:
-    if last and not parsed.ok:
-        kind, message = (
-            "truncated",
-            f"expected a whole record, but the file ends inside line {line}",
-        )
-    elif parsed.ok:
-        kind = "unreadable"
-        message = f"expected an object on line {line}, found a {type(parsed.value).__name__}"
-    else:
-        kind = "unreadable"
-        message = f"expected an object on line {line}, found text that is not JSON"
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=message,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
 
 
 def step_of(value: Any) -> int | None:
@@ -117,10 +99,6 @@ def step_key(found: Sequence[Mapping[str, Any]], *, alone: bool = False) -> str 
     keys = STEP_KEYS[:-1] if alone else STEP_KEYS
     return next((key for key in keys if counts[key] and 2 * counts[key] >= len(found)), None)
 
-
-# DOC-HERE line_writing: Writing lines back: a line that is the same keeps its bytes, a new one comes to its place.
-#
-# What all formats of lines share is here, and the writing of JSON Lines.
 
 _Line = TypeVar("_Line")
 
@@ -175,7 +153,8 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
     for name in {**golden.metrics, **written.metrics}:
         old, new = golden.metrics.get(name), written.metrics.get(name)
         if old is None or new is None:
-            yield f"the metric {name}", _there(old), _there(new)
+            there = [f"{len(m.steps)} steps" if m is not None else "absent" for m in (old, new)]
+            yield f"the metric {name}", there[0], there[1]
             continue
         for what, one, other in zip(
             (*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True
@@ -191,8 +170,10 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
         ("field", golden.others, written.others),
     ):
         for name in {**ones, **others}:
-            if name not in ones or name not in others or not _equal(ones[name], others[name]):
-                yield f"the {kind} {name}", _shown(ones.get(name)), _shown(others.get(name))
+            one, other = ones.get(name), others.get(name)
+            both = name in ones and name in others
+            if not both or not (one == other or alike(one, other)):
+                yield f"the {kind} {name}", _shown(one), _shown(other)
 
 
 def _beside(metric: Metric) -> tuple[Any, ...]:
@@ -200,17 +181,9 @@ def _beside(metric: Metric) -> tuple[Any, ...]:
     return metric.start, metric.end, metric.interval, metric.precision, extra
 
 
-def _there(metric: Metric | None) -> str:
-    return "absent" if metric is None else f"{len(metric.steps)} steps"
-
-
 def _shown(value: Any) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 40 else text[:36] + "…"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return bool(one == other) or alike(one, other)
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -231,11 +204,6 @@ def fresh_lines(golden: Series) -> str:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
 
 
-def rewrite_lines(golden: Series, old: str) -> str:
-    """The old lines with the new series in them."""
-    return _Rewrite(golden, old).text()
-
-
 def _by_step(golden: Series) -> dict[int, dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for name, metric in golden.metrics.items():
@@ -249,11 +217,14 @@ def _by_step(golden: Series) -> dict[int, dict[str, Any]]:
 
 
 def _is_by_step(held: Any) -> bool:
-    return isinstance(held, dict) and bool(held) and all(_whole(step) for step in held)
-
-
-def _whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 19
+    return (
+        isinstance(held, dict)
+        and bool(held)
+        and all(
+            step.isascii() and step.removeprefix("-").isdecimal() and len(step) < 19
+            for step in held
+        )
+    )
 
 
 def _stepless(golden: Series) -> dict[str, Any]:
@@ -261,7 +232,7 @@ def _stepless(golden: Series) -> dict[str, Any]:
     return {**golden.scalars, **others}
 
 
-class _Rewrite:
+class LinesRewrite:
     """One series to be written over the text of another."""
 
     def __init__(self, golden: Series, old: str) -> None:
@@ -302,14 +273,20 @@ class _Rewrite:
             if name not in wanted:
                 _remove(value, name)
             elif self.last[step, name] == record.line and not self.same(name, held, wanted[name]):
-                _put(value, name, wanted[name])
+                self.put(value, name, wanted[name])
         if self.last_line[step] == record.line:
             for name, item in wanted.items():
                 if (step, name) not in self.last:
-                    _put(value, name, item)
+                    self.put(value, name, item)
         if not [name for name in value if name != self.key] and len(record.value) > len(value):
             return ""
-        return rewrite_text(raw, value) if value != record.value or _has_nan(value) else raw
+        nan = any(isinstance(item, float) and math.isnan(item) for _, item in flat(value))
+        return rewrite_text(raw, value) if value != record.value or nan else raw
+
+    @staticmethod
+    def put(value: dict[str, Any], name: str, item: Any) -> None:
+        holder, last = _holder(value, name)
+        holder[last] = item
 
     def same(self, name: str, held: Any, wanted: Any) -> bool:
         """True if a field need not change; only of a number the spelling does not matter."""
@@ -336,12 +313,8 @@ class _Rewrite:
             if name not in value:
                 _remove(shape, name)
         for name, item in value.items():
-            _put(shape, name, item)
+            self.put(shape, name, item)
         return shape
-
-
-def _has_nan(value: dict[str, Any]) -> bool:
-    return any(isinstance(item, float) and math.isnan(item) for _, item in flat(value))
 
 
 def _same(raw: Any, value: Any) -> bool:
@@ -363,11 +336,6 @@ def _holder(value: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
             if isinstance(inner, dict) and inner:
                 return _holder(inner, name[at + 1 :])
     return value, name
-
-
-def _put(value: dict[str, Any], name: str, item: Any) -> None:
-    holder, last = _holder(value, name)
-    holder[last] = item
 
 
 def _remove(value: dict[str, Any], name: str) -> None:

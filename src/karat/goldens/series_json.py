@@ -1,4 +1,10 @@
-"""A block: one metric of a series-json file, read value by value and written back."""
+"""series-json: metric → block of `values`, the way training frameworks keep loss curves.
+
+    {"lm loss": {"start_step": 1, "end_step": 50, "step_interval": 1, "values": {"1": 10.8, …}}}
+
+Nearly every file is regular, and is read by a decoder that knows the form (`series_fast`). Whatever it
+refuses goes the slow way here, which reads more and says precisely what is odd.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.findings import Finding, Severity, UsageError
-from karat.goldens import json_text, json_text as json_rewrite, text_file
+from karat.findings import Finding, Severity, UsageError, fail
+from karat.goldens import json_text, text_file
 from karat.goldens.json_scan import path_text
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, Steps, Values
@@ -71,7 +77,7 @@ class BlockReader:
     """Reads blocks one by one and gathers what is odd about them."""
 
     def __init__(self) -> None:
-        self.odd = text_file.Few()
+        self.odd = text_file.LimitedFindings()
 
     def metric(self, name: str, block: Mapping[str, Any]) -> Metric:
         fields = {field: self.field(name, field, block.get(field)) for field in FIELDS[1:]}
@@ -121,7 +127,8 @@ class BlockReader:
                 self.add("unreadable", path, "a step, a whole number", key, Severity.FAIL)
                 continue
             if step in seen:
-                self.duplicate(path, step, seen[step])
+                make = partial(_duplicate, path, step, seen[step])
+                self.odd.note("duplicate-key", Severity.FAIL, make)
             seen[step] = key
             yield step, self.value(path, value)
 
@@ -137,9 +144,6 @@ class BlockReader:
             self.add("non-finite-literal", path, "a finite number", value, Severity.WARN)
         return number
 
-    def duplicate(self, path: tuple[str | int, ...], step: int, before: str) -> None:
-        self.odd.note("duplicate-key", Severity.FAIL, partial(_duplicate, path, step, before))
-
     def add(
         self,
         kind: str,
@@ -153,10 +157,9 @@ class BlockReader:
 
 def _duplicate(path: tuple[str | int, ...], step: int, before: str) -> Finding:
     where = path_text(path)
-    return Finding(
-        kind="duplicate-key",
-        severity=Severity.FAIL,
-        message=f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
+    return fail(
+        "duplicate-key",
+        f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
         " the last one was read",
         metric=str(path[0]),
         where=where,
@@ -197,7 +200,6 @@ def _arrays(found: Mapping[int, float]) -> tuple[Steps, Values]:
 
 def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dict[str, Any]:
     """The JSON value of a metric; what is the same as in the old block keeps its spelling there."""
-    before = BlockReader().metric(name, old) if old is not None else None
     new: dict[str, Any] = {}
     fields = (metric.start, metric.end, metric.interval, metric.precision)
     for field, value in zip(FIELDS[1:], fields, strict=True):
@@ -207,42 +209,43 @@ def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dic
         elif old is not None and field in old and raw is None:
             new[field] = None
     new.update(metric.extra)
-    new["values"] = _new_values(metric, old, before)
+    new["values"] = _new_values(metric, old)
     if "value_precision" in new:  # behind the values is where writers put it
         new["value_precision"] = new.pop("value_precision")
     return new
 
 
-def _new_values(metric: Metric, old: Mapping[str, Any] | None, before: Metric | None) -> Any:
+def _new_values(metric: Metric, old: Mapping[str, Any] | None) -> Any:
     pairs = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
-    if old is None or before is None:
-        return {str(step): _json_number(value, whole=False) for step, value in pairs.items()}
-    held = old["values"]
-    whole = _all_whole(held)
+    held = old["values"] if old is not None else {}
+    numbers = held if isinstance(held, list) else list(held.values())
+    numbers = [raw for raw in numbers if isinstance(raw, (int, float))]
+    whole = bool(numbers) and all(isinstance(number, int) for number in numbers)
+
+    def spelled(value: float) -> Any:
+        """What is not finite as text, a whole number as its neighbours have it."""
+        if not math.isfinite(value):
+            return str(value)
+        return int(value) if whole and value.is_integer() else value
+
     if isinstance(held, list):
-        start, interval = metric.start or 0, 1 if metric.interval is None else metric.interval
-        if implied_steps(len(pairs), start, interval) == list(pairs):
-            raws = [*held, *[None] * len(pairs)]
+        interval = 1 if metric.interval is None else metric.interval
+        if implied_steps(len(pairs), metric.start or 0, interval) == list(pairs):
+            padded = [*held, *[None] * len(pairs)]
             return [
-                _kept(raw, value, whole) for raw, value in zip(raws, pairs.values(), strict=False)
+                raw if _same(raw, value) else spelled(value)
+                for raw, value in zip(padded, pairs.values(), strict=False)
             ]
-        return {str(step): _json_number(value, whole=whole) for step, value in pairs.items()}
-    return _by_key(held, pairs, whole)
-
-
-def _by_key(held: Mapping[str, Any], pairs: Mapping[int, float], whole: bool) -> dict[str, Any]:  # noqa: FBT001
-    spelled = {step: key for key in held if (step := step_of(key)) is not None}
+        held = {}
+    keys = {step: key for key in held if (step := step_of(key)) is not None}
     new: dict[str, Any] = {}
     for key, raw in held.items():
         step = step_of(key)
-        if step is None:
+        if step is None or (step in pairs and _same(held[keys[step]], pairs[step])):
             new[key] = raw
-        elif step in pairs and (key == spelled[step] or _same(held[spelled[step]], pairs[step])):
-            new[key] = _kept(raw, pairs[step], whole) if key == spelled[step] else raw
-    for step, value in pairs.items():
-        if step not in spelled:
-            new[str(step)] = _json_number(value, whole=whole)
-    return new
+        elif step in pairs and key == keys[step]:
+            new[key] = spelled(pairs[step])
+    return new | {str(step): spelled(value) for step, value in pairs.items() if step not in keys}
 
 
 def _same(raw: Any, value: float) -> bool:
@@ -251,30 +254,6 @@ def _same(raw: Any, value: float) -> bool:
         number = math.nan
     return number == value or (math.isnan(number) and math.isnan(value))
 
-
-def _kept(raw: Any, value: float, whole: bool) -> Any:  # noqa: FBT001
-    return raw if _same(raw, value) else _json_number(value, whole=whole)
-
-
-def _all_whole(held: Any) -> bool:
-    values = held if isinstance(held, list) else list(held.values())
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    return bool(numbers) and all(isinstance(value, int) for value in numbers)
-
-
-def _json_number(value: float, *, whole: bool) -> Any:
-    """A sample as JSON: what is not finite as text, a whole number as its neighbours have it."""
-    if not math.isfinite(value):
-        return str(value)
-    return int(value) if whole and value.is_integer() else value
-
-
-# DOC-HERE series_json: series-json: metric → block of `values`, the way training frameworks keep loss curves.
-#
-#     {"lm loss": {"start_step": 1, "end_step": 50, "step_interval": 1, "values": {"1": 10.8, …}}}
-#
-# Nearly every file is regular, and is read by a decoder that knows the form. Whatever it refuses goes
-# the slow way, which reads more and says precisely what is odd.
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*[{"]')
 
@@ -298,21 +277,25 @@ class SeriesJSON:
         if not parsed.ok:
             return Reading(None, parsed.findings, self.name)
         if not _has_block(parsed.value):
-            return Reading(None, (*parsed.findings, _no_block()), self.name)
+            message = 'expected a metric with "values" by step, found none'
+            no_block = fail("unreadable", message, where="$")
+            return Reading(None, (*parsed.findings, no_block), self.name)
         series, findings = read_value(parsed.value)
-        return Reading(series, text_file.few((*parsed.findings, *findings)), self.name)
+        return Reading(series, text_file.limited((*parsed.findings, *findings)), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Series):
             raise UsageError(f"{self.name} holds series, not a {golden.shape}")
-        if like is None:
-            return json_text.fresh(series_value(golden, {}))
-        before = self.read(like)
-        if not isinstance(before.golden, Series):
+        before = self.read(like) if like is not None else None
+        if like is None or before is None or not isinstance(before.golden, Series):
             return json_text.fresh(series_value(golden, {}))
         if before.golden == golden:
             return like
-        return _rewritten(golden, like)
+        outer = json_text.parse(like).value
+        if not isinstance(outer, str):
+            return json_text.rewrite(like, series_value(golden, outer))
+        inner = series_value(golden, json_text.parse_text(outer).value)
+        return json_text.rewrite(like, json_text.rewrite_text(outer, inner))
 
 
 def read_value(value: Mapping[str, Any]) -> tuple[Series, tuple[Finding, ...]]:
@@ -345,16 +328,6 @@ def series_value(golden: Series, old: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-def _rewritten(golden: Series, like: bytes) -> bytes:
-    outer = json_text.parse(like)
-    if not isinstance(outer.value, str):
-        return json_rewrite.rewrite(like, series_value(golden, outer.value))
-    inner = json_rewrite.rewrite_text(
-        outer.value, series_value(golden, json_text.parse_text(outer.value).value)
-    )
-    return json_rewrite.rewrite(like, inner)
-
-
 def _unwrapped(parsed: json_text.Parsed) -> json_text.Parsed:
     """JSON that was dumped twice, read through; anything else as it is."""
     if isinstance(parsed.value, str) and parsed.value.lstrip().startswith("{"):
@@ -366,16 +339,6 @@ def _unwrapped(parsed: json_text.Parsed) -> json_text.Parsed:
 
 def _has_block(value: Any) -> bool:
     return isinstance(value, dict) and any(map(is_block, value.values()))
-
-
-def _no_block() -> Finding:
-    fields = json.dumps(FIELDS[0])
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f"expected a metric with {fields} by step, found none",
-        where="$",
-    )
 
 
 FORMAT = SeriesJSON()

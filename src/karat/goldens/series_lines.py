@@ -19,13 +19,13 @@ from karat.findings import Finding, Severity, UsageError
 from karat.goldens import json_text, text_file
 from karat.goldens.json_text import rewrite_text
 from karat.goldens.line_records import (
+    LinesRewrite,
     Record,
     alike,
     ensure_held,
     fresh_lines,
     parse_line,
     records,
-    rewrite_lines,
     step_key,
     step_of,
 )
@@ -54,7 +54,7 @@ class SeriesLines:
         hazard = text_file.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
-        odd = text_file.Few()
+        odd = text_file.LimitedFindings()
         found = records(text_file.decode(data), odd)
         if not found:
             return Reading(None, odd.findings(), self.name)
@@ -75,7 +75,7 @@ class SeriesLines:
         if old is not None and before == golden:
             return old
         if old is not None and isinstance(before, Series):
-            written = text_file.encode(rewrite_lines(golden, text_file.decode(old)), old)
+            written = text_file.encode(LinesRewrite(golden, text_file.decode(old)).text(), old)
         else:
             written = fresh_lines(golden).encode()
         ensure_held(self.name, golden, self.read(written).golden if self.claims(written) else None)
@@ -85,7 +85,7 @@ class SeriesLines:
 class _Reader:
     """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
 
-    def __init__(self, key: str, odd: text_file.Few) -> None:
+    def __init__(self, key: str, odd: text_file.LimitedFindings) -> None:
         self.key = key
         self.odd = odd
 
@@ -125,7 +125,7 @@ class _Reader:
 
     def twice(self, name: str, line: int) -> None:
         message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
-        make = partial(_finding, "duplicate-key", Severity.FAIL, name, line, message)
+        make = partial(text_file.on_line, "duplicate-key", line, message, metric=name)
         self.odd.note("duplicate-key", Severity.FAIL, make)
 
     def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
@@ -150,28 +150,17 @@ def _two_values(name: str, step: int, before: int, line: int) -> Finding:
         f"expected one value at step {step}, found two, on lines {before} and {line};"
         " the last one was read"
     )
-    return _finding("duplicate-key", Severity.FAIL, name, line, message)
+    return text_file.on_line("duplicate-key", line, message, metric=name)
 
 
 def _no_number(name: str, value: Any, line: int) -> Finding:
     message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
-    return _finding("unreadable", Severity.FAIL, name, line, message)
+    return text_file.on_line("unreadable", line, message, metric=name)
 
 
 def _as_text(name: str, value: str, line: int) -> Finding:
     message = f'expected a number, found the text "{value[:40]}" on line {line}'
-    return _finding("number-as-text", Severity.WARN, name, line, message)
-
-
-def _finding(kind: str, severity: Severity, name: str, line: int, message: str) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=message,
-        metric=name,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
+    return text_file.on_line("number-as-text", line, message, metric=name, severity=Severity.WARN)
 
 
 def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import text_file
 from karat.goldens.line_records import ended, ensure_held, merge
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
@@ -78,7 +78,9 @@ class SeriesText:
         findings = _odd(raws, samples)
         found = {sample.step: sample.value for sample in samples if sample}
         if not found:
-            return Reading(None, findings or (_nothing(),), self.name)
+            message = "expected lines of step and value, found only comments"
+            nothing = fail("empty", message, where="line 1")
+            return Reading(None, findings or (nothing,), self.name)
         steps = sorted(found)
         values = np.array([found[step] for step in steps], np.float64)
         series = Series({METRIC: Metric(np.array(steps, np.int64), values)})
@@ -124,7 +126,7 @@ def _silent(raw: str) -> bool:
 
 
 def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
-    odd = text_file.Few()
+    odd = text_file.LimitedFindings()
     seen: dict[int, int] = {}
     for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
         if sample is None:
@@ -142,7 +144,7 @@ def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
 
 def _ragged(line: int, raw: str) -> Finding:
     message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
-    return _finding("ragged-row", line, message)
+    return text_file.on_line("ragged-row", line, message, metric=METRIC)
 
 
 def _duplicate(line: int, sample: _Sample, before: int) -> Finding:
@@ -150,31 +152,13 @@ def _duplicate(line: int, sample: _Sample, before: int) -> Finding:
         f"expected step {sample.step} once, found it on lines {before} and {line};"
         " the last one was read"
     )
-    return _finding("duplicate-key", line, message)
+    return text_file.on_line("duplicate-key", line, message, metric=METRIC)
 
 
 def _overflow(line: int, sample: _Sample) -> Finding:
     message = f"expected a finite number on line {line}, found {sample.token[:24]}"
-    return _finding("non-finite-literal", line, message, Severity.WARN)
-
-
-def _finding(kind: str, line: int, message: str, severity: Severity = Severity.FAIL) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=message,
-        metric=METRIC,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
-
-
-def _nothing() -> Finding:
-    return Finding(
-        kind="empty",
-        severity=Severity.FAIL,
-        message="expected lines of step and value, found only comments",
-        where="line 1",
+    return text_file.on_line(
+        "non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN
     )
 
 

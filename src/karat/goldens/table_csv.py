@@ -1,4 +1,8 @@
-"""The form of a table: its entries on disk, its header if it has one, and what identifies a row."""
+"""table-csv: rows of comma-separated cells, with a header, a commented header, or none.
+
+The file is kept as entries, one for each row, comment and header with the blank lines behind it, so
+that a row can change, come or go while every other byte stays.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _RAW_CELL = re.compile(r'[ \t]*"(?:[^"]|"")*"[^,]*|[^,]*')
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CSVEntry:
     """A row, comment or header, with the line ending and blank lines behind it."""
 
     content: str
@@ -43,13 +47,7 @@ class Entry:
     """Where it begins, counted from 1; 0 for an entry that is new."""
     comment: bool = False
 
-    def with_content(self, content: str) -> Entry:
-        return replace(self, content=content)
-
-    def with_tail(self, tail: str) -> Entry:
-        return replace(self, tail=tail)
-
-    def with_cells(self, cells: tuple[str, ...], *, mark: str) -> Entry:
+    def with_cells(self, cells: tuple[str, ...], *, mark: str) -> CSVEntry:
         """The entry itself if the cells are its own, otherwise one with the new cells."""
         if cells == self.cells:
             return self
@@ -57,35 +55,27 @@ class Entry:
 
     def raw_cells(self) -> list[str]:
         """The cells as they are spelled, quotes and padding included; none if that is unclear."""
-        raws = self.content.split(",")
-        if '"' in self.content:
-            raws = _raw_cells(self.content)
+        raws: list[str] = []
+        at = 0
+        while at <= len(self.content):
+            match = _RAW_CELL.match(self.content, at)
+            assert match is not None  # noqa: S101 - it matches the empty text
+            raws.append(match.group())
+            at = match.end() + 1
         return raws if len(raws) == len(self.cells) else []
 
 
-def _raw_cells(content: str) -> list[str]:
-    found: list[str] = []
-    at = 0
-    while at <= len(content):
-        match = _RAW_CELL.match(content, at)
-        if match is None:
-            return []
-        found.append(match.group())
-        at = match.end() + 1
-    return found
-
-
-def entries(text: str) -> tuple[str, list[Entry]]:
+def entries(text: str) -> tuple[str, list[CSVEntry]]:
     """The blank lines before everything else, and the entries behind them."""
     raws = text_file.split(text)
-    found: list[Entry] = []
+    found: list[CSVEntry] = []
     at = _blank(raws, 0)
     prefix = "".join(raws[:at])
     while at < len(raws):
         entry, behind = _entry(raws, at)
         at = _blank(raws, behind)
         if at > behind:
-            entry = entry.with_tail(entry.tail + "".join(raws[behind:at]))
+            entry = replace(entry, tail=entry.tail + "".join(raws[behind:at]))
         found.append(entry)
     return prefix, found
 
@@ -97,7 +87,7 @@ def _blank(raws: list[str], at: int) -> int:
     return at
 
 
-def _entry(raws: list[str], at: int) -> tuple[Entry, int]:
+def _entry(raws: list[str], at: int) -> tuple[CSVEntry, int]:
     raw = raws[at]
     comment = raw.lstrip().startswith("#")
     if comment:
@@ -108,7 +98,7 @@ def _entry(raws: list[str], at: int) -> tuple[Entry, int]:
     tail = text_file.ending(content)
     stripped = tuple(cell.strip() for cell in cells)
     content = content.removesuffix(tail) if tail else content
-    return Entry(content, tail, stripped, at + 1, comment), at + count
+    return CSVEntry(content, tail, stripped, at + 1, comment), at + count
 
 
 def _quoted(raws: list[str], at: int) -> tuple[list[str], int]:
@@ -125,9 +115,9 @@ class Form:
     """The columns of a table and the entry that names them, if there is one."""
 
     columns: tuple[str, ...]
-    header: Entry | None
+    header: CSVEntry | None
 
-    def rows(self, found: Sequence[Entry]) -> Iterator[Entry]:
+    def rows(self, found: Sequence[CSVEntry]) -> Iterator[CSVEntry]:
         """The entries that are rows."""
         for entry in found:
             if entry is not self.header and not entry.comment:
@@ -139,7 +129,7 @@ class Form:
         return (cells + ("",) * width)[:width]
 
 
-def form_of(found: Sequence[Entry]) -> Form | None:
+def form_of(found: Sequence[CSVEntry]) -> Form | None:
     """The form of a table, judged by its content; None if there is no row at all."""
     rows = [entry for entry in found if not entry.comment]
     first = found[0].cells if found and found[0].comment else ()
@@ -151,19 +141,11 @@ def form_of(found: Sequence[Entry]) -> Form | None:
     if _is_header(rows[0].cells, [entry.cells for entry in rows[1:]]):
         return Form(rows[0].cells, rows[0])
     # One odd cell must not change what all rows are, so most of them decide.
-    if 2 * sum(_is_expectation(entry.cells) for entry in rows) >= len(rows):
+    expectation = [False, False, True, True]  # two names and two numbers
+    fitting = [entry for entry in rows if list(map(is_number, entry.cells)) == expectation]
+    if 2 * len(fitting) >= len(rows):
         return Form(_HEADERLESS, None)
     return Form(tuple(f"c{n}" for n in range(1, len(rows[0].cells) + 1)), None)
-
-
-def _is_expectation(cells: tuple[str, ...]) -> bool:
-    """True for two names and two numbers, which is what a row without a header looks like."""
-    return len(cells) == len(_HEADERLESS) and [is_number(cell) for cell in cells] == [
-        False,
-        False,
-        True,
-        True,
-    ]
 
 
 def key_columns(form: Form) -> tuple[str, ...]:
@@ -227,13 +209,6 @@ def _quote(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"'
 
 
-# DOC-HERE table_csv: table-csv: rows of comma-separated cells, with a header, a commented header, or none.
-#
-# The file is kept as entries, one for each row, comment and header with the blank lines behind it, so
-# that a row can change, come or go while every other byte stays.
-
-__all__ = ["FORMAT", "TableCSV", "key_columns", "read_table"]
-
 # An object, a list, or a string that holds one: its quotes are escaped as no CSV has them.
 _JSON = re.compile(
     rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[{\[]|"(?:[ ]|\\[nrt])*[{\[](?:[ \[]|\\[nrt])*\{?(?:[ ]|\\[nrt])*\\")'
@@ -291,7 +266,9 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
     form = form_of(found)
     if form is None:
         return Reading(
-            None, (_finding("unreadable", 1, "expected rows of cells, found none"),), TableCSV.name
+            None,
+            (text_file.on_line("unreadable", 1, "expected rows of cells, found none"),),
+            TableCSV.name,
         )
     names = (
         key_columns(form) if key is None else tuple(name for name in key if name in form.columns)
@@ -309,12 +286,12 @@ def _prose(rows: list[tuple[str, ...]]) -> bool:
 
 
 def _rows(
-    found: list[Entry], form: Form, key: tuple[str, ...]
+    found: list[CSVEntry], form: Form, key: tuple[str, ...]
 ) -> tuple[dict[RowKey, tuple[str, ...]], tuple[Finding, ...]]:
     places = [form.columns.index(name) for name in key]
     rows: dict[RowKey, tuple[str, ...]] = {}
     lines_of: dict[RowKey, int] = {}
-    odd = text_file.Few()
+    odd = text_file.LimitedFindings()
     for entry in form.rows(found):
         if len(entry.cells) != len(form.columns):
             odd.note("ragged-row", Severity.FAIL, partial(_ragged, entry, form))
@@ -328,14 +305,14 @@ def _rows(
             rows[row_key] = cells
             lines_of[row_key] = entry.line
     if not rows:
-        odd.add(_finding("empty", 1, "expected rows below the header, found none"))
+        odd.add(text_file.on_line("empty", 1, "expected rows below the header, found none"))
     return rows, odd.findings()
 
 
-def _ragged(entry: Entry, form: Form) -> Finding:
+def _ragged(entry: CSVEntry, form: Form) -> Finding:
     wanted, found = len(form.columns), len(entry.cells)
     message = f"expected {wanted} fields on line {entry.line}, found {found}"
-    return _finding("ragged-row", entry.line, message)
+    return text_file.on_line("ragged-row", entry.line, message)
 
 
 def _duplicate(key: RowKey, first: int, second: int, *, same: bool) -> Finding:
@@ -343,17 +320,7 @@ def _duplicate(key: RowKey, first: int, second: int, *, same: bool) -> Finding:
     what = "the same cells" if same else "other cells, and the first was read"
     message = f"expected one row {name}, found it on line {first} and on line {second} with {what}"
     severity = Severity.WARN if same else Severity.FAIL
-    return _finding("duplicate-row", second, message, severity)
-
-
-def _finding(kind: str, line: int, message: str, severity: Severity = Severity.FAIL) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=message,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
+    return text_file.on_line("duplicate-row", second, message, severity=severity)
 
 
 def _ensure_whole(table: Table) -> None:
@@ -430,11 +397,11 @@ class _Rewrite:
         self.end_alike(kept)
         return self.prefix + "".join(entry.content + entry.tail for entry in kept)
 
-    def key_of(self, entry: Entry) -> RowKey:
+    def key_of(self, entry: CSVEntry) -> RowKey:
         cells = self.form.fit(entry.cells)
         return tuple(cells[place] for place in self.key)
 
-    def entry(self, entry: Entry) -> Entry | None:
+    def entry(self, entry: CSVEntry) -> CSVEntry | None:
         """The entry as it shall stand: untouched, changed, or gone."""
         if entry is self.form.header:
             return entry.with_cells(self.table.columns, mark="#" if entry.comment else "")
@@ -447,21 +414,22 @@ class _Rewrite:
             return entry if self.table.columns == self.form.columns else self.moved(entry)
         return self.moved(entry, cells)
 
-    def moved(self, entry: Entry, cells: tuple[str, ...] | None = None) -> Entry:
+    def moved(self, entry: CSVEntry, cells: tuple[str, ...] | None = None) -> CSVEntry:
         """The row in the new columns; a cell that is the same keeps its spelling."""
         old = dict(zip(self.form.columns, self.form.fit(entry.cells), strict=True))
         raws = dict(zip(self.form.columns, entry.raw_cells(), strict=False))
         wanted = cells or tuple(old.get(name, "") for name in self.table.columns)
         pairs = zip(self.table.columns, wanted, strict=True)
-        return entry.with_content(
-            render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs])
+        return replace(
+            entry,
+            content=render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs]),
         )
 
-    def with_added(self, kept: list[Entry]) -> list[Entry]:
+    def with_added(self, kept: list[CSVEntry]) -> list[CSVEntry]:
         """The entries with new rows at their sorted place, or at the end of an unsorted file."""
         usual = self.usual_tail()
         added = {
-            key: Entry(fresh_row(cells), usual, cells)
+            key: CSVEntry(fresh_row(cells), usual, cells)
             for key, cells in self.table.rows.items()
             if key not in self.first
         }
@@ -471,7 +439,7 @@ class _Rewrite:
             kept, [self.key_of(entry) if self.is_row(entry) else None for entry in kept], added
         )
 
-    def is_row(self, entry: Entry) -> bool:
+    def is_row(self, entry: CSVEntry) -> bool:
         return not entry.comment and entry.line != self.header_line
 
     @property
@@ -483,15 +451,15 @@ class _Rewrite:
         tails = Counter(entry.tail for entry in self.entries[:-1])
         return tails.most_common(1)[0][0] if tails else self.entries[-1].tail or "\n"
 
-    def end_alike(self, kept: list[Entry]) -> None:
+    def end_alike(self, kept: list[CSVEntry]) -> None:
         """Whatever entry is the last now, the file ends as it did."""
         old, usual = self.entries[-1], self.usual_tail()
         if not kept or kept[-1].line == old.line:
             return
         for index, entry in enumerate(kept):
             if entry.line == old.line:
-                kept[index] = entry.with_tail(usual)
-        kept[-1] = kept[-1].with_tail(old.tail)
+                kept[index] = replace(entry, tail=usual)
+        kept[-1] = replace(kept[-1], tail=old.tail)
 
 
 FORMAT = TableCSV()

@@ -1,4 +1,4 @@
-"""Hazards: what makes a file unfit to read as any golden, noticed in its bytes before any parser.
+"""Text files: what makes one unfit to read as any golden, and its lines with their endings.
 
 Every check is a search in bytes, so that asking costs little more than looking at the file once.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 
 BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -24,20 +24,27 @@ LONGEST_LINE = 8192
 def check(data: bytes) -> Finding | None:
     """The first hazard that keeps the bytes from being read, or None."""
     if not data:
-        return _finding("empty", "expected a golden, found a file of 0 bytes")
+        return fail("empty", "expected a golden, found a file of 0 bytes")
     if data.startswith(_UTF16):
-        return _finding("unreadable", "expected UTF-8, found UTF-16 text", where="line 1")
+        return fail("unreadable", "expected UTF-8, found UTF-16 text", where="line 1")
     if data.startswith(_LFS):
-        return _finding(
+        return fail(
             "unreadable",
             "expected a golden, found a Git LFS pointer to one that was not fetched",
             where="line 1",
-            next_command="git lfs pull",
+            next="git lfs pull",
         )
     if b"\0" in data:
-        return _binary(data)
+        offset = data.find(b"\0")
+        line = line_of(data, offset)
+        return fail(
+            "unreadable",
+            f"expected text, found a NUL byte at offset {offset} on line {line}",
+            where=f"line {line}",
+            numbers={"offset": offset, "line": line},
+        )
     if not data.removeprefix(BOM).strip():
-        return _finding("empty", "expected a golden, found only white space", where="line 1")
+        return fail("empty", "expected a golden, found only white space", where="line 1")
     return _conflict(data) or _bad_utf8(data)
 
 
@@ -61,19 +68,41 @@ def log_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
             pass
 
 
-def few(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def limited(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """At most a handful of each kind, and then one finding that counts the rest.
 
     A file with a thousand NaN literals has one problem, not a thousand.
     """
-    found = Few()
+    found = LimitedFindings()
     for finding in findings:
         found.add(finding)
     return found.findings()
 
 
-class Few:
-    """Gathers findings as `few` gives them; those that are only counted are never made."""
+def on_line(
+    kind: str,
+    line: int,
+    message: str,
+    *,
+    metric: str | None = None,
+    severity: Severity = Severity.FAIL,
+) -> Finding:
+    """A finding about one line of a file."""
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
+        metric=metric,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+class LimitedFindings:
+    """At most a handful of findings of each kind, then one that counts the rest; those are never made.
+
+    A file with a thousand NaN literals has one problem, not a thousand.
+    """
 
     def __init__(self) -> None:
         self._shown: list[Finding] = []
@@ -120,17 +149,6 @@ def _rest_of(count: int) -> str:
     return f"{count} more findings of this kind"
 
 
-def _binary(data: bytes) -> Finding:
-    offset = data.find(b"\0")
-    line = line_of(data, offset)
-    return _finding(
-        "unreadable",
-        f"expected text, found a NUL byte at offset {offset} on line {line}",
-        where=f"line {line}",
-        numbers={"offset": offset, "line": line},
-    )
-
-
 def _conflict(data: bytes) -> Finding | None:
     # The plain searches answer nearly always; the expression only confirms that a line begins so.
     if b"<<<<<<<" not in data and b">>>>>>>" not in data:
@@ -140,12 +158,12 @@ def _conflict(data: bytes) -> Finding | None:
         return None
     line = line_of(data, found.start())
     marker = found.group().decode("utf-8", "replace").strip()[:40]
-    return _finding(
+    return fail(
         "conflict-markers",
         f'expected a golden, found the merge-conflict marker "{marker}" on line {line}',
         where=f"line {line}",
         numbers={"line": line},
-        next_command="git mergetool",
+        next="git mergetool",
     )
 
 
@@ -154,7 +172,7 @@ def _bad_utf8(data: bytes) -> Finding | None:
         data.decode()
     except UnicodeDecodeError as error:
         line = line_of(data, error.start)
-        return _finding(
+        return fail(
             "unreadable",
             f"expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start}"
             f" on line {line}",
@@ -164,34 +182,13 @@ def _bad_utf8(data: bytes) -> Finding | None:
     return None
 
 
-def _finding(
-    kind: str,
-    message: str,
-    *,
-    where: str | None = None,
-    numbers: dict[str, float | int | str | None] | None = None,
-    next_command: str | None = None,
-) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=message,
-        where=where,
-        numbers=numbers or {},
-        next=next_command,
-    )
-
-
-# DOC-HERE lines: Lines of a text file, with their endings, so that a file can be put together again.
-
-
 def decode(data: bytes) -> str:
     """The text of UTF-8 bytes, without a byte-order mark."""
     return data.removeprefix(BOM).decode()
 
 
 def encode(text: str, like: bytes) -> bytes:
-    """The bytes of a text, with a byte-order mark if the file as it stands has one."""
+    """The bytes of a text, with a byte-order mark if the old file has one."""
     return (BOM if like.startswith(BOM) else b"") + text.encode()
 
 

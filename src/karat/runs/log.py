@@ -18,7 +18,7 @@ import numpy as np
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.shapes import Golden, Metric, Reading, Series
-from karat.goldens.text_file import LONGEST_LINE, Few, log_lines
+from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.runs.curves import ends_behind
 from karat.runs.settings import STEP
 from karat.system.time_limit import PERIOD, StuckError, Watch
@@ -61,7 +61,7 @@ class _Found:
         self.step_pattern = re.compile(patterns[STEP])
         self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
         self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}
-        self.odd = Few()
+        self.odd = LimitedFindings()
         self.step: int | None = None
         self.furthest: int | None = None
         self.too_long: set[int] = set()

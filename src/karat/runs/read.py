@@ -16,13 +16,13 @@ from shlex import quote
 import numpy as np
 from msgspec import structs
 
-from karat.findings import Finding, Severity, fail, info
+from karat.findings import Severity, fail, info
 from karat.goldens import formats
 from karat.goldens.line_records import STEP_KEYS
 from karat.goldens.series_json import step_of, text_number
 from karat.goldens.shapes import Metric, Reading, Series, Shape
 from karat.goldens.table_csv import Form, key_columns, names_columns
-from karat.goldens.text_file import BOM, Few
+from karat.goldens.text_file import BOM, LimitedFindings, on_line
 from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
 from karat.runs.log import read_log
 from karat.runs.settings import RecordSettings
@@ -202,7 +202,7 @@ def read_csv(path: Path) -> Reading:
     step,loss,lr
     1,10.8,0.001
     """
-    odd = Few()
+    odd = LimitedFindings()
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         rows = csv.reader(stream)
         try:
@@ -212,7 +212,7 @@ def read_csv(path: Path) -> Reading:
                 if any(cell.strip() for cell in row):
                     columns.add(row, rows.line_num)
         except csv.Error as error:
-            odd.add(_on_line("unreadable", rows.line_num, f"expected CSV, found {error}"))
+            odd.add(on_line("unreadable", rows.line_num, f"expected CSV, found {error}"))
             return Reading(None, odd.findings(), _CSV)
         last = next(reversed(columns.lines), None)
         if columns.again and (behind := ends_behind(last, max(columns.lines))):
@@ -223,7 +223,7 @@ def read_csv(path: Path) -> Reading:
 class _Columns:
     """Gathers the cells of each column by step."""
 
-    def __init__(self, header: list[str], odd: Few) -> None:
+    def __init__(self, header: list[str], odd: LimitedFindings) -> None:
         self.header = header
         self.at = step_column(",".join(header)) or 0
         self.cells: dict[str, dict[int, str]] = {
@@ -237,7 +237,7 @@ class _Columns:
         self.odd = odd
 
     def note(self, kind: str, line: int, message: str, metric: str | None = None) -> None:
-        make = partial(_on_line, kind, line, message, metric)
+        make = partial(on_line, kind, line, message, metric=metric)
         self.odd.note(kind, Severity.FAIL, make)
 
     def add(self, row: list[str], line: int) -> None:
@@ -255,7 +255,7 @@ class _Columns:
         if step in self.lines:
             self.again = True
             message = f"step {step} stands on line {self.lines[step]} and again on line {line}; the later one was read"
-            make = partial(replace, _on_line("superseded", line, message), severity=Severity.INFO)
+            make = partial(on_line, "superseded", line, message, severity=Severity.INFO)
             self.odd.note("superseded", Severity.INFO, make)
         self.lines.pop(step, None)  # so that the last one read is the last one here
         self.lines[step] = line
@@ -280,7 +280,3 @@ class _Columns:
                 values = [math.nan if n is None else n for n in numbers.values()]
                 metrics[name] = Metric(np.array(steps, np.int64), np.array(values, np.float64))
         return Series(metrics, {}, others)
-
-
-def _on_line(kind: str, line: int, message: str, metric: str | None = None) -> Finding:
-    return fail(kind, message, metric=metric, where=f"line {line}", numbers={"line": line})

@@ -1,4 +1,14 @@
-"""Wire: the fields of a protobuf message, without knowing its schema."""
+"""TensorBoard event files → curves by tag.
+
+Read by hand, frames and messages both. The tensorboard package needs grpc, protobuf and werkzeug,
+takes half a second to import and twenty times as long to read, and stops without a word at the first
+record that is cut or corrupt; but a cut event file *is* the evidence of a crash, and this is where it
+must be noticed.
+
+An event is {wall_time = 1, step = 2, file_version = 3, summary = 5}, a summary a list of values
+{tag = 1, simple_value = 2, tensor = 8, metadata = 9}. Old writers put a scalar in `simple_value`, new
+ones in a tensor without dimensions. Images, histograms, texts and graphs are passed over.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +25,10 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail, info, warn
 from karat.goldens.shapes import Metric, Steps, Values
-from karat.goldens.text_file import Few
+from karat.goldens.text_file import LimitedFindings
+from karat.report.words import count
 from karat.runs.tfrecord import records
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -77,8 +88,6 @@ def signed(value: int) -> int:
     """The 64-bit number with a sign that a varint stands for."""
     return value - (1 << 64) if value >> 63 else value
 
-
-# DOC-HERE tensor: Tensor: the one number in a TensorProto without dimensions.
 
 _HALF, _BFLOAT = 19, 14
 
@@ -163,12 +172,6 @@ def _bfloat(bits: int) -> float:
     """A bfloat16 is the upper half of a float."""
     return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
 
-
-# DOC-HERE event_scalars: Scalars: what TensorBoard events say of numbers, by tag.
-#
-# An event is {wall_time = 1, step = 2, file_version = 3, summary = 5}, a summary a list of values
-# {tag = 1, simple_value = 2, tensor = 8, metadata = 9}. Old writers put a scalar in `simple_value`, new
-# ones in a tensor without dimensions. Images, histograms, texts and graphs are passed over.
 
 # Nine events in ten look like this; matching them is several times quicker than taking them apart.
 _USUAL = re.compile(
@@ -303,14 +306,6 @@ def _plugin(metadata: bytes) -> str:
     return ""
 
 
-# DOC-HERE tensorboard: TensorBoard event files → curves by tag.
-#
-# Read by hand, frames and messages both. The tensorboard package needs grpc, protobuf and werkzeug,
-# takes half a second to import and twenty times as long to read, and stops without a word at the first
-# record that is cut or corrupt; but a cut event file *is* the evidence of a crash, and this is where it
-# must be noticed.
-
-
 class EventFile(msgspec.Struct, frozen=True, kw_only=True):
     """What one event file holds."""
 
@@ -326,7 +321,7 @@ class EventFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding, ...]]:
     """The curves of one run, by tag, from all of its event files; an OSError is the caller's."""
-    odd = Few()
+    odd = LimitedFindings()
     files = [read_file(path, odd) for path in paths]
     files.sort(key=lambda file: (file.first, file.name))
     curves: dict[str, tuple[Steps, Values]] = {}
@@ -341,13 +336,26 @@ def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding
                 values = np.concatenate([before[1][kept], values])  # noqa: PLW2901
             curves[tag] = steps, values
     if replaced:
-        odd.add(_restarted(replaced, len(files)))
-    for overlap in _overlaps(files):
-        odd.add(overlap)
+        several = f" over {len(files)} event files" if len(files) > 1 else ""
+        message = (
+            f"{count(replaced, 'value')} of steps that were gone through again{several}, as after a restart,"
+            " gave way to the later ones"
+        )
+        odd.add(info("superseded", message, numbers={"replaced": replaced}))
+    for before_it, file in pairwise(files):
+        # A restart begins when the run before it has ended; two writers at once are something else.
+        shared = before_it.curves.keys() & file.curves.keys()
+        if shared and file.first < before_it.last:
+            tag = min(shared)
+            message = (
+                f'expected one writer at a time, found "{tag}" in {before_it.name} and {file.name},'
+                " which overlap in time; the one that began later was read"
+            )
+            odd.add(warn("duplicate-key", message, metric=tag))
     return {tag: Metric(*curve) for tag, curve in curves.items()}, odd.findings()
 
 
-def read_file(path: Path, odd: Few) -> EventFile:
+def read_file(path: Path, odd: LimitedFindings) -> EventFile:
     """The scalars of one file; `odd` hears what is wrong with it."""
     found = Scalars()
 
@@ -358,7 +366,10 @@ def read_file(path: Path, odd: Few) -> EventFile:
         for batch in records(stream, note):
             found.add(batch)
     for number in found.malformed:
-        note(_malformed(number))
+        message = (
+            f"expected an event in record {number:,}, found bytes that are no protobuf message"
+        )
+        note(fail("unreadable", message, where=f"record {number}"))
     curves = {}
     again = 0
     for tag, curve in found.curves.items():
@@ -390,42 +401,3 @@ def _last_of_each(steps: Steps, values: Values) -> tuple[Steps, Values, int]:
     steps, values = steps[kept], values[kept]
     order = np.argsort(steps, kind="stable")
     return steps[order], values[order], replaced
-
-
-def _overlaps(files: Sequence[EventFile]) -> list[Finding]:
-    """A restart begins when the run before it has ended; two writers at once are something else."""
-    found = []
-    for before, after in pairwise(files):
-        shared = before.curves.keys() & after.curves.keys()
-        if shared and after.first < before.last:
-            tag = min(shared)
-            found.append(
-                Finding(
-                    kind="duplicate-key",
-                    severity=Severity.WARN,
-                    message=f'expected one writer at a time, found "{tag}" in {before.name} and {after.name},'
-                    " which overlap in time; the one that began later was read",
-                    metric=tag,
-                )
-            )
-    return found
-
-
-def _restarted(count: int, files: int) -> Finding:
-    several = f" over {files} event files" if files > 1 else ""
-    return Finding(
-        kind="superseded",
-        severity=Severity.INFO,
-        message=f"{count} value(s) of steps that were gone through again{several}, as after a restart, gave way to"
-        " the later ones",
-        numbers={"replaced": count},
-    )
-
-
-def _malformed(number: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f"expected an event in record {number:,}, found bytes that are no protobuf message",
-        where=f"record {number}",
-    )

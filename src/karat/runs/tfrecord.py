@@ -1,4 +1,10 @@
-"""CRC32C of many pieces of one buffer at once, as TFRecord files carry them.
+"""The frames of a TFRecord file, each with its length and two checksums.
+
+    length (8 bytes) · masked CRC32C of it (4) · data · masked CRC32C of the data (4)
+
+A file is read in blocks, so that its size does not matter. Nothing stops silently: a file that ends
+inside a record, a length that is not what its writer wrote, and data with a wrong checksum are each
+reported, with the offset.
 
 A CRC is linear: what a byte adds to it depends on the byte and its distance from the end, and the
 parts are XORed. So one table by (distance, byte) and one XOR per piece give the sums of a million
@@ -14,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail, warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,17 +142,9 @@ def _long(data: U8, start: int, length: int) -> int:
     return total
 
 
-# DOC-HERE event_records: Records: the frames of a TFRecord file, each with its length and two checksums.
-#
-#     length (8 bytes) · masked CRC32C of it (4) · data · masked CRC32C of the data (4)
-#
-# A file is read in blocks, so that its size does not matter. Nothing stops silently: a file that ends
-# inside a record, a length that is not what its writer wrote, and data with a wrong checksum are each
-# said, with the offset.
-
 _HEADER = 12
 _FRAME = 16
-_BLOCK_EVENT_RECORDS = 1 << 24
+_READ_AT_ONCE = 1 << 24
 _LENGTH = struct.Struct("<Q")
 
 
@@ -164,7 +162,7 @@ def records(stream: BinaryIO, note: Callable[[Finding], None]) -> Iterator[list[
     """The data of whole and sound records, in batches; `note` hears of all others."""
     base, buffer = 0, b""
     while True:
-        more = stream.read(_BLOCK_EVENT_RECORDS)
+        more = stream.read(_READ_AT_ONCE)
         buffer += more
         starts, lengths, behind = _frames(buffer)
         batch, stopped = _sound(buffer, base, starts, lengths, note)
@@ -238,10 +236,9 @@ def _stored(buffer: bytes, places: Places) -> Places:
 
 def _cut(offset: int, rest: bytes) -> Finding:
     wanted = _FRAME + _LENGTH.unpack_from(rest)[0] if len(rest) >= _HEADER else _FRAME
-    return Finding(
-        kind="truncated",
-        severity=Severity.WARN,
-        message=f"expected a record of at least {wanted:,} bytes at byte {offset:,}, found {len(rest):,}:"
+    return warn(
+        "truncated",
+        f"expected a record of at least {wanted:,} bytes at byte {offset:,}, found {len(rest):,}:"
         " the file ends inside a record, so its writer died or is still writing",
         where=f"byte {offset}",
         numbers={"offset": offset, "expected": wanted, "found": len(rest)},
@@ -249,10 +246,9 @@ def _cut(offset: int, rest: bytes) -> Finding:
 
 
 def _bad_length(offset: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f"expected the length of a record at byte {offset:,}, found one that does not match its"
+    return fail(
+        "unreadable",
+        f"expected the length of a record at byte {offset:,}, found one that does not match its"
         " checksum; nothing behind it can be read",
         where=f"byte {offset}",
         numbers={"offset": offset},
@@ -260,10 +256,9 @@ def _bad_length(offset: int) -> Finding:
 
 
 def _bad_data(offset: int, length: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f"expected a record of {length:,} bytes at byte {offset:,}, found bytes that do not match"
+    return fail(
+        "unreadable",
+        f"expected a record of {length:,} bytes at byte {offset:,}, found bytes that do not match"
         " their checksum; it was left out",
         where=f"byte {offset}",
         numbers={"offset": offset, "length": length},

@@ -33,7 +33,7 @@ from karat.changepoints.readers.sheets import (
 )
 from karat.findings import Finding, Severity, UsageError, suggest, warn
 from karat.goldens.series_json import text_number
-from karat.goldens.text_file import Few
+from karat.goldens.text_file import LimitedFindings
 
 _LONGEST = 64
 _APART = ".,'’\u00a0\u202f"
@@ -167,7 +167,7 @@ class _Chosen:
 
     def __init__(self, table: Table, options: ReadOptions) -> None:
         self.table, self.options = table, options
-        self.odd = Few()
+        self.odd = LimitedFindings()
         self.asked = list(
             dict.fromkeys(
                 at

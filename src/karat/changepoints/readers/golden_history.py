@@ -29,7 +29,7 @@ from karat.findings import UsageError, suggest, warn
 from karat.goldens.formats import read as read_golden
 from karat.goldens.line_records import flat
 from karat.goldens.shapes import Document, Golden, Metric, Series, Table
-from karat.goldens.text_file import Few
+from karat.goldens.text_file import LimitedFindings
 from karat.system.git import Blobs, find_root, run_git
 
 _COMMIT = b"\x02"
@@ -80,7 +80,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
             f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}",
             next_command=f"git log --oneline -- {quote(path)}",
         )
-    odd = Few()
+    odd = LimitedFindings()
     read = [
         _cells(version, data, options, odd) if version.blob else None
         for version, data in zip(past, contents, strict=True)
@@ -166,7 +166,7 @@ def _row(version: Version, cells: Mapping[str, Cell] | None, metrics: Sequence[s
 
 
 def _cells(
-    version: Version, data: bytes | None, options: ReadOptions, odd: Few
+    version: Version, data: bytes | None, options: ReadOptions, odd: LimitedFindings
 ) -> dict[str, Cell] | None:
     """Metric → value in one version; None if it cannot be read."""
     short = version.commit[:10]

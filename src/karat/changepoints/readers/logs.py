@@ -47,7 +47,7 @@ from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
 from karat.findings import UsageError, info, warn
 from karat.goldens.series_json import text_number
-from karat.goldens.text_file import LONGEST_LINE, Few, log_lines
+from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.system.time_limit import PERIOD, StuckError, Watch
 
 _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
@@ -201,7 +201,7 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
             grepped = grepped_logs(only.read_bytes()) if only.stat().st_size <= _GREPPED else {}
         if grepped:
             return read_grepped(grepped, paths[0], options)
-    odd = Few()
+    odd = LimitedFindings()
     names = _named(paths, options, odd)
     died: dict[str, str] = {}
     with LogSearch(metrics) as matches:
@@ -232,7 +232,7 @@ def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
 def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: ReadOptions) -> Sheet:
     """One row per file of what `grep` printed."""
     metrics = _metrics(options)
-    odd = Few()
+    odd = LimitedFindings()
     names = _named(list(logs), options, odd)
     with LogSearch(metrics) as matches:
         cells = {
@@ -276,7 +276,7 @@ def _metrics(options: ReadOptions) -> list[LogMetric]:
     return metrics
 
 
-def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
+def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> LogNames:
     if options.name_pattern:
         names = read_pattern(paths, options.name_pattern, year=options.year)
     else:
@@ -294,7 +294,7 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
 
 
 def _cells(
-    path: str, matches: LogSearch, options: ReadOptions, odd: Few, died: dict[str, str]
+    path: str, matches: LogSearch, options: ReadOptions, odd: LimitedFindings, died: dict[str, str]
 ) -> dict[str, Cell]:
     try:
         with open_log(options.root / path) as stream:
@@ -342,7 +342,7 @@ def _reason(tail: bytes) -> NoValue:
 
 def _sheet(
     source: str, metrics: Sequence[LogMetric], names: LogNames,
-    cells: Mapping[str, Mapping[str, Cell]], options: ReadOptions, odd: Few,
+    cells: Mapping[str, Mapping[str, Cell]], options: ReadOptions, odd: LimitedFindings,
 ) -> Sheet:  # fmt: skip
     # Two logs of one date in two folders are repeats; in one folder they are two points.
     seen = Counter((path.rpartition("/")[0], name.label) for path, name in names.found.items())
@@ -361,7 +361,7 @@ def _sheet(
 
 
 def _order(
-    names: LogNames, options: ReadOptions, odd: Few
+    names: LogNames, options: ReadOptions, odd: LimitedFindings
 ) -> tuple[list[str], dict[str, datetime], tuple[str, ...]]:
     """The paths in order, when their commits were made, and what is to be said of it."""
     paths = sorted(names.found, key=natural_key)

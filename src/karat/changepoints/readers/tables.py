@@ -15,7 +15,7 @@ import msgspec
 from karat.changepoints.readers.columns import Table
 from karat.changepoints.readers.sheets import number
 from karat.findings import Finding, warn
-from karat.goldens.text_file import BOM, Few
+from karat.goldens.text_file import BOM, LimitedFindings
 
 _LOOKED_AT = 50
 _ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
@@ -41,7 +41,7 @@ def read_csv(data: bytes, source: str) -> Table | None:
         return None
     text = decode(data)
     delimiter = delimiter_of(text)
-    odd = Few()
+    odd = LimitedFindings()
     rows = list(_rows(text, delimiter, odd, source))
     if not rows:
         return None
@@ -85,7 +85,7 @@ def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
         return []
 
 
-def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, delimiter: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, with their line numbers."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
@@ -191,7 +191,7 @@ def parse_json(data: bytes) -> Any:
 
 def read_lines(data: bytes, source: str) -> Table | None:
     """The table in JSON Lines; None unless most lines are objects."""
-    odd = Few()
+    odd = LimitedFindings()
     records: list[Any] = []
     lines: list[int] = []
     bad = 0
