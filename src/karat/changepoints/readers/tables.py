@@ -85,7 +85,9 @@ def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
         return []
 
 
-def _rows(text: str, delimiter: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(
+    text: str, delimiter: str, odd: LimitedFindings, source: str
+) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, with their line numbers."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
