@@ -342,7 +342,7 @@ def test_a_number_is_an_output_too() -> None:
         ({"rtol": "wide"}, "rtol: expected a number"),
         ({"rtol": float("inf")}, "rtol: expected a number"),
         ({"delta": 0.0}, "delta: expected a step"),
-        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a number"),
+        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a non-negative number"),
         ({"seed": -1}, "seed: expected a whole number"),
         ({"seed": 1.5}, "seed: expected a whole number"),
         ({"outputs": (0,)}, "outputs: expected one of out, found 0"),

@@ -300,7 +300,7 @@ def test_forward_mode_alone_must_be_there_and_reverse_is_not_left_out_in_silence
     )
     assert right
     assert {one.mode for one in right.comparisons} == {"reverse", "forward"}
-    assert "reverse mode was checked, too: it always is" in right.notes
+    assert "reverse mode was checked as well: it always is" in right.notes
 
 
 PADDLE = """

@@ -288,7 +288,7 @@ def test_a_zero_gradient_is_no_evidence() -> None:
     (one,) = low(lambda x: torch.floor(x) + 0 * x, (torch.rand(9).double() + 0.2,), "bfloat16")
     assert one.vacuous
     assert not one.counts
-    assert one.reason == "the gradient is zero everywhere it was looked"
+    assert one.reason == "the gradient is zero everywhere it was checked"
 
 
 def test_a_backward_that_raises_in_low_precision_fails_and_a_forward_is_inconclusive() -> None:

@@ -280,7 +280,7 @@ class TestProblems:
     def test_randomness_is_noted(self) -> None:
         torch = framework("torch")
         problem = open_problem(torch.nn.functional.dropout, (torch.ones(50),))
-        assert problem.notes == ("random numbers are drawn; each run starts from the same seed",)
+        assert problem.notes == ("the function draws random numbers; each run starts from the same seed",)
         assert open_problem(torch.exp, (torch.ones(2),)).notes == ()
 
         def noisy(x: Any) -> Any:

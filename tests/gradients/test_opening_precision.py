@@ -207,7 +207,7 @@ class TestModules:
         problem = open_problem(linear, (x,))
         assert problem.double
         assert problem.notes == (
-            "parameters that the function holds are no inputs, and were not checked: weight, bias",
+            "parameters that the function holds are not inputs and were not checked: weight, bias",
         )
         assert problem.computes == "float64"
         assert str(linear.weight.dtype).endswith("float32")

@@ -130,7 +130,7 @@ def test_laws_that_do_not_hold_are_named_with_numbers() -> None:
 def test_what_weakens_a_comparison_is_said_beside_it() -> None:
     weak = structs.replace(RIGHT, strength="weak", kinks=3, widened=0.005, order=2)
     shown = text(report(weak))
-    assert "weak: compared with the author's own gradients alone" in shown
+    assert "weak: compared only with the author's own gradients" in shown
     assert "kinks: 3" in shown
     assert "a relative tolerance of 5.0e-03" in shown
     assert "reverse 2" in shown

@@ -253,11 +253,11 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
 
 
 NO_GRAD_OP = (
-    "; if the op has none by nature, add an exemption of kind no-grad-op to exemptions.toml"
+    "; if the op has no gradient by nature, add an exemption of kind no-grad-op to exemptions.toml"
 )
-NO_GRADIENT = f"no gradient: None, where the derivative is not zero; write the backward{NO_GRAD_OP}"
-NO_SECOND = "no second-order gradient: None, where the derivative of the gradient is not zero; the backward cannot be differentiated"
-ZERO = "the gradient is zero everywhere it was looked"
+NO_GRADIENT = f"no gradient: None, but the derivative is not zero; write the backward{NO_GRAD_OP}"
+NO_SECOND = "no second-order gradient: None, but the derivative of the gradient is not zero; the backward cannot be differentiated"
+ZERO = "the gradient is zero everywhere it was checked"
 EDGE = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 
@@ -360,6 +360,6 @@ class PairVerdict:
         computes = self.seen.baseline.computes
         share = judged.widest / judged.scale if judged.scale else np.inf
         return (
-            f"the expected derivative is known to {share:.1g} of its size, and {computes} needs"
+            f"the expected derivative is known to {share:.1g} of its size, but {computes} needs"
             f" {roundoff.cap(computes):g}: the forward is noisy, or not smooth near the point"
         )

@@ -87,7 +87,7 @@ def without_tangents(
         why = f"no tangent: forward mode raised {pushed.raised}"
         return seen.comparison(pair, GradVerdict.FAIL, why, mode="forward")
     if pushed.absent and seen.plan.forward_alone:
-        why = f"forward mode was asked for, and there is none: {pushed.absent}"
+        why = f"forward mode was asked for, but there is none: {pushed.absent}"
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, why, mode="forward")
     return None
 
@@ -306,7 +306,7 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
     i, k = pair
     base, probes = seen.baseline.base[k], seen.probes[i]
     if not probes or not base.size:
-        why = "nothing to compare: there are no elements to step from or to look at"
+        why = "nothing to compare: the input or the output has no elements"
         return Pair(i, k, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     given = [one[i] for one in pulled.gradients]
     unrest = [sensitivity(one.direction, given[0], pulled.nudged[i]) for one in probes]

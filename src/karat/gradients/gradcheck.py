@@ -122,7 +122,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     )
     check = _Check(problem, plan, asked.focus)
     if "reverse" not in modes:
-        check.notes.append("reverse mode was checked, too: it always is")
+        check.notes.append("reverse mode was checked as well: it always is")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Warnings at steps that karat chose are not the caller's concern.
         warnings.simplefilter("ignore")
@@ -162,7 +162,7 @@ class _Check:
         )
         if inputs and (outputs or self.focus.output.startswith("grad(")):
             self.plan = replace(self.plan, inputs=inputs, outputs=outputs or self.plan.outputs)
-            self.notes.append(f"focus: {self.focus}; the rest was not looked at")
+            self.notes.append(f"focus: {self.focus}; nothing else was checked")
         else:
             self.focus = None
 
@@ -188,7 +188,7 @@ class _Check:
     def second_order(self) -> None:
         """The gradient for one drawn cotangent, checked like any function."""
         if any(one.comparison.verdict is GradVerdict.FAIL for one in self.pairs):
-            self.notes.append("second order was not looked at: the first is wrong")
+            self.notes.append("second order was not checked: the first order is wrong")
             return
         given: list[Array | None] = [
             shaped(random_weights(size(slot), self.plan.draw(Purpose.SECOND_ORDER, k)), slot)
@@ -216,7 +216,7 @@ class _Check:
         self.problem.backwards += problem.backwards
         alive = [one.comparison for one in found.pairs if not one.zero]
         if not alive:
-            self.notes.append("the second derivative is zero everywhere it was looked")
+            self.notes.append("the second derivative is zero everywhere it was checked")
         self.rest += alive
 
     def _no_second_order(self, error: Exception) -> None:
@@ -247,7 +247,7 @@ class _Check:
             names = tuple(one for one in names if one == self.focus.dtype)
         reverse = [one for one in self.pairs if one.comparison.mode == "reverse"]
         if names and any(one.comparison.verdict is GradVerdict.FAIL for one in reverse):
-            self.notes.append(f"{', '.join(names)} not looked at: the double gradient is wrong")
+            self.notes.append(f"{', '.join(names)} not checked: the double gradient is wrong")
             return
         for name in names:
             for comparison, cotangent in low_precision.compare_precision(
@@ -331,12 +331,12 @@ def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> N
         if mode not in _MODES:
             raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
     if seed is not None and not (isinstance(seed, _WHOLE) and seed >= 0):
-        raise _refused("seed", "a whole number that is not negative", repr(seed))
+        raise _refused("seed", "a non-negative integer", repr(seed))
     for name, value in sizes.items():
         if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
-            raise _refused(name, "a number that is not negative", repr(value))
+            raise _refused(name, "a non-negative number", repr(value))
     if sizes["delta"] == 0:
-        raise _refused("delta", "a step that goes somewhere", "0")
+        raise _refused("delta", "a positive step", "0")
 
 
 def _refuse_without_backward(framework: str, backward: object) -> None:

@@ -266,7 +266,7 @@ def _lost(
     precision, scale = case.precision, rms_size(double)
     top = float(np.abs(double).max(initial=0.0))
     if top > precision.largest:
-        why = f"the gradient overflows {precision.name}: up to {top:.3g}, and the largest number is {precision.largest:g}"
+        why = f"the gradient overflows {precision.name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
         return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
     gone = ~np.isfinite(low)
     if gone.any():
@@ -281,7 +281,7 @@ def _lost(
         why = f"{int(gone.any(0).sum()):,} elements of the gradient are {kind} in {precision.name}, where float64 has up to {np.abs(double[gone]).max():.3g}{tail}"
         return _comparison(case, i, verdict, why, scale=scale, error=float("inf"))
     if 0 < top < precision.smallest_normal:
-        why = f"the gradient underflows {precision.name}: at most {top:.3g}, and the smallest normal number is {precision.smallest_normal:.3g}"
+        why = f"the gradient underflows {precision.name}: at most {top:.3g}, but the smallest normal number is {precision.smallest_normal:.3g}"
         return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
     return None
 
@@ -329,7 +329,7 @@ def _passed(
     """What a gradient within its limits is worth."""
     name = case.precision.name
     if scale == 0:
-        return GradVerdict.PASS, "the gradient is zero everywhere it was looked"
+        return GradVerdict.PASS, "the gradient is zero everywhere it was checked"
     if typical > allowance_of(name).cap * scale:
         why = f"rounding in {name} may move the gradient by {typical / scale:.0%} of its size here"
         if runs.forward.unrest > 4:
@@ -341,16 +341,16 @@ def _passed(
     computes = case.problem.computes
     if precision_of(computes).roundoff <= precision_of("float64").roundoff:
         return GradVerdict.PASS, ""
-    why = f"compared with the {computes} run, for the function computes in nothing wider"
+    why = f"compared with the {computes} run, because the function computes in nothing wider"
     return GradVerdict.PASS, why
 
 
 def _story(case: LowCase, runs: RunStack, found: LowJudgement) -> str:
     name = case.precision.name
     if found.look == "slope":
-        return f"the whole gradient is off by a factor in {name}: {found.error:.2%} away from float64, and rounding explains {found.tolerance:.2%}"
+        return f"the whole gradient is off by a factor in {name}: {found.error:.2%} away from float64, but rounding explains {found.tolerance:.2%}"
     if found.look != "element":
-        return f"the {found.look} of the gradient is off in {name}: by {found.error:.3g}, and rounding explains {found.tolerance:.3g}"
+        return f"the {found.look} of the gradient is off in {name}: by {found.error:.3g}, but rounding explains {found.tolerance:.3g}"
     low, double = (
         np.asarray(one).reshape(len(one), -1)[0, found.index] for one in (runs.low, runs.double)
     )

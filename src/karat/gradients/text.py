@@ -106,7 +106,7 @@ def _remarks(one: Comparison) -> Iterator[str]:
     passed = one.verdict is GradVerdict.PASS
     remarks = [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
     if one.strength == "weak":
-        remarks.append("weak: compared with the author's own gradients alone")
+        remarks.append("weak: compared only with the author's own gradients")
     if one.kinks:
         remarks.append(f"kinks: {one.kinks:,}, with the gradient between the one-sided slopes")
     if one.widened is not None:

@@ -174,7 +174,7 @@ def _tensor_on(device: str, framework: str) -> Any:
         with dygraph.guard(_paddle_place(device)):
             return paddle.zeros([1])
     if device != "cpu":
-        raise ValueError("it computes on the CPU alone")
+        raise ValueError("it computes on the CPU only")
     return None
 
 

@@ -74,7 +74,7 @@ def gradient(case: OpCase) -> None:
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
         raise AssertionError(
-            f"{case.id}: kinks=False says that no sample lies on a kink, and {', '.join(sorted(set(kinked)))} does; "
+            f"{case.id}: kinks=False says that no sample lies on a kink, but {', '.join(sorted(set(kinked)))} does; "
             "draw other samples, or say kinks=True"
         )
 
@@ -89,8 +89,8 @@ def second_order(case: OpCase) -> None:
             return
         if _has_second_order(made):
             raise AssertionError(
-                f"{case.id}: stale claim: order=1 says that there are no second derivatives, and there are; "
-                "say order=2, and have them checked"
+                f"{case.id}: stale claim: order=1 says that there are no second derivatives, but there are; "
+                "set order=2 to have them checked"
             )
 
 
@@ -104,8 +104,8 @@ def forward_mode(case: OpCase) -> None:
             return
         if _has_forward_mode(made):
             raise AssertionError(
-                f"{case.id}: stale claim: supports_forward=False, and there is a forward mode; "
-                "say supports_forward=True, and have it checked"
+                f"{case.id}: stale claim: supports_forward=False, but there is a forward mode; "
+                "set supports_forward=True to have it checked"
             )
 
 
@@ -157,7 +157,7 @@ def _passed(case: OpCase, report: GradReport, what: str, mine: list[Comparison])
         why = (
             [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
         )
-        raise AssertionError(f"{case.id}: {what} is claimed, and not there: {'; '.join(why)}")
+        raise AssertionError(f"{case.id}: {what} is claimed, but missing: {'; '.join(why)}")
     require_evidence(report)
 
 

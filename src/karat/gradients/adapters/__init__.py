@@ -10,20 +10,20 @@ A function is seen flat: a sequence of tensors goes in, the differentiable ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from karat.findings import UsageError, suggest
-
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
+from karat.gradients.problem import Array, Unsupported
 
 FlatFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
 """A function over the differentiable tensors alone."""
 
 DrewRandom = Callable[[], bool]
 """Whether a random number was drawn since."""
+
+# ruff: noqa: ARG002 - defaults of an adapter use little of what they are given
 
 GROUP = "karat.adapters"
 BUILT_IN = ("torch", "jax", "paddle", "numpy")
@@ -46,11 +46,16 @@ class Linearised(Protocol):
 
 
 class Adapter(Protocol):
-    """One framework. Names of dtypes are karat's (`karat.tensors.dtypes`)."""
+    """One framework. Names of dtypes are karat's (`karat.tensors.dtypes`). What has a body may be left out by a subclass."""
 
     @property
     def name(self) -> str:
         """The framework, as it is imported."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether a run at the same point may be used again: no function of the framework can keep state."""
+        return False
 
     def owns(self, value: object) -> bool:
         """Whether it is a tensor of this framework; the framework is not imported to say no."""
@@ -63,9 +68,11 @@ class Adapter(Protocol):
 
     def shape_of(self, value: Any) -> tuple[int, ...]:
         """Its lengths."""
+        return tuple(value.shape)
 
     def refusal(self, value: Any) -> str:
         """What it is, if it cannot be an input to step from: not dense, without numbers; else nothing."""
+        return ""
 
     def to_numpy(self, value: Any) -> Array:
         """Its numbers, widened exactly to float64 or complex128, in memory of their own."""
@@ -78,38 +85,41 @@ class Adapter(Protocol):
 
     def fresh(self, value: Any) -> Any:
         """One that a function may write to without harm to `value`; the same if nobody can."""
+        return value
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
         """The function in a run of that precision: a module is copied and cast, so that its own stays as it is."""
+        return fn
 
     def parameters(self, fn: Callable[..., Any]) -> list[str]:
         """The names of tensors that a module holds, and that are not among the inputs."""
+        return []
 
     def scope(self) -> AbstractContextManager[object]:
         """Within it double precision is there, and whatever it changes is as before afterwards."""
-
-    @property
-    def pure(self) -> bool:
-        """Whether a run at the same point may be used again: no function of the framework can keep state."""
+        return nullcontext()
 
     def seeded(self, seed: int, device: str) -> AbstractContextManager[DrewRandom]:
         """Within it random numbers start from the seed; afterwards they go on as if nothing had been."""
+        return nullcontext(lambda: False)
 
     def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, without a graph."""
+        return function(inputs)
 
     def linearise(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        wanted: Sequence[bool],
+        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> Linearised:
         """The function at a point; the inputs are used as they are, with their strides."""
 
     def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
+        self,
+        function: FlatFunction,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
     ) -> tuple[Any, ...]:
         """J·u by forward mode; Unsupported where there is none."""
+        raise Unsupported(f"{self.name} has no forward mode")
 
     def differentiated(
         self, function: FlatFunction, cotangents: Sequence[Any | None]
@@ -125,15 +135,18 @@ class Adapter(Protocol):
         times: int,
     ) -> tuple[Any, ...]:
         """What lies in the inputs' gradients after so many backwards, when `held` lay there before; or Unsupported."""
+        raise Unsupported(f"{self.name} arrays hold no gradients")
 
     def in_graph(self, value: Any) -> Any:
         """A copy that gradients flow through, for functions that write to their input; or Unsupported."""
 
     def strided(self, value: Any) -> Any | None:
         """The same numbers, axes in reverse order in memory and gaps between; None where there is no such thing."""
+        return None
 
     def expanded(self, value: Any) -> Any | None:
         """The first number of it, in its shape, without memory for each; None where there is no such thing."""
+        return None
 
 
 def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapter:

@@ -354,7 +354,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     if held:
         more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
         problem.notes = (
-            f"parameters that the function holds are no inputs, and were not checked: {', '.join(held[:_NAMED])}{more}",
+            f"parameters that the function holds are not inputs and were not checked: {', '.join(held[:_NAMED])}{more}",
         )
     _look(problem, output_names)
     return problem
@@ -427,7 +427,7 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
         adapter.forward(run, inputs)
         if drew() and call.random_on is None:
             call.random_on = problem.device
-            problem.notes += ("random numbers are drawn; each run starts from the same seed",)
+            problem.notes += ("the function draws random numbers; each run starts from the same seed",)
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import DrewRandom, FlatFunction
+from karat.gradients.adapters import Adapter, FlatFunction
 from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
@@ -33,7 +33,7 @@ class JaxLinearised:
         return _pulled(self._pull, self.outputs, cotangents)
 
 
-class JaxAdapter:
+class JaxAdapter(Adapter):
     """See `karat.gradients.adapters.Adapter`."""
 
     name = "jax"
@@ -51,9 +51,6 @@ class JaxAdapter:
         if len(found) == 1 and found[0].platform == "cpu":
             return "cpu"
         return ",".join(f"{device.platform}:{device.id}" for device in found)
-
-    def shape_of(self, value: Any) -> tuple[int, ...]:
-        return tuple(value.shape)
 
     def refusal(self, value: Any) -> str:
         traced = isinstance(value, _jax().core.Tracer)
@@ -75,15 +72,6 @@ class JaxAdapter:
         with self.scope():
             return value.astype(_dtype(dtype))
 
-    def fresh(self, value: Any) -> Any:
-        return value
-
-    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
-        return fn
-
-    def parameters(self, fn: Callable[..., Any]) -> list[str]:
-        return []
-
     def scope(self) -> AbstractContextManager[object]:
         jax = _jax()
         if hasattr(jax, "enable_x64"):
@@ -93,13 +81,6 @@ class JaxAdapter:
 
         older: AbstractContextManager[object] = enable_x64()
         return older
-
-    def seeded(self, seed: int, device: str) -> AbstractContextManager[DrewRandom]:
-        # Keys are arguments like any other; there is nothing to set.
-        return nullcontext(lambda: False)
-
-    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return function(inputs)
 
     def linearise(
         self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
@@ -141,24 +122,8 @@ class JaxAdapter:
 
         return gradient
 
-    def accumulate(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        cotangents: Sequence[Any],
-        held: Sequence[Any],
-        times: int,
-    ) -> tuple[Any, ...]:
-        raise Unsupported("jax arrays hold no gradients")
-
     def in_graph(self, value: Any) -> Any:
         raise Unsupported("nobody writes to a jax array")
-
-    def strided(self, value: Any) -> Any | None:
-        return None
-
-    def expanded(self, value: Any) -> Any | None:
-        return None
 
 
 def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None]) -> tuple[Any, ...]:

@@ -6,23 +6,22 @@ The backward is karat's caller's (`karat.gradients.adapters.calls`); there is no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import DrewRandom, FlatFunction, Linearised
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised
 from karat.gradients.adapters.calls import Leaf, flatten, unflatten
 from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
 
-class NumpyAdapter:
+class NumpyAdapter(Adapter):
     """See `karat.gradients.adapters.Adapter`."""
 
     name = "numpy"
-    pure = False
 
     def owns(self, value: object) -> bool:
         return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fciubV"
@@ -32,12 +31,6 @@ class NumpyAdapter:
 
     def device_of(self, value: Any) -> str:
         return "cpu"
-
-    def shape_of(self, value: Any) -> tuple[int, ...]:
-        return tuple(value.shape)
-
-    def refusal(self, value: Any) -> str:
-        return ""
 
     def to_numpy(self, value: Any) -> Array:
         wide = np.complex128 if value.dtype.kind == "c" else np.float64
@@ -55,12 +48,6 @@ class NumpyAdapter:
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
         return lambda *args, **kwargs: _arrays(fn(*args, **kwargs))
 
-    def parameters(self, fn: Callable[..., Any]) -> list[str]:
-        return []
-
-    def scope(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
         # Functions draw from the global generator, if from any that can be set from here.
@@ -72,9 +59,6 @@ class NumpyAdapter:
         finally:
             np.random.set_state(state)  # noqa: NPY002
 
-    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return function(inputs)
-
     def linearise(
         self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> Linearised:
@@ -83,25 +67,10 @@ class NumpyAdapter:
             " pass backward=f with f(inputs, outputs, cotangents) -> gradients"
         )
 
-    def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Any, ...]:
-        raise Unsupported("numpy has no forward mode")
-
     def differentiated(
         self, function: FlatFunction, cotangents: Sequence[Any | None]
     ) -> FlatFunction:
         raise Unsupported("numpy cannot differentiate a backward that a person wrote")
-
-    def accumulate(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        cotangents: Sequence[Any],
-        held: Sequence[Any],
-        times: int,
-    ) -> tuple[Any, ...]:
-        raise Unsupported("numpy arrays hold no gradients")
 
     def in_graph(self, value: Any) -> Any:
         return value.copy()
@@ -137,9 +106,6 @@ def _dtype(name: str) -> Any:
     return np.dtype(found)
 
 
-ADAPTER = NumpyAdapter()
-
-
 def _arrays(result: Any) -> Any:
     """What a function returned, with arrays of no axes for Python's own floats; a list of them is no tensor."""
     if isinstance(result, list):
@@ -147,3 +113,6 @@ def _arrays(result: Any) -> Any:
     found: list[Leaf] = []
     form = flatten(result, lambda one: isinstance(one, float | complex), "", found)
     return unflatten(form, [np.asarray(leaf.value) for leaf in found])
+
+
+ADAPTER = NumpyAdapter()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import DrewRandom, FlatFunction
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction
 from karat.gradients.adapters.calls import is_float
 from karat.gradients.problem import Array, Unsupported
 
@@ -104,11 +104,10 @@ class PaddleLinearised:
         return found[: len(self._wanted)]
 
 
-class PaddleAdapter:
+class PaddleAdapter(Adapter):
     """See `karat.gradients.adapters.Adapter`."""
 
     name = "paddle"
-    pure = False
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("paddle"), "Tensor", None)
@@ -120,9 +119,6 @@ class PaddleAdapter:
     def device_of(self, value: Any) -> str:
         place = str(value.place).removeprefix("Place(").removesuffix(")")
         return place.replace("gpu", "cuda")
-
-    def shape_of(self, value: Any) -> tuple[int, ...]:
-        return tuple(value.shape)
 
     def refusal(self, value: Any) -> str:
         return "" if value.is_dense() else "a tensor that is not dense (sparse)"
@@ -209,11 +205,6 @@ class PaddleAdapter:
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
         return PaddleLinearised(leaves, wanted, outputs, leads)
 
-    def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Any, ...]:
-        raise Unsupported("paddle has no forward mode on the dynamic graph")
-
     def differentiated(
         self, function: FlatFunction, cotangents: Sequence[Any | None]
     ) -> FlatFunction:
@@ -280,9 +271,6 @@ class PaddleAdapter:
         except Exception:  # noqa: BLE001 - from six axes on paddle's own kernels refuse, each in its own way
             return None
         return None if made.is_contiguous() else made
-
-    def expanded(self, value: Any) -> Any | None:
-        return None
 
 
 def _states(paddle: Any) -> list[list[str]]:

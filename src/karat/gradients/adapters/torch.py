@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import DrewRandom, FlatFunction
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction
 from karat.gradients.problem import Array, Unsupported
 
 _ONE_AT_A_TIME = RLock()
@@ -38,11 +38,10 @@ class TorchLinearised:
         return _gradients(self._outputs, self._wanted, cotangents, create_graph=False)
 
 
-class TorchAdapter:
+class TorchAdapter(Adapter):
     """See `karat.gradients.adapters.Adapter`."""
 
     name = "torch"
-    pure = False
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("torch"), "Tensor", None)
@@ -53,9 +52,6 @@ class TorchAdapter:
 
     def device_of(self, value: Any) -> str:
         return str(value.device)
-
-    def shape_of(self, value: Any) -> tuple[int, ...]:
-        return tuple(value.shape)
 
     def refusal(self, value: Any) -> str:
         if value.is_meta:

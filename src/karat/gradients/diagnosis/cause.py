@@ -57,8 +57,8 @@ _MOST_AXES = 4
 
 MOST_PROBES = 64
 """Of all kinds together; each is a handful of forwards, or one complex step."""
-ZERO = "the gradient is zero everywhere, and the derivative is not"
-NONE = "there is no gradient (None), and the derivative is not zero"
+ZERO = "the gradient is zero everywhere, but the derivative is not"
+NONE = "there is no gradient (None), but the derivative is not zero"
 
 Directional = Callable[[Array], tuple[float, float]]
 

@@ -56,7 +56,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     wanted = _wanted(which)
     if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
         raise UsageError(
-            f"gradcheck: nondeterminism_bound: expected a number that is not negative, found {nondeterminism_bound!r}",
+            f"gradcheck: nondeterminism_bound: expected a non-negative number, found {nondeterminism_bound!r}",
             next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
         )
     if in_place is not None and not callable(in_place):
