@@ -145,7 +145,7 @@ class TestRefusals:
 
     def test_nothing_that_is_a_tensor_comes_out(self) -> None:
         problem = open_problem(str, (X,))
-        assert problem.notes == ("there is no tensor of numpy in what the function returns",)
+        assert problem.notes == ("the function returns no numpy tensor",)
 
 
 class TestWrittenBackwards:
@@ -280,7 +280,9 @@ class TestProblems:
     def test_randomness_is_noted(self) -> None:
         torch = framework("torch")
         problem = open_problem(torch.nn.functional.dropout, (torch.ones(50),))
-        assert problem.notes == ("the function draws random numbers; each run starts from the same seed",)
+        assert problem.notes == (
+            "the function draws random numbers; each run starts from the same seed",
+        )
         assert open_problem(torch.exp, (torch.ones(2),)).notes == ()
 
         def noisy(x: Any) -> Any:

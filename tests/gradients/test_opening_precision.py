@@ -34,7 +34,9 @@ class TestPrecision:
         assert problem.computes == "float32"
         assert not problem.double
         assert problem.vjp(problem.point, (np.ones(4),))[0] is not None
-        assert problem.notes == ("no double precision: RuntimeError: no kernel for torch.float64",)
+        assert problem.notes == (
+            "cannot be run in double precision: RuntimeError: no kernel for torch.float64",
+        )
 
     def test_errors_at_the_given_point_are_the_caller_s(self) -> None:
         def broken(_: Any) -> Any:
@@ -172,7 +174,7 @@ class TestPrecision:
 
         problem = open_problem(double_only, (torch.tensor(X, dtype=torch.float16),))
         assert problem.double
-        assert problem.notes == ("not as given: TypeError: no such kernel",)
+        assert problem.notes == ("cannot be run in the given precision: TypeError: no such kernel",)
         assert problem.computes == "float64"
 
     def test_one_that_knows_neither_raises_what_it_said_of_what_was_given(self) -> None:

@@ -309,7 +309,10 @@ def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed:
     ("given", "told"),
     [
         ({"nondeterminism_bound": -1.0}, "nondeterminism_bound: expected a non-negative number"),
-        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a non-negative number"),
+        (
+            {"nondeterminism_bound": float("nan")},
+            "nondeterminism_bound: expected a non-negative number",
+        ),
         ({"in_place": 3}, "in_place: expected a function, found int"),
     ],
 )

@@ -35,6 +35,7 @@ from karat.gradients.oracles import (
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
+from karat.report.words import count
 
 PROBES = 3
 _ROOM = 8.0  # one element's error estimate may be small by chance; sums of many are not
@@ -344,10 +345,10 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
         for one, point in zip(pulled[1], seen.baseline.flat.point, strict=True)
     ]
     probes = [one for one in seen.probes[i] if one.sees_kinks]
-    count = max((int(np.sum(one.slopes[k].kinked)) for one in probes), default=0)
-    if not count:
+    kinks = max((int(np.sum(one.slopes[k].kinked)) for one in probes), default=0)
+    if not kinks:
         return pair
-    said = [
+    violations = [
         slopes.kink_violation(one.direction, one.slopes[k], cotangent, gradients[i], precision)
         for one in probes
     ]
@@ -355,17 +356,17 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
         everything = np.concatenate(gradients)
         finite = np.isfinite(np.concatenate(seen.baseline.flat.point))
         direction = np.where(finite, seen.shift[0], 0.0)
-        said.append(
+        violations.append(
             slopes.kink_violation(direction, seen.shift[1][k], cotangent, everything, precision)
         )
-    outside = next((text for text in said if text), "")
-    within = f"at {count:,} kinks the gradient lies between the one-sided slopes"
+    outside = next((text for text in violations if text), "")
+    within = f"at {kinks:,} kinks the gradient lies between the one-sided slopes"
     changed = (
         {"verdict": GradVerdict.FAIL, "reason": outside, "vacuous": False}
         if outside
         else {"reason": pair.comparison.reason or within}
     )
-    comparison = msgspec.structs.replace(pair.comparison, kinks=count, **changed)
+    comparison = msgspec.structs.replace(pair.comparison, kinks=kinks, **changed)
     return replace(pair, comparison=comparison)
 
 
@@ -456,9 +457,12 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
         moved += sum(new is not old for new, old in zip(settled, pairs, strict=True))
         pairs = settled
     notes = (
-        f"{moved} comparisons were made at a point nearby, where the given one says too little",
+        f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little",
     )
-    return Examination(_without_doubles(pairs), here, notes if moved else ())
+    # Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other.
+    alive = {one.input for one in pairs if not one.zero}
+    pairs = [one for one in pairs if not one.zero or one.input not in alive]
+    return Examination(pairs, here, notes if moved else ())
 
 
 def _ground(
@@ -509,9 +513,3 @@ def _settled(old: Pair, again: dict[tuple[int, int, str], Pair], attempt: int) -
         return old
     kept = max(old.comparison.kinks, new.comparison.kinks)
     return replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kept))
-
-
-def _without_doubles(pairs: list[Pair]) -> list[Pair]:
-    """Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other."""
-    alive = {one.input for one in pairs if not one.zero}
-    return [one for one in pairs if not one.zero or one.input not in alive]

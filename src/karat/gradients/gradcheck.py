@@ -24,6 +24,7 @@ from karat.gradients.problem import (
     Slot,
     Unsupported,
     Vector,
+    error_line,
     shaped,
     size,
     vector,
@@ -104,7 +105,12 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         backward=backward,
         framework=framework,
     )
-    _refuse_without_backward(problem.framework, backward)
+    if problem.framework == "numpy" and backward is None:
+        raise UsageError(
+            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
+            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
+            " or framework='jax' (torch, paddle) if the function is one of theirs",
+        )
     whole = draws.identity_of(problem, identity)
     asked = overrides()
     if asked.seed is not None:
@@ -221,17 +227,15 @@ class _Check:
 
     def _no_second_order(self, error: Exception) -> None:
         missing = isinstance(error, Unsupported)
-        line = (str(error).strip().splitlines() or [""])[0][:300]
-        for i in sorted(self.plan.inputs):
-            slot = self.problem.inputs[i]
+        for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs)):
             self.rest.append(
                 Comparison(
-                    input=slot.name,
-                    output=f"grad({slot.name})",
+                    input=name,
+                    output=f"grad({name})",
                     dtype=self.problem.computes,
                     order=2,
                     verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
-                    reason=f"no second-order gradient: {type(error).__name__}: {line}",
+                    reason=f"no second-order gradient: {error_line(error)}",
                     oracle="differences",
                     error=np.inf,
                     tolerance=0.0,
@@ -254,18 +258,14 @@ class _Check:
                 self.problem, self.plan, name, reverse
             ):
                 self.rest.append(comparison)
-                if comparison.verdict is GradVerdict.FAIL:
-                    self._diagnose_low(comparison, cotangent, reverse)
-
-    def _diagnose_low(
-        self, comparison: Comparison, cotangent: Array | None, pairs: Sequence[Pair]
-    ) -> None:
-        if len(self.diagnoses) >= diagnosis.MOST:
-            return
-        which = (comparison.input, comparison.output)
-        pair = next(one for one in pairs if (one.comparison.input, one.comparison.output) == which)
-        failed = replace(pair, comparison=comparison)
-        self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.plan, failed, cotangent))
+                failed = comparison.verdict is GradVerdict.FAIL
+                if failed and len(self.diagnoses) < diagnosis.MOST:
+                    which = (comparison.input, comparison.output)
+                    pairs = {(one.comparison.input, one.comparison.output): one for one in reverse}
+                    pair = replace(pairs[which], comparison=comparison)
+                    self.diagnoses.append(
+                        diagnosis.diagnosis_of(self.problem, self.plan, pair, cotangent)
+                    )
 
     def laws(
         self,
@@ -339,16 +339,6 @@ def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> N
         raise _refused("delta", "a positive step", "0")
 
 
-def _refuse_without_backward(framework: str, backward: object) -> None:
-    """Raise for numpy functions whose gradient nobody wrote: there is nothing that could be right or wrong."""
-    if framework == "numpy" and backward is None:
-        raise UsageError(
-            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
-            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
-            " or framework='jax' (torch, paddle) if the function is one of theirs",
-        )
-
-
 def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
     """Which outputs are looked at, by name."""
     if outputs is None:
@@ -398,12 +388,41 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     except Exception:  # noqa: BLE001 - the double leg has said so already
         return []
     expected = _author_gradients(flat, plan, grads, given)
-    return [
-        _comparison(flat, plan, i, k, found[i], theirs)
-        for i, theirs in zip(sorted(plan.inputs), expected, strict=True)
-        if theirs is not None
-        for k in sorted(plan.outputs)
-    ]
+    computes = flat.problem.computes
+    cap = roundoff.cap(computes)
+    tolerance = max(cap, plan.rtol or 0.0)
+    made = []
+    for i, theirs in zip(sorted(plan.inputs), expected, strict=True):
+        if theirs is None:
+            continue
+        ours = found[i]
+        off = theirs if ours is None else ours - theirs
+        scale = float(np.max(np.abs(theirs), initial=0.0))
+        gap = float(np.max(np.abs(off), initial=0.0))
+        error = gap / scale if scale else gap
+        fine = error <= tolerance
+        made += [
+            Comparison(
+                input=flat.inputs[i].name,
+                output=flat.outputs[k].name,
+                dtype=computes,
+                order=plan.order,
+                verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
+                reason=""
+                if fine
+                else f"differs from the given gradient by {error:.2g} of its size",
+                oracle="user",
+                strength="weak",
+                error=error,
+                tolerance=tolerance,
+                scale=scale,
+                smallest_error=tolerance,
+                probes=1,
+                widened=plan.rtol if tolerance > cap else None,
+            )
+            for k in sorted(plan.outputs)
+        ]
+    return made
 
 
 def _author_cotangents(flat: FlatProblem, plan: CheckPlan, *, mean: bool) -> list[Vector | None]:
@@ -451,30 +470,3 @@ def _author_gradients(
         wide = array.astype(np.complex128) if slot.complex and one is not None else array
         found.append(None if one is None else vector(wide))
     return found
-
-
-def _comparison(
-    flat: FlatProblem, plan: CheckPlan, i: int, k: int, found: Vector | None, theirs: Vector
-) -> Comparison:
-    computes = flat.problem.computes
-    scale = float(np.max(np.abs(theirs), initial=0.0))
-    tolerance = max(roundoff.cap(computes), plan.rtol or 0.0)
-    gap = float(np.max(np.abs((0.0 if found is None else found) - theirs), initial=0.0))
-    error = gap / scale if scale else gap
-    fine = error <= tolerance
-    return Comparison(
-        input=flat.inputs[i].name,
-        output=flat.outputs[k].name,
-        dtype=computes,
-        order=plan.order,
-        verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
-        reason="" if fine else f"differs from the given gradient by {error:.2g} of its size",
-        oracle="user",
-        strength="weak",
-        error=error,
-        tolerance=tolerance,
-        scale=scale,
-        smallest_error=tolerance,
-        probes=1,
-        widened=plan.rtol if tolerance > roundoff.cap(computes) else None,
-    )

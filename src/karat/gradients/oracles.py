@@ -20,6 +20,7 @@ from karat.gradients.problem import Array, FlatProblem, Vector, vector
 from karat.gradients.report import Comparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
+from karat.report.words import count
 
 if TYPE_CHECKING:
     from karat.gradients.adapters.framework_problem import FrameworkProblem
@@ -201,16 +202,18 @@ class Observations:
         return [one.slopes[output] for of_input in self.probes for one in of_input]
 
     def lost(self, output: int) -> str:
-        """What is to be said of an output that is not finite; nothing for others."""
-        count = int(np.sum(~np.isfinite(self.baseline.base[output])))
-        places = "1 place" if count == 1 else f"{count:,} places"
-        return f"the forward itself is infinite or NaN in {places}" if count else ""
+        """Why an output is no ground for a verdict: it is not finite; empty for others."""
+        lost = int(np.sum(~np.isfinite(self.baseline.base[output])))
+        return f"the forward itself is infinite or NaN in {count(lost, 'place')}" if lost else ""
 
     def left_out(self, output: int) -> str:
-        """What is to be said where an output has elements without any known slope."""
-        count = int(np.sum(self.masks[output] & ~self.kinks[output]))
-        elements = "1 output element was" if count == 1 else f"{count:,} output elements were"
-        return f"{elements} left out: no slope is known there" if count else ""
+        """The note on output elements without any known slope; empty where there are none."""
+        unknown = int(np.sum(self.masks[output] & ~self.kinks[output]))
+        return (
+            f"{count(unknown, 'output element')} left out: no slope is known there"
+            if unknown
+            else ""
+        )
 
     def comparison(
         self,

@@ -33,9 +33,8 @@ from karat.gradients.adapters.calls import (
 from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
+from karat.report.words import few
 
-_NAMED = 6
-"""Parameters that a note names."""
 Inputs = Sequence[Any] | Mapping[str, Any] | Any
 
 
@@ -349,12 +348,16 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     problem = FrameworkProblem(
         op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward
     )
-    problem.excluded = _excluded(leaves, chosen, adapter)
+    dtypes = [(leaf.name, adapter.dtype_of(leaf.value)) for leaf in leaves]
+    problem.excluded = tuple(
+        Excluded(name=name, why="not asked for" if is_float(dtype) else f"{dtype} has no gradient")
+        for n, (name, dtype) in enumerate(dtypes)
+        if n not in chosen
+    )
     held = adapter.parameters(fn)
     if held:
-        more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
         problem.notes = (
-            f"parameters that the function holds are not inputs and were not checked: {', '.join(held[:_NAMED])}{more}",
+            f"parameters that the function holds are not inputs and were not checked: {few(held, 6)}",
         )
     _look(problem, output_names)
     return problem
@@ -374,7 +377,7 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
         problem.device = adapter.device_of(known[0].value) if known else "cpu"
         found, wide = _both_runs(problem)
     if not wide:
-        problem.notes += (f"there is no tensor of {adapter.name} in what the function returns",)
+        problem.notes += (f"the function returns no {adapter.name} tensor",)
     call.outputs = tuple(n for n, leaf in enumerate(wide) if is_float(adapter.dtype_of(leaf.value)))
     labels = calls.output_names(found, call.outputs, output_names)
     problem.outputs = tuple(_slot(adapter, labels[n], found[n].value) for n in call.outputs)
@@ -403,10 +406,10 @@ def _both_runs(problem: FrameworkProblem) -> tuple[list[Leaf], list[Leaf]]:
         if found is None:
             raise refused or error from error
         problem.double = False
-        problem.notes += (f"no double precision: {error_line(error)}",)
+        problem.notes += (f"cannot be run in double precision: {error_line(error)}",)
         return found, found
     if refused is not None:
-        problem.notes += (f"not as given: {error_line(refused)}",)
+        problem.notes += (f"cannot be run in the given precision: {error_line(refused)}",)
     return wide if found is None else found, wide
 
 
@@ -427,7 +430,9 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
         adapter.forward(run, inputs)
         if drew() and call.random_on is None:
             call.random_on = problem.device
-            problem.notes += ("the function draws random numbers; each run starts from the same seed",)
+            problem.notes += (
+                "the function draws random numbers; each run starts from the same seed",
+            )
     return found
 
 
@@ -462,44 +467,21 @@ def _chosen(
     if wrt is None:
         return floats
     wanted: list[Any] = list(wrt) if isinstance(wrt, list | tuple | set | frozenset) else [wrt]
-    found: list[int] = []
+    known = [leaf.name for leaf in leaves]
+    found: set[int] = set()
     for one in wanted:
         name = labels[one] if isinstance(one, int) and -len(labels) <= one < len(labels) else one
-        under = [
-            n
-            for n, leaf in enumerate(leaves)
-            if leaf.name == name or leaf.name.startswith(f"{name}.")
-        ]
-        _refuse_unknown(name, under, leaves, adapter)
-        found += under
-    return sorted(set(found) & set(floats))
-
-
-def _refuse_unknown(
-    name: str | int, under: list[int], leaves: Sequence[Leaf], adapter: Adapter
-) -> None:
-    known = [leaf.name for leaf in leaves]
-    if not under:
-        raise UsageError(
-            f"gradcheck: wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
-            next_command=f"wrt=({known[0]!r},)" if known else "pass a tensor",
-        )
-    dtypes = [adapter.dtype_of(leaves[n].value) for n in under]
-    if not any(is_float(dtype) for dtype in dtypes):
-        raise UsageError(
-            f"gradcheck: wrt: expected a floating or complex input, found {name!r}, which is {dtypes[0]}",
-            next_command="leave wrt out: integers and booleans have no gradient to check",
-        )
-
-
-def _excluded(
-    leaves: Sequence[Leaf], chosen: Sequence[int], adapter: Adapter
-) -> tuple[Excluded, ...]:
-    found = []
-    for n, leaf in enumerate(leaves):
-        if n in chosen:
-            continue
-        dtype = adapter.dtype_of(leaf.value)
-        why = "not asked for" if is_float(dtype) else f"{dtype} has no gradient"
-        found.append(Excluded(name=leaf.name, why=why))
-    return tuple(found)
+        under = [n for n, own in enumerate(known) if own == name or own.startswith(f"{name}.")]
+        if not under:
+            raise UsageError(
+                f"gradcheck: wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
+                next_command=f"wrt=({known[0]!r},)" if known else "pass a tensor",
+            )
+        if not set(under) & set(floats):
+            dtype = adapter.dtype_of(leaves[under[0]].value)
+            raise UsageError(
+                f"gradcheck: wrt: expected a floating or complex input, found {name!r}, which is {dtype}",
+                next_command="leave wrt out: integers and booleans have no gradient to check",
+            )
+        found |= set(under)
+    return sorted(found & set(floats))
