@@ -18,6 +18,7 @@ from karat.gradients.report import (
     Property,
 )
 from karat.gradients.session import replay_command
+from karat.report.terminal import aligned, widths
 from karat.report.words import elide, printable
 
 WIDTH = 100
@@ -63,17 +64,18 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if not shown:
         return
     rest = [_cells(one) for one in shown]
-    widths = [max(map(len, column)) for column in zip(_TITLES, *rest, strict=True)]
-    room = max(WIDTH - 2 - sum(widths) - 2 * len(widths), 15)
-    names = [_pair(one.input, one.output, room) for one in shown]
-    room = max(map(len, (_PAIR, *names)))
+    columns = widths([_TITLES, *rest])
+    room = max(WIDTH - 2 - sum(columns) - 2 * len(columns), 15)
+    rows = [
+        (_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)
+    ]
+    head = (_PAIR, *_TITLES)
+    columns = widths([head, *rows])
     yield ""
-    yield _aligned((_PAIR, *_TITLES), (room, *widths))
+    yield f"  {aligned(head, columns, left=5)}"
     remarks = [list(_remarks(one)) for one in shown]
-    for name, cells, below, next_below in zip(
-        names, rest, remarks, [*remarks[1:], []], strict=True
-    ):
-        yield _aligned((name, *cells), (room, *widths))
+    for row, below, next_below in zip(rows, remarks, [*remarks[1:], []], strict=True):
+        yield f"  {aligned(row, columns, left=5)}"
         # Remarks shared by consecutive rows stand below the last of them.
         yield from below if below != next_below else ()
     if len(ranked) > len(shown):
@@ -91,14 +93,6 @@ def _cells(one: Comparison) -> tuple[str, ...]:
 def _word(one: Comparison) -> str:
     vacuous = one.vacuous and one.verdict is GradVerdict.PASS
     return "no evidence" if vacuous else one.verdict.value
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        cell.rjust(width) if i >= len(row) - 3 else cell.ljust(width)
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "  " + "  ".join(cells)
 
 
 def _remarks(one: Comparison) -> Iterator[str]:
