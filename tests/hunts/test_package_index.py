@@ -20,7 +20,7 @@ from karat.hunts.timelines.packages import (
 )
 from karat.net import package_index
 from karat.net.package_index import (
-    Address,
+    IndexAddress,
     IndexFile,
     files,
     find_address,
@@ -33,8 +33,8 @@ SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and l
 HERE = sys.version_info[:3]
 
 
-def at(url: str) -> Address:
-    return Address(url=url, origin="test")
+def at(url: str) -> IndexAddress:
+    return IndexAddress(url=url, origin="test")
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ def test_who_names_the_index(tmp_path: Path) -> None:
     }
     assert find_address("http://own/simple", both).url == "http://own/simple"
     assert find_address("", both).url == "http://default/simple"
-    assert find_address("", {**config, **pip}) == Address(
+    assert find_address("", {**config, **pip}) == IndexAddress(
         url="http://pip/simple", origin="PIP_INDEX_URL"
     )
     (tmp_path / "uv" / "uv.toml").write_text(

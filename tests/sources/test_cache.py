@@ -17,7 +17,15 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.net.client import Answer, Answers
 from karat.net.tokens import Secret, Token
-from karat.sources.cache import Cache, Kept, Record, Shelf, cache_folder, cache_limit, evict
+from karat.sources.cache import (
+    Cache,
+    CachedFile,
+    Shelf,
+    ShelfRecord,
+    cache_folder,
+    cache_limit,
+    evict,
+)
 
 
 def env_of(folder: Path, **more: str) -> dict[str, str]:
@@ -74,7 +82,7 @@ def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
         cache = Cache(env_of(tmp_path))
         with cache.shelf("a", "b") as shelf:
             assert (shelf.record.validator or None) == expected
-            shelf.note(Record(validator="v1"))
+            shelf.note(ShelfRecord(validator="v1"))
         cache.close()
 
 
@@ -139,7 +147,7 @@ def check_replaced(place: Path) -> None:
     notices: list[str] = []
     cache = Cache(env_of(place), notice=notices.append)
     with cache.shelf("x") as shelf:
-        shelf.note(Record(validator="v"))
+        shelf.note(ShelfRecord(validator="v"))
         assert place not in shelf.folder.parents
         inside = shelf.folder
     cache.answers.keep("u", None, Answer(etag="e", body=b"b"))
@@ -216,10 +224,10 @@ def test_a_live_process_keeps_what_it_uses(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "s")
-    shelf.note(Record(validator="v", names=("a",)))
+    shelf.note(ShelfRecord(validator="v", names=("a",)))
     record = shelf.folder / "record"
     record.write_bytes(record.read_bytes().replace(b'"a"', b'"b"'))
-    assert Shelf(tmp_path / "s").record == Record()
+    assert Shelf(tmp_path / "s").record == ShelfRecord()
 
 
 @pytest.mark.slow
@@ -227,7 +235,7 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
 def test_no_record_breaks_it(junk: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "record").write_bytes(junk)
-        assert Shelf(Path(name)).record == Record()
+        assert Shelf(Path(name)).record == ShelfRecord()
 
 
 def test_a_damaged_member_is_not_believed(tmp_path: Path) -> None:
@@ -252,15 +260,15 @@ def test_another_version_empties_the_shelf(tmp_path: Path) -> None:
     assert shelf.part(0, None).exists()
     shelf.belongs_to('"two"')
     assert not shelf.part(0, None).exists()
-    assert shelf.record == Record(validator='"two"')
+    assert shelf.record == ShelfRecord(validator='"two"')
 
 
 def test_the_record_survives_a_new_look(tmp_path: Path) -> None:
-    record = Record(
+    record = ShelfRecord(
         validator='"e"',
         names=("a", "b/ü"),
-        members={"a": Kept(file="f", size=1, sha256="0")},
-        archive=Kept(file="archive.zip", size=2, sha256="1"),
+        members={"a": CachedFile(file="f", size=1, sha256="0")},
+        archive=CachedFile(file="archive.zip", size=2, sha256="1"),
     )
     Shelf(tmp_path / "s").note(record)
     assert Shelf(tmp_path / "s").record == record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.net.buckets import StoredFile
-from karat.sources.folder import Group, grouped
+from karat.sources.folder import Group, group_files
 
 PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(
     lambda part: part not in {".", ".."}
@@ -38,7 +38,7 @@ def whole(group: Group, entry: StoredFile) -> str:
 @pytest.mark.slow
 @given(ENTRIES)
 def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[StoredFile]) -> None:
-    groups = grouped(entries)
+    groups = group_files(entries)
     assert sorted(e.name for g in groups for e in g.entries) == sorted(e.name for e in entries)
     assert all(whole(group, entry) == entry.name for group in groups for entry in group.entries)
     assert len({group.id for group in groups}) == len(groups)
@@ -55,7 +55,7 @@ def test_the_order_of_files_does_not_matter(
     entries: list[StoredFile], chance: random.Random
 ) -> None:
     shuffled = chance.sample(entries, len(entries))
-    assert grouped(entries) == grouped(shuffled)
+    assert group_files(entries) == group_files(shuffled)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_order_of_files_does_not_matter(
 )
 def test_the_rule(names: list[str], expected: dict[str, list[str]]) -> None:
     found = {}
-    for group in grouped(StoredFile(name=name) for name in names):
+    for group in group_files(StoredFile(name=name) for name in names):
         key = group.id if group.id in expected else group.name
         found[key] = [
             entry.name.rpartition("/")[2] if group.packed else group.member(entry)
@@ -86,7 +86,7 @@ def test_an_artifact_is_as_big_as_its_files_and_as_old_as_the_newest() -> None:
         StoredFile(name="logs/b", size=4, modified=9.0),
         StoredFile(name="logs/c", size=0),
     ]
-    (group,) = grouped(entries)
+    (group,) = group_files(entries)
     artifact = group.artifact()
     assert (artifact.name, artifact.size, artifact.created) == ("logs", 7, 9.0)
     assert artifact.job_id is None

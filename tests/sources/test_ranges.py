@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.download import Span, Stretches, coalesced, weight
+from karat.sources.download import RangeFile, Span, merge_spans, span_bytes
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 500)).map(lambda s: (s[0], s[0] + s[1])),
@@ -24,17 +24,17 @@ def covered(spans: list[Span]) -> set[int]:
 @pytest.mark.slow
 @given(SPANS, st.integers(0, 300), st.integers(1, 10))
 def test_coalesced_spans_cover_all_and_are_few(spans: list[Span], gap: int, most: int) -> None:
-    joined = coalesced(spans, gap=gap, most=most)
+    joined = merge_spans(spans, gap=gap, most=most)
     assert covered(spans) <= covered(joined)
     assert len(joined) <= most
     assert all(one[1] < other[0] for one, other in itertools.pairwise(joined))
-    assert weight(joined) == len(covered(joined))
+    assert span_bytes(joined) == len(covered(joined))
 
 
 @pytest.mark.slow
 @given(SPANS)
 def test_without_a_gap_nothing_more_is_fetched_than_wanted(spans: list[Span]) -> None:
-    assert covered(coalesced(spans, gap=0, most=10_000)) == covered(spans)
+    assert covered(merge_spans(spans, gap=0, most=10_000)) == covered(spans)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_stretches_read_like_the_file(
 ) -> None:
     bring = Bringer(folder)
     plain = io.BytesIO(DATA)
-    with Stretches(len(DATA), bring) as remote:
+    with RangeFile(len(DATA), bring) as remote:
         for start, length in ahead:
             remote.add(start, min(start + length, len(DATA)))
         for start, length in reads:
@@ -78,7 +78,7 @@ def test_stretches_read_like_the_file(
 
 def test_nothing_is_brought_twice(folder: Path) -> None:
     bring = Bringer(folder)
-    with Stretches(len(DATA), bring) as remote:
+    with RangeFile(len(DATA), bring) as remote:
         remote.add(1000, 2000)
         remote.seek(500)
         assert remote.read(2000) == DATA[500:2500]
@@ -88,5 +88,5 @@ def test_nothing_is_brought_twice(folder: Path) -> None:
 
 
 def test_places_before_the_start_are_refused(folder: Path) -> None:
-    with Stretches(10, Bringer(folder)) as remote, pytest.raises(ValueError, match="before"):
+    with RangeFile(10, Bringer(folder)) as remote, pytest.raises(ValueError, match="before"):
         remote.seek(-11, io.SEEK_END)

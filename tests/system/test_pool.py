@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.findings import UsageError
-from karat.system.pool import crew_size, in_parallel
+from karat.system.pool import in_parallel, worker_count
 
 
 def ignore() -> None:
@@ -69,8 +69,8 @@ def test_whoever_has_seen_enough_starts_no_more_tasks() -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1000", "1e3", "0" * 5000])
 def test_an_odd_number_of_jobs_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="KARAT_JOBS"):
-        crew_size({"KARAT_JOBS": text})
+        worker_count({"KARAT_JOBS": text})
 
 
 def test_jobs_by_default_and_by_choice() -> None:
-    assert (crew_size({}), crew_size({"KARAT_JOBS": "3"})) == (16, 3)
+    assert (worker_count({}), worker_count({"KARAT_JOBS": "3"})) == (16, 3)

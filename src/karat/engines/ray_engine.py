@@ -5,7 +5,6 @@ The cluster is never started here. Ray itself retries nothing, so that every att
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import socket
@@ -28,6 +27,7 @@ from karat.engines.ray_cluster import (
 )
 from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
+from karat.system.hashes import sha256_hex
 
 _REACH = 10.0
 _ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
@@ -230,7 +230,7 @@ def open_ray(
             "" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
         ),
         # The same for every run of a hunt, so that clones and builds on the nodes are found again.
-        hunt=f"hunt-{hashlib.sha256(os.fsencode(hunt)).hexdigest()[:12]}",
+        hunt=f"hunt-{sha256_hex(os.fsencode(hunt))[:12]}",
         resources=resources,
         retries=retries,
         most=most,

@@ -6,7 +6,6 @@ A slot runs one job at a time and has a folder, cores and GPUs of its own. See `
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_file
 from karat.engines.job import Command, Job, JobResult, Ran
 from karat.engines.process_tree import MARK, end_marked
 from karat.system.git import without_foreign
+from karat.system.hashes import sha256_hex
 
 OUT = "KARAT_OUT"
 _BEGIN = (
@@ -124,7 +124,7 @@ def identity_key(identity: Mapping[str, str]) -> str:
     if not identity:
         return ""
     canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return sha256_hex(canonical.encode())
 
 
 def _from_object(text: str) -> dict[str, str]:

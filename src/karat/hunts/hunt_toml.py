@@ -7,7 +7,6 @@ names the file and the key, before anything is pulled or built. Nothing is asked
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import os
 import re
@@ -41,6 +40,7 @@ from karat.hunts.settings import (
 from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
 from karat.system.command import Command
+from karat.system.hashes import sha256_hex
 
 NAME = "hunt.toml"
 SUFFIX = ".hunt"
@@ -400,7 +400,7 @@ def workspace_of(file: Path, settings: HuntSettings) -> Workspace:
     """Where a hunt works. Its id is the same every time, so that a resume finds the containers of before."""
     root = file.absolute().parent
     own = f"{root}\0{hunt_name(file, settings)}".encode("utf-8", "surrogateescape")
-    return Workspace(root=root, work=root / settings.work, hunt=hashlib.sha256(own).hexdigest()[:8])
+    return Workspace(root=root, work=root / settings.work, hunt=sha256_hex(own)[:8])
 
 
 def ignore_in_git(place: Workspace) -> None:

@@ -246,7 +246,7 @@ class Client:
                 ):
                     continue
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:
-                trouble = why(error)
+                trouble = error_text(error)
                 unreachable = isinstance(error, httpx.ConnectError)
                 if _is_hopeless(error) or (unreachable and attempt >= self.retry.connect_attempts):
                     break
@@ -413,7 +413,7 @@ def read_reply(response: httpx.Response, most: int, seconds: float | None = None
     return Reply(status=response.status_code, url=response.url, headers=response.headers, body=body)
 
 
-def why(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What an exception says, less the line of the answer that some repeat: a signed URL may be on it."""
     return str(error).partition(": bytearray(")[0] or type(error).__name__
 

@@ -38,7 +38,7 @@ RETRY = Retry(
 )
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class IndexAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A package index's simple API; its password is in `url`, and nowhere in `shown`."""
 
     url: str
@@ -69,7 +69,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_address(
     said: str, environment: Mapping[str, str] | None = None, *, ask_pip: bool = True
-) -> Address:
+) -> IndexAddress:
     """The index that holds: hunt.toml's, uv's, pip's, else PyPI."""
     env = os.environ if environment is None else environment
     for url, origin in _candidates(said, env, ask_pip=ask_pip):
@@ -78,8 +78,8 @@ def find_address(
                 f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}",
                 next_command="edit hunt.toml",
             )
-        return Address(url=url.rstrip("/"), origin=origin)
-    return Address(url=PYPI, origin="default")
+        return IndexAddress(url=url.rstrip("/"), origin=origin)
+    return IndexAddress(url=PYPI, origin="default")
 
 
 def plain_name(name: str) -> str:
@@ -169,7 +169,7 @@ class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
     uploaded: dt.datetime | None = None
 
 
-def files(address: Address, name: str) -> tuple[IndexFile, ...]:
+def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
     """Every file of a project."""
     answer = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT)
     if answer.status == 404:
@@ -187,7 +187,7 @@ def files(address: Address, name: str) -> tuple[IndexFile, ...]:
     return tuple(_of_html(answer.body.decode("utf-8", "replace")))
 
 
-def pages(address: Address, name: str) -> Mapping[str, str]:
+def pages(address: IndexAddress, name: str) -> Mapping[str, str]:
     """Links of a project by their labels, where the index has PyPI's JSON beside its simple API; else none."""
     base = _plain(address.url).removesuffix("/simple")
     try:
@@ -206,7 +206,7 @@ def _plain(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _get(address: Address, url: str, accept: str) -> Reply:
+def _get(address: IndexAddress, url: str, accept: str) -> Reply:
     parts, credentials = urlsplit(url), address.credentials
     token = None
     if credentials is not None:
@@ -233,7 +233,7 @@ def _get(address: Address, url: str, accept: str) -> Reply:
     return reply
 
 
-def _of_json(body: bytes, address: Address) -> Iterator[IndexFile]:
+def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
     try:
         listed = msgspec.json.decode(body)["files"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:

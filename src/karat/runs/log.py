@@ -21,7 +21,7 @@ from karat.goldens.shapes import Golden, Metric, Reading, Series
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.runs.curves import ends_behind
 from karat.runs.settings import STEP
-from karat.system.time_limit import PERIOD, StuckError, Watch
+from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 FORMAT = "log"
 _INT64 = 2**63
@@ -41,7 +41,7 @@ class Log(msgspec.Struct, frozen=True):
 
 def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
     """What the patterns find. An OSError is the caller's."""
-    with path.open("rb") as stream, Watch() as watch:
+    with path.open("rb") as stream, SearchTimer() as watch:
         found = _Found(patterns, watch)
         try:
             for line, raw, cut in log_lines(stream):
@@ -57,7 +57,7 @@ def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
 class _Found:
     """Gathers what the patterns find."""
 
-    def __init__(self, patterns: Mapping[str, str], watch: Watch) -> None:
+    def __init__(self, patterns: Mapping[str, str], watch: SearchTimer) -> None:
         self.step_pattern = re.compile(patterns[STEP])
         self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
         self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}

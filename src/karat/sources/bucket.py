@@ -17,22 +17,22 @@ from urllib.parse import unquote, urlsplit
 
 from karat.findings import UsageError
 from karat.net.buckets import BucketAddress, BucketStore, StoredFile, parse_address
-from karat.sources.cache import Cache, Kept, Shelf
-from karat.sources.download import Stretches, coalesced, weight
-from karat.sources.folder import Folder, Group, grouped, is_archive
+from karat.sources.cache import Cache, CachedFile, Shelf
+from karat.sources.download import RangeFile, merge_spans, span_bytes
+from karat.sources.folder import Folder, Group, group_files, is_archive
 from karat.sources.source import (
     Artifact,
     Fetched,
     Listing,
     Obtained,
     Progress,
+    TransferProgress,
     Wanted,
-    Watch,
-    outcome,
+    fetch_one,
 )
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, shown
 from karat.system.hashes import sha256_text
-from karat.system.pool import crew_size, in_parallel
+from karat.system.pool import in_parallel, worker_count
 
 _SMALL = 1 << 18
 """An archive up to this size is read whole: two more requests would take longer."""
@@ -57,7 +57,7 @@ class BucketFetch:
         store: BucketStore,
         shelf: Shelf,
         limits: Limits,
-        watch: Watch,
+        watch: TransferProgress,
         check_stopped: Callable[[], None],
     ) -> None:
         self._store = store
@@ -85,15 +85,15 @@ class BucketFetch:
         if (found := self._shelf.complete(wanted)) is not None:
             return found
         tail = 0 if entry.size <= _SMALL else entry.size - _TAIL
-        with closing(Stretches(entry.size, partial(self._stretch, entry))) as remote:
+        with closing(RangeFile(entry.size, partial(self._byte_range, entry))) as remote:
             remote.add(tail, entry.size)
 
             def bring(missing: list[Member]) -> bool:
                 before = [member for member in missing if member.start < tail]
-                spans = coalesced((member.start, min(member.end, tail)) for member in before)
-                if weight(spans) > _MOST * tail:
+                spans = merge_spans((member.start, min(member.end, tail)) for member in before)
+                if span_bytes(spans) > _MOST * tail:
                     spans = [(0, tail)]
-                self._watch.begin(self._watch.received + weight(spans))
+                self._watch.begin(self._watch.received + span_bytes(spans))
                 for span in spans:
                     remote.add(*span)
                 return True
@@ -104,7 +104,7 @@ class BucketFetch:
         assert found is not None, "all that was missing was brought"  # noqa: S101
         return found
 
-    def _stretch(self, entry: StoredFile, start: int, end: int) -> Path:
+    def _byte_range(self, entry: StoredFile, start: int, end: int) -> Path:
         """Bytes of an object; what is here of them already is not asked for again."""
         path = self._shelf.part(start, end)
         with path.open("ab", buffering=0) as file:
@@ -124,7 +124,7 @@ class BucketFetch:
             partial(self._file, name, entry) for name, entry in chosen.items() if name not in here
         ]
         self._watch.begin(sum(e.size for name, e in chosen.items() if name not in here))
-        fresh: dict[str, Kept] = {}
+        fresh: dict[str, CachedFile] = {}
         try:
             for name, kept in in_parallel(tasks, _FILES_AT_ONCE, stop=lambda: None):
                 fresh[name] = kept
@@ -134,7 +134,7 @@ class BucketFetch:
             self._shelf.learn(tuple(names), fresh)
         return tuple(names), self._shelf.paths(here | fresh)
 
-    def _file(self, name: str, entry: StoredFile) -> tuple[str, Kept]:
+    def _file(self, name: str, entry: StoredFile) -> tuple[str, CachedFile]:
         def fill(file: BinaryIO) -> None:
             for chunk in self._store.read(entry, 0, entry.size):
                 self._check_stopped()
@@ -183,7 +183,7 @@ class Bucket:
     ) -> None:
         self._address = parse_address(url)
         self._limits = limits or Limits()
-        self._workers = crew_size(os.environ)
+        self._workers = worker_count(os.environ)
         self._stopped = threading.Event()
         self._store: BucketStore | None = None
         self._groups: dict[str, Group] = {}
@@ -223,18 +223,18 @@ class Bucket:
             self._store = BucketStore(above)
             entry = self._store.entry(name)
             if entry is not None:
-                return grouped([entry])
+                return group_files([entry])
         self._store = BucketStore(address)
-        return grouped(self._store.entries())
+        return group_files(self._store.entries())
 
     def _fetched(self, artifact: Artifact, wanted: Wanted, progress: Progress | None) -> Fetched:
         def then(problem: Unusable) -> str:
             return problem.next_command or self._address.look
 
         obtain = partial(self._obtained, artifact, wanted)
-        return outcome(artifact, progress, obtain, then)
+        return fetch_one(artifact, progress, obtain, then)
 
-    def _obtained(self, artifact: Artifact, wanted: Wanted, watch: Watch) -> Obtained:
+    def _obtained(self, artifact: Artifact, wanted: Wanted, watch: TransferProgress) -> Obtained:
         group, store = self._groups.get(artifact.id), self._store
         if group is None or store is None:
             where = self._address.url

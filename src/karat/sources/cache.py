@@ -40,7 +40,7 @@ _LOCK_PATIENCE = 120.0
 T = TypeVar("T")
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class CachedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file on a shelf, and how to know that it is still whole."""
 
     file: str
@@ -48,15 +48,15 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class ShelfRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a shelf holds, and of which version of the artifact."""
 
     validator: str = ""
     """What the server calls this version: a strong ETag, or a date of change."""
     names: tuple[str, ...] | None = None
     """Every file in the archive; None while its directory has not been read."""
-    members: dict[str, Kept] = msgspec.field(default_factory=dict)
-    archive: Kept | None = None
+    members: dict[str, CachedFile] = msgspec.field(default_factory=dict)
+    archive: CachedFile | None = None
     """The whole archive, if it was fetched as a whole."""
 
 
@@ -70,7 +70,7 @@ class Shelf:
         with suppress(OSError):
             os.utime(folder)
 
-    def note(self, record: Record) -> None:
+    def note(self, record: ShelfRecord) -> None:
         """Remembers, in one step."""
         body = msgspec.json.encode(record)
         data = sha256_hex(body).encode() + b"\n" + body
@@ -81,16 +81,16 @@ class Shelf:
         """Throws away everything, as the artifact is another now, or what is here is damaged."""
         for path in self.folder.iterdir():
             path.unlink()
-        self.record = Record()
+        self.record = ShelfRecord()
 
     def belongs_to(self, validator: str) -> None:
         """Makes sure that all that lies here is of that version."""
         if self.record.validator != validator:
             self.forget()
-            self.note(Record(validator=validator))
+            self.note(ShelfRecord(validator=validator))
 
     def part(self, start: int, end: int | None) -> Path:
-        """Where a stretch of the archive grows; `end` None: as much as there is."""
+        """Where a range of the archive grows; `end` None: as much as there is."""
         return self.folder / f"{start}-{'' if end is None else end}.part"
 
     def drop_parts(self) -> None:
@@ -99,7 +99,7 @@ class Shelf:
             with suppress(OSError):
                 path.unlink()
 
-    def find(self, kept: Kept | None) -> Path | None:
+    def find(self, kept: CachedFile | None) -> Path | None:
         """A file that is there and whole, or None."""
         if kept is None:
             return None
@@ -112,13 +112,13 @@ class Shelf:
 
     def keep_archive(self, path: Path, sha256: str) -> Path:
         """The whole archive under the name it keeps."""
-        kept = Kept(file="archive.zip", size=path.stat().st_size, sha256=sha256)
+        kept = CachedFile(file="archive.zip", size=path.stat().st_size, sha256=sha256)
         final = self.folder / kept.file
         path.replace(final)
         self.note(msgspec.structs.replace(self.record, archive=kept))
         return final
 
-    def keep_member(self, name: str, fill: Callable[[BinaryIO], object]) -> Kept:
+    def keep_member(self, name: str, fill: Callable[[BinaryIO], object]) -> CachedFile:
         """One member, unpacked by `fill` into a file whose name owes nothing to the member's."""
         file = f"{sha256_text(name)[:40]}.member"
         draft = self.folder / f"{file}.tmp"
@@ -127,9 +127,9 @@ class Shelf:
             fill(writer)  # type: ignore[arg-type]  # it is only written to
         path = self.folder / file
         draft.replace(path)
-        return Kept(file=file, size=writer.size, sha256=writer.sha256.hexdigest())
+        return CachedFile(file=file, size=writer.size, sha256=writer.sha256.hexdigest())
 
-    def here(self, names: Iterable[str]) -> dict[str, Kept]:
+    def here(self, names: Iterable[str]) -> dict[str, CachedFile]:
         """Those members that an earlier process has left, and that are whole."""
         kept = self.record.members
         return {name: kept[name] for name in names if self.find(kept.get(name)) is not None}
@@ -155,7 +155,7 @@ class Shelf:
         missing = [member for member in chosen if member.name not in here]
         if bring is not None and not bring(missing):
             return None
-        fresh: dict[str, Kept] = {}
+        fresh: dict[str, CachedFile] = {}
         try:
             for member in missing:
                 fill = partial(archive.extract, member)
@@ -164,25 +164,25 @@ class Shelf:
             self.learn(archive.names, fresh)
         return archive.names, self.paths(here | fresh)
 
-    def learn(self, names: tuple[str, ...], fresh: Mapping[str, Kept]) -> None:
+    def learn(self, names: tuple[str, ...], fresh: Mapping[str, CachedFile]) -> None:
         """Remembers all names of the artifact, and more of its members."""
         members = {**self.record.members, **fresh}
         self.note(msgspec.structs.replace(self.record, names=names, members=members))
 
-    def paths(self, kept: Mapping[str, Kept]) -> dict[str, Path]:
+    def paths(self, kept: Mapping[str, CachedFile]) -> dict[str, Path]:
         """Where members lie, by their names."""
         return {name: self.folder / one.file for name, one in kept.items()}
 
-    def _load(self) -> Record:
+    def _load(self) -> ShelfRecord:
         try:
             checksum, _, body = (self.folder / _RECORD).read_bytes().partition(b"\n")
             if checksum.decode("ascii", "replace") == sha256_hex(body):
-                return msgspec.json.decode(body, type=Record)
+                return msgspec.json.decode(body, type=ShelfRecord)
         except FileNotFoundError:
-            return Record()
+            return ShelfRecord()
         except (OSError, ValueError, msgspec.MsgspecError):
             pass
-        self.record = Record()
+        self.record = ShelfRecord()
         self.forget()
         return self.record
 

@@ -1,4 +1,4 @@
-"""A download: bytes of one artifact, or stretches of it, brought to its shelf.
+"""A download: bytes of one artifact, or ranges of it, brought to its shelf.
 
 Bytes are appended to a file as they come. After a cut, in this process or an earlier one, only the
 rest is asked for, on condition that the artifact is still the same version.
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from karat.net.client import Client, why
+from karat.net.client import Client, error_text
 from karat.net.tokens import Secret
 from karat.sources.cache import Shelf
-from karat.sources.source import Watch
+from karat.sources.source import TransferProgress
 from karat.system.archives import Unusable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _A_STEP = 1 << 15
 """Fewer new bytes than this are no progress, or a hostile server could go on for ever."""
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class ArtifactAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where an artifact is, and whether that address ever means other bytes."""
 
     url: str
@@ -48,7 +48,13 @@ class Download:
     """One artifact on its way to a shelf."""
 
     def __init__(
-        self, client: Client, shelf: Shelf, address: Address, watch: Watch, *, most: int
+        self,
+        client: Client,
+        shelf: Shelf,
+        address: ArtifactAddress,
+        watch: TransferProgress,
+        *,
+        most: int,
     ) -> None:
         self._client = client
         self._shelf = shelf
@@ -72,7 +78,7 @@ class Download:
             return response.status_code == 304
 
     def probe(self, start: int, end: int) -> bool:
-        """Asks for one stretch; True if the server gives stretches; `total` is then known.
+        """Asks for one range; True if the server gives ranges; `total` is then known.
 
         A server that only sends the whole has then sent it, so that nothing was asked in vain.
         """
@@ -89,7 +95,7 @@ class Download:
                 self._start_over(response, self._shelf.part(0, None))
         return self.total is not None
 
-    def stretch(self, start: int, end: int) -> Path:
+    def byte_range(self, start: int, end: int) -> Path:
         """The bytes from `start` up to `end`, as a file of their own."""
         path = self._shelf.part(start, end)
         self._complete(path, start, end)
@@ -176,7 +182,7 @@ class Download:
         try:
             return self._take(response, path, start, end)
         except httpx.RequestError as error:
-            return self._client.scrub(why(error))
+            return self._client.scrub(error_text(error))
 
     def _take(
         self, response: httpx.Response, path: Path, start: int, end: int | None
@@ -226,14 +232,14 @@ def _content_range(response: httpx.Response) -> tuple[int | None, int | None, in
 
 
 Span = tuple[int, int]
-"""A stretch of bytes: its start, and the first place after it."""
+"""A range of bytes: its start, and the first place after it."""
 
 # A neighbour this close costs less to fetch along than another request would.
 _GAP = 1 << 16
 _MOST_SPANS = 8
 
 
-class Stretches(io.RawIOBase):
+class RangeFile(io.RawIOBase):
     """A file of `size` bytes; what is missing is brought when it is read."""
 
     def __init__(self, size: int, bring: Callable[[int, int], Path]) -> None:
@@ -243,7 +249,7 @@ class Stretches(io.RawIOBase):
         self._here: list[tuple[int, int, BinaryIO]] = []
 
     def add(self, start: int, end: int) -> None:
-        """Brings one stretch now."""
+        """Brings one range now."""
         if end > start:
             self._here.append((start, end, self._bring(start, end).open("rb")))
 
@@ -287,14 +293,14 @@ class Stretches(io.RawIOBase):
                 file.seek(start - first)
                 piece = file.read(min(end, last) - start)
                 if not piece:
-                    raise EOFError("a stretch is shorter than it was")
+                    raise EOFError("a range is shorter than it was")
                 return piece
         following = min((first for first, _, _ in self._here if first > start), default=end)
         self.add(start, min(end, following))
         return self._read_some(start, end)
 
 
-def coalesced(spans: Iterable[Span], *, gap: int = _GAP, most: int = _MOST_SPANS) -> list[Span]:
+def merge_spans(spans: Iterable[Span], *, gap: int = _GAP, most: int = _MOST_SPANS) -> list[Span]:
     """Stretches that cover all spans: near neighbours become one, and there are at most `most`."""
     ordered = sorted(span for span in spans if span[1] > span[0])
     joined = _joined(ordered, gap)
@@ -314,6 +320,6 @@ def _joined(ordered: Iterable[Span], gap: int) -> list[Span]:
     return joined
 
 
-def weight(spans: Iterable[Span]) -> int:
-    """How many bytes the stretches hold."""
+def span_bytes(spans: Iterable[Span]) -> int:
+    """How many bytes the ranges hold."""
     return sum(end - start for start, end in spans)

@@ -61,7 +61,7 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(".zip")
 
 
-def grouped(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
+def group_files(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
     """Entries as artifacts, sorted by name, whatever order they came in."""
     groups: list[Group] = []
     loose: dict[str, list[StoredFile]] = {}
@@ -138,7 +138,7 @@ class Folder:
                 next_command=f"ls -ld {shlex.quote(str(self._path))}",
             ) from None
         if stat.S_ISDIR(mode):
-            return grouped(_walk(self._root, findings))
+            return group_files(_walk(self._root, findings))
         if not stat.S_ISREG(mode) or not is_archive(self._path.name):
             raise UsageError(
                 f"expected a folder or a zip archive at {self._path}, found another kind of file",

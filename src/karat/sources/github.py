@@ -16,9 +16,9 @@ from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
-from karat.sources.download import Address
+from karat.sources.download import ArtifactAddress
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.transfer import Connection, Errand, Notice
+from karat.sources.transfer import ArtifactRequest, Connection, Notice
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -181,7 +181,7 @@ class GitHub:
         progress: Progress | None = None,
     ) -> Iterator[Fetched]:
         """The wanted files of each artifact, in the order they arrive."""
-        return self._connection.fetch(artifacts, self._errand, wanted, progress)
+        return self._connection.fetch(artifacts, self._request, wanted, progress)
 
     def close(self) -> None:
         """Lets go of connections and files."""
@@ -197,13 +197,13 @@ class GitHub:
         source = ("--source", "github", "--repo", self._repo)
         return Command("karat", "refresh", *source, *which, "--scope", "all")
 
-    def _errand(self, artifact: Artifact) -> Errand:
+    def _request(self, artifact: Artifact) -> ArtifactRequest:
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
         run = f"{artifact.run_id or self._run_id or ''} --repo {self._for_gh}"
-        return Errand(
+        return ArtifactRequest(
             artifact=artifact,
-            address=Address(url=self._client.url(path), lasting=True),
+            address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
             look=f"gh run download {run} --name {shlex.quote(artifact.name)}",
             remake=f"gh run rerun {run}",

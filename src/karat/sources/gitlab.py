@@ -19,9 +19,9 @@ from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
-from karat.sources.download import Address
+from karat.sources.download import ArtifactAddress
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.transfer import Connection, Errand, Notice
+from karat.sources.transfer import ArtifactRequest, Connection, Notice
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -185,7 +185,7 @@ class GitLab:
         progress: Progress | None = None,
     ) -> Iterator[Fetched]:
         """The wanted files of each artifact, in the order they arrive."""
-        return self._connection.fetch(artifacts, self._errand, wanted, progress)
+        return self._connection.fetch(artifacts, self._request, wanted, progress)
 
     def close(self) -> None:
         """Lets go of connections and files."""
@@ -202,12 +202,12 @@ class GitLab:
         where = "" if host == "gitlab.com" else f" --hostname {host}"
         return f"glab api{where}{' --method POST' if verb else ''} {path}"
 
-    def _errand(self, artifact: Artifact) -> Errand:
+    def _request(self, artifact: Artifact) -> ArtifactRequest:
         project = self._projects.get(artifact.id, self._project)
         path = f"/projects/{quote(project, safe='')}/jobs/{quote(artifact.id, safe='')}/artifacts"
-        return Errand(
+        return ArtifactRequest(
             artifact=artifact,
-            address=Address(url=self._client.url(path), lasting=True),
+            address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
             look=self._glab(project, artifact.id),
             remake=self._glab(project, artifact.id, "retry"),

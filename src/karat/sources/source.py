@@ -136,7 +136,7 @@ Obtained = tuple[tuple[str, ...], dict[str, Path]]
 """All names of an artifact, and its wanted files."""
 
 
-class Watch:
+class TransferProgress:
     """Counts what comes, and tells whoever watches; several threads may bring one artifact."""
 
     def __init__(self, artifact: Artifact, progress: Progress | None) -> None:
@@ -166,14 +166,14 @@ class Watch:
             self._progress.end(self._artifact)
 
 
-def outcome(
+def fetch_one(
     artifact: Artifact,
     progress: Progress | None,
-    obtain: Callable[[Watch], Obtained],
+    obtain: Callable[[TransferProgress], Obtained],
     then: Callable[[Unusable], str],
 ) -> Fetched:
     """What `obtain` brings, or why it cannot; `then` gives the next command for what is unusable."""
-    watch = Watch(artifact, progress)
+    watch = TransferProgress(artifact, progress)
     try:
         names, members = obtain(watch)
     except Unusable as error:

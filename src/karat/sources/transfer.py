@@ -20,11 +20,27 @@ from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.sources.cache import Cache, Shelf
-from karat.sources.download import Address, Changed, Cut, Download, Stretches, coalesced, weight
-from karat.sources.source import Artifact, Fetched, Obtained, Progress, Wanted, Watch, outcome
+from karat.sources.download import (
+    ArtifactAddress,
+    Changed,
+    Cut,
+    Download,
+    RangeFile,
+    merge_spans,
+    span_bytes,
+)
+from karat.sources.source import (
+    Artifact,
+    Fetched,
+    Obtained,
+    Progress,
+    TransferProgress,
+    Wanted,
+    fetch_one,
+)
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, find_directory
 from karat.system.hashes import sha256_file
-from karat.system.pool import crew_size, in_parallel
+from karat.system.pool import in_parallel, worker_count
 
 _TAIL = 1 << 13
 _SMALL = 1 << 19
@@ -40,11 +56,11 @@ _BY_STATUS = {
 }
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One artifact to fetch: where it is, and what it is kept under."""
 
     artifact: Artifact
-    address: Address
+    address: ArtifactAddress
     key: tuple[str, ...]
     look: str | None = None
     """The command that shows the artifact as it is."""
@@ -55,7 +71,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transfer:
-    """Fetches errands through one client into one cache."""
+    """Fetches requests through one client into one cache."""
 
     def __init__(
         self, client: Client, cache: Cache, *, workers: int, limits: Limits | None = None
@@ -66,41 +82,45 @@ class Transfer:
         self._limits = limits or Limits()
 
     def run(
-        self, errands: Sequence[Errand], wanted: Wanted, progress: Progress | None
+        self, requests: Sequence[ArtifactRequest], wanted: Wanted, progress: Progress | None
     ) -> Iterator[Fetched]:
-        """One `Fetched` per errand, as they arrive."""
-        tasks = [partial(self._fetched, errand, wanted, progress) for errand in errands]
+        """One `Fetched` per request, as they arrive."""
+        tasks = [partial(self._fetched, request, wanted, progress) for request in requests]
         return in_parallel(tasks, self._workers, stop=self._client.stop)
 
-    def _fetched(self, errand: Errand, wanted: Wanted, progress: Progress | None) -> Fetched:
-        def obtain(watch: Watch) -> Obtained:
+    def _fetched(
+        self, request: ArtifactRequest, wanted: Wanted, progress: Progress | None
+    ) -> Fetched:
+        def obtain(watch: TransferProgress) -> Obtained:
             try:
                 return self._cache.with_shelf(
-                    errand.key,
-                    lambda shelf: self._onto(shelf, errand, wanted, watch),
+                    request.key,
+                    lambda shelf: self._onto(shelf, request, wanted, watch),
                     called_off=self._client.check_stopped,
                 )
             except CannotVerify as error:
-                raise self._problem(errand, error) from None
+                raise self._problem(request, error) from None
 
-        return outcome(errand.artifact, progress, obtain, partial(self._next, errand))
+        return fetch_one(request.artifact, progress, obtain, partial(self._next, request))
 
-    def _problem(self, errand: Errand, error: CannotVerify) -> Unusable:
+    def _problem(self, request: ArtifactRequest, error: CannotVerify) -> Unusable:
         """An answer, or the lack of one, as a kind of finding."""
         status = error.status if isinstance(error, Refused) else None
         kind = _BY_STATUS.get(status or 0, "transfer-failed")
         if status == 404:
-            kind = errand.missing_means
+            kind = request.missing_means
         return Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command)
 
-    def _next(self, errand: Errand, problem: Unusable) -> str:
-        if problem.kind in {"artifact-expired", "artifact-missing"} and errand.remake:
-            return errand.remake
-        return problem.next_command or errand.look or self._client.advice.again
+    def _next(self, request: ArtifactRequest, problem: Unusable) -> str:
+        if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
+            return request.remake
+        return problem.next_command or request.look or self._client.advice.again
 
-    def _onto(self, shelf: Shelf, errand: Errand, wanted: Wanted, watch: Watch) -> Obtained:
+    def _onto(
+        self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress
+    ) -> Obtained:
         """Names and wanted members; what an earlier process left is doubted before the server is."""
-        fetch = _Fetch(self._client, shelf, errand, self._limits, watch)
+        fetch = _Fetch(self._client, shelf, request, self._limits, watch)
         if (found := fetch.from_shelf(wanted)) is not None:
             return found
         leftovers = any(shelf.folder.iterdir())
@@ -115,7 +135,7 @@ class Transfer:
         except Changed:
             pass
         shelf.forget()
-        fetch = _Fetch(self._client, shelf, errand, self._limits, watch)
+        fetch = _Fetch(self._client, shelf, request, self._limits, watch)
         try:
             return fetch.from_server(wanted)
         except Changed:
@@ -128,16 +148,21 @@ class _Fetch:
     """One artifact, from its shelf or its server."""
 
     def __init__(
-        self, client: Client, shelf: Shelf, errand: Errand, limits: Limits, watch: Watch
+        self,
+        client: Client,
+        shelf: Shelf,
+        request: ArtifactRequest,
+        limits: Limits,
+        watch: TransferProgress,
     ) -> None:
         self._shelf = shelf
-        self._errand = errand
+        self._request = request
         self._limits = limits
         self._watch = watch
         # A server that names a size means it, give or take how it counts.
-        said = errand.artifact.size
+        said = request.artifact.size
         most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY
-        self._download = Download(client, shelf, errand.address, watch, most=most)
+        self._download = Download(client, shelf, request.address, watch, most=most)
 
     def from_shelf(self, wanted: Wanted) -> Obtained | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
@@ -158,14 +183,14 @@ class _Fetch:
             found = self._by_ranges(total, wanted)
             if found is not None:
                 return found
-        self._watch.begin(total or self._errand.artifact.size)
+        self._watch.begin(total or self._request.artifact.size)
         small = total is not None and 0 < total <= _SMALL
-        whole = self._download.stretch(0, total or 0) if small else self._download.whole()
+        whole = self._download.byte_range(0, total or 0) if small else self._download.whole()
         return self._unpacked(self._verified(whole), wanted)
 
     def _true_size(self) -> int | None:
         """The archive's size by the server that has it; None if it is small, or sent whole."""
-        said = self._errand.artifact.size
+        said = self._request.artifact.size
         if said is not None and said <= _SMALL:
             return None
         span = (0, _SMALL) if said is None else (max(0, said - _TAIL), said)
@@ -179,14 +204,14 @@ class _Fetch:
 
     def _by_ranges(self, total: int, wanted: Wanted) -> Obtained | None:
         """The wanted members by their own bytes; None if that would be most of the archive."""
-        with closing(Stretches(total, self._download.stretch)) as remote:
+        with closing(RangeFile(total, self._download.byte_range)) as remote:
             remote.add(max(0, total - _TAIL), total)
 
             def bring(missing: list[Member]) -> bool:
-                spans = coalesced((member.start, member.end) for member in missing)
-                if weight(spans) > _MOST * total:
+                spans = merge_spans((member.start, member.end) for member in missing)
+                if span_bytes(spans) > _MOST * total:
                     return False
-                self._watch.begin(self._watch.received + weight(spans))
+                self._watch.begin(self._watch.received + span_bytes(spans))
                 for span in spans:
                     remote.add(*span)
                 return True
@@ -200,7 +225,7 @@ class _Fetch:
     def _verified(self, path: Path) -> Path:
         """The whole archive, if it is what the server's digest says."""
         found = sha256_file(path)
-        kind, _, expected = (self._errand.artifact.digest or "").partition(":")
+        kind, _, expected = (self._request.artifact.digest or "").partition(":")
         if kind == "sha256" and expected.lower() != found:
             with path.open("rb") as file:
                 find_directory(file)  # a page, or half an archive, has a name of its own
@@ -236,7 +261,7 @@ class Connection:
         notice: Notice | None = None,
         advice: Advice | None = None,
     ) -> None:
-        self.workers = crew_size(env)
+        self.workers = worker_count(env)
         self._cache = Cache(env, notice=notice)
         self.client = Client(
             root,
@@ -258,7 +283,7 @@ class Connection:
     def fetch(
         self,
         artifacts: Sequence[Artifact],
-        errand: Callable[[Artifact], Errand],
+        request: Callable[[Artifact], ArtifactRequest],
         wanted: Callable[[str], bool],
         progress: Progress | None,
     ) -> Iterator[Fetched]:
@@ -268,14 +293,14 @@ class Connection:
             expired = Unusable(
                 "artifact-expired", "expected it on the server, found that it has expired there"
             )
-            finding = expired.finding(artifact.name, errand(artifact).remake)
+            finding = expired.finding(artifact.name, request(artifact).remake)
             yield Fetched(artifact=artifact, findings=(finding,))
-        errands = [
-            errand_elsewhere(artifact) if artifact.url is not None else errand(artifact)
+        requests = [
+            request_elsewhere(artifact) if artifact.url is not None else request(artifact)
             for artifact in artifacts
             if artifact.id not in gone
         ]
-        yield from self._transfer.run(errands, wanted, progress)
+        yield from self._transfer.run(requests, wanted, progress)
 
     def close(self) -> None:
         """Lets go of connections and files."""
@@ -283,7 +308,9 @@ class Connection:
         self._cache.close()
 
 
-def errand_elsewhere(artifact: Artifact) -> Errand:
+def request_elsewhere(artifact: Artifact) -> ArtifactRequest:
     """An artifact at an address of its own; the client knows that the token does not go there."""
     url = artifact.url or ""
-    return Errand(artifact=artifact, address=Address(url=url, lasting=False), key=("url", url))
+    return ArtifactRequest(
+        artifact=artifact, address=ArtifactAddress(url=url, lasting=False), key=("url", url)
+    )

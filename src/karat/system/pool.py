@@ -25,7 +25,7 @@ class _Done(msgspec.Struct, Generic[T], frozen=True):
     error: BaseException | None = None
 
 
-def crew_size(env: Mapping[str, str]) -> int:
+def worker_count(env: Mapping[str, str]) -> int:
     """How many downloads run at once: KARAT_JOBS, or 16."""
     text = env.get("KARAT_JOBS") or str(_DEFAULT)
     if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= _MOST):

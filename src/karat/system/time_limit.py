@@ -21,7 +21,7 @@ class StuckError(Exception):
     """A search that was called off."""
 
 
-class Watch:
+class SearchTimer:
     """While it is open, a search that takes longer than one or two periods raises StuckError.
 
     Signals reach the main thread only; anywhere else nothing is watched.

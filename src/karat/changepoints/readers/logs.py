@@ -48,7 +48,7 @@ from karat.changepoints.signatures import TAIL, died_of, find_signature, normali
 from karat.findings import UsageError, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
-from karat.system.time_limit import PERIOD, StuckError, Watch
+from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
 _REPEATS = frozenset("*?{+")
@@ -114,7 +114,7 @@ class LogSearch:
         self.metrics = metrics
         self.odd: list[str] = []
         """Of the last log: texts that were matched and are no numbers."""
-        self._watch = Watch()
+        self._watch = SearchTimer()
         self._searches = 0
 
     def __enter__(self) -> Self:

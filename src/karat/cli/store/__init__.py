@@ -42,9 +42,9 @@ def settings_of(store: str | None) -> tuple[str, StoreSettings]:
 
 def workers_of(jobs: int | None) -> int:
     """How many transfers run at once."""
-    from karat.system.pool import crew_size  # noqa: PLC0415
+    from karat.system.pool import worker_count  # noqa: PLC0415
 
-    return jobs or crew_size(os.environ)
+    return jobs or worker_count(os.environ)
 
 
 class Report:

@@ -25,7 +25,7 @@ from karat.engines.job import Ran
 from karat.findings import UsageError
 from karat.hunts.model import CRASH
 from karat.hunts.settings import SOURCES, CrashSettings, MetricSettings, ProbeSettings, mistake
-from karat.system.time_limit import StuckError, Watch
+from karat.system.time_limit import SearchTimer, StuckError
 
 _RESERVED = (CRASH, "outcome", "signature")
 _KEY = re.compile(r"[^.\[\]\"']+")
@@ -286,7 +286,7 @@ def output_lines(output: bytes) -> Iterator[str]:
 def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None, None]:
     """Every match in every text, in order. Exhaust or close it: while it is open, searches are watched."""
     wanted = re.compile(pattern)
-    with Watch() as watch:
+    with SearchTimer() as watch:
         try:
             for number, text in enumerate(texts, 1):
                 watch.search = number

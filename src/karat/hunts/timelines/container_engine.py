@@ -10,7 +10,6 @@ with 1). A command inside may exit with the same numbers, so it takes both to te
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from karat.engines.job import Command
 from karat.findings import CannotVerify
 from karat.hunts.settings import mistake
 from karat.net.image_reference import parse
+from karat.system.hashes import sha256_hex
 
 Kind = Literal["docker", "podman"]
 
@@ -335,7 +335,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     def full_name(self) -> str:
         """The container's name; another image, mount or option gets another one, and never the old container."""
         of = msgspec.json.encode((self.image, self.mounts, self.gpus, self.options))
-        return f"{self.name}-{hashlib.sha256(of).hexdigest()[:8]}"
+        return f"{self.name}-{sha256_hex(of)[:8]}"
 
     def start(self) -> Command:
         """Makes it run, unless it does; one that was stopped is started again."""

@@ -15,7 +15,6 @@ and forward from there; each step then takes a commit away, or adds one.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import os
 import re
@@ -36,6 +35,7 @@ from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 from karat.system import git
 from karat.system.command import Command
+from karat.system.hashes import sha256_hex
 from karat.system.locks import hold
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
@@ -190,8 +190,8 @@ class Mirror:
         self.url = clone_url(settings, place.root)
         plain = re.sub(r"[^A-Za-z0-9]+", "-", settings.name).strip("-")
         if plain != settings.name:  # two names that look alike stay two
-            plain = f"{plain}-{hashlib.sha256(settings.name.encode()).hexdigest()[:8]}"
-        folder = f"{plain}-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}.git"
+            plain = f"{plain}-{sha256_hex(settings.name.encode())[:8]}"
+        folder = f"{plain}-{sha256_hex(self.url.encode())[:12]}.git"
         self.path = place.work.absolute() / "mirrors" / folder
         self.stale = ""
         """Why it could not be fetched, where an earlier state serves."""

@@ -8,7 +8,6 @@ part of each point's identity.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import os
 import re
@@ -29,8 +28,9 @@ from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import print_versions
 from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage, mistake
 from karat.hunts.timelines.timeline import Timeline, Workspace
-from karat.net.package_index import Address, IndexFile, files, find_address, pages, plain_name
+from karat.net.package_index import IndexAddress, IndexFile, files, find_address, pages, plain_name
 from karat.report.words import count
+from karat.system.hashes import sha256_hex
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -226,7 +226,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The same for the same contents."""
         said = json.dumps([self.requirements, self.python, self.before])
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        return sha256_hex(said.encode())[:16]
 
     @property
     def folder(self) -> str:
@@ -314,7 +314,7 @@ class Packages(Timeline):
         self,
         settings: PackageSettings,
         found: Sequence[Release],
-        address: Address,
+        address: IndexAddress,
         place: Workspace,
     ) -> None:
         self._settings, self._address, self._place = settings, address, place

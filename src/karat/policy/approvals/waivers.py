@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -21,6 +20,7 @@ from karat.policy.scan.vocabulary import (
     SKIP_RULE,
     is_check,
 )
+from karat.system.hashes import sha256_hex
 
 
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """What a sign-off is bound to: the change itself, wherever the branch's head is."""
         sides = [_signed(self.waiver), _signed(self.before) if self.before else None]
-        return hashlib.sha256(msgspec.json.encode(sides)).hexdigest()
+        return sha256_hex(msgspec.json.encode(sides))
 
 
 def _signed(waiver: Waiver) -> list[object]:
@@ -298,7 +298,7 @@ class _Reader(ast.NodeVisitor):
             return text, text
         first = f"{origins[0][:_SHOWN]}…" if len(origins[0]) > _SHOWN else origins[0]
         more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
-        digest = hashlib.sha256("\n".join(origins).encode("utf-8", "replace")).hexdigest()
+        digest = sha256_hex("\n".join(origins).encode("utf-8", "replace"))
         return f"{text} by {digest}", f"{text}, by {first}{more}"
 
     @property
@@ -429,7 +429,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def _digest(node: ast.AST) -> str:
-    return hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
+    return sha256_hex(ast.dump(node).encode("utf-8", "replace"))
 
 
 def _attribute(owner: ast.expr, name: str) -> str:
