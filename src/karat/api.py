@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from karat.changepoints.examine import ChangesReport
     from karat.changepoints.series import Better
     from karat.checks.report import CheckReport
+    from karat.checks.settings import Improved, Unknown
     from karat.diffs.result import Diff
     from karat.hunts.model import HuntReport
     from karat.refreshes.report import RefreshReport
@@ -73,8 +74,8 @@ def check(  # noqa: PLR0913 - one parameter per option
     exact: Sequence[str] = (),
     only: Sequence[str] = (),
     strict: bool = False,
-    improved: Literal["fail", "warn"] | None = None,
-    unknown: Literal["fail", "warn", "ignore"] | None = None,
+    improved: Improved | None = None,
+    unknown: Unknown | None = None,
     preset: str | None = None,
 ) -> CheckReport:
     """Check what a run left against its golden.

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.scan.facts import ClassFacts, Method
-from karat.policy.scan.syntax import FileFacts, facts_of
+from karat.policy.scan.facts import ClassFacts, FileFacts, Method
+from karat.policy.scan.syntax import facts_of
 
 
 def facts(text: str) -> FileFacts:

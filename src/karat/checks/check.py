@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Literal
 
 import msgspec
 
 from karat.checks.exemptions import Exemptions
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
-from karat.checks.settings import Exemption
+from karat.checks.settings import Exemption, Improved, Unknown
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Judging, MetricResult, Outcome, names
 from karat.compare.gate.series import gate_series
 from karat.compare.gate.table import gate_table, like_golden
@@ -54,8 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fill: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Column → what an empty cell of a result stands for."""
     exact: tuple[str, ...] = ()
-    improved: Literal["fail", "warn"] = "warn"
-    unknown: Literal["fail", "warn", "ignore"] = "warn"
+    improved: Improved = "warn"
+    unknown: Unknown = "warn"
     strict: bool = False
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Where the CI says who it is; nothing else of it is read."""

@@ -8,6 +8,9 @@ from typing import Literal
 
 import msgspec
 
+Improved = Literal["fail", "warn"]
+Unknown = Literal["fail", "warn", "ignore"]
+
 
 class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [check]."""
@@ -18,8 +21,8 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns that read an identity off the path of a result, before `goldens.cases` do."""
     columns: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Column of a result's table → the golden's column it is compared with."""
-    improved: Literal["fail", "warn"] = "warn"
-    unknown: Literal["fail", "warn", "ignore"] = "warn"
+    improved: Improved = "warn"
+    unknown: Unknown = "warn"
     """What a result means that is better than its golden, or that its golden does not know."""
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +11,8 @@ from karat.cli.output import complain, deliver, last_line, one_report_each, quie
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from karat.checks.check import Options
     from karat.checks.report import CheckReport
-    from karat.config import Config
+    from karat.checks.settings import Improved, Unknown
 
 _EXAMPLES = """
 \b
@@ -78,7 +74,7 @@ Examples:
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, actual: tuple[str, ...], golden: str, identity: tuple[str, ...], exact: tuple[str, ...],
-    improved: str | None, unknown: str | None, strict: bool, only: tuple[str, ...],
+    improved: Improved | None, unknown: Unknown | None, strict: bool, only: tuple[str, ...],
     json_file: str | None, junit: str | None, github: bool | None, preset: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Check a run against its golden; the gate for CI.
@@ -86,14 +82,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     ACTUAL is a result in any golden format, an event file or folder of TensorBoard, JSON Lines, a log,
     or a folder of results. Whatever is missing fails, and so does a check that compared nothing.
     """
-    from karat.checks.check import check  # noqa: PLC0415 - help must be quick
-    from karat.config import load  # noqa: PLC0415
+    from karat.api import check  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--junit": junit})
-    config = load(Path.cwd(), preset=preset)
-    options = _options(config, identity=identity, exact=exact, only=only, strict=strict,
-                       improved=improved, unknown=unknown)  # fmt: skip
-    report = check(actual, golden, options)
+    report = check(
+        actual, golden, identity=_identity(identity), exact=exact, only=only, strict=strict, improved=improved,
+        unknown=unknown, preset=preset,
+    )  # fmt: skip
     if not quiet and "-" not in {json_file, junit}:
         from karat.checks import text  # noqa: PLC0415
 
@@ -124,37 +119,6 @@ def _write(report: CheckReport, json_file: str | None, junit: str | None) -> Non
         from karat.checks import ci  # noqa: PLC0415
 
         deliver(junit, ci.render_junit(report))
-
-
-def _options(  # noqa: PLR0913 - one parameter per option
-    config: Config, *, identity: tuple[str, ...], exact: tuple[str, ...], only: tuple[str, ...],
-    strict: bool, improved: str | None, unknown: str | None,
-) -> Options:  # fmt: skip
-    import msgspec  # noqa: PLC0415 - help must be quick
-
-    from karat.checks.check import Options  # noqa: PLC0415
-    from karat.checks.lookup import Where  # noqa: PLC0415
-    from karat.system.dates import day  # noqa: PLC0415
-
-    where = Where(
-        cwd=Path.cwd(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=only,
-        cases=tuple(config.cases), settings=config.check, identity=_identity(identity),
-    )  # fmt: skip
-    tables = config.refresh.tables
-    options = Options(
-        where=where, today=day(None, os.environ), rules=config.rule_book(),
-        status=tuple(config.status), record=config.record, exemptions=tuple(config.exempt),
-        fill=tables.fill if tables else {}, exact=exact, strict=strict,
-        improved=config.check.improved, unknown=config.check.unknown, environment=_ci(os.environ),
-    )  # fmt: skip
-    said = {"improved": improved, "unknown": unknown}
-    return msgspec.structs.replace(options, **{k: v for k, v in said.items() if v is not None})
-
-
-def _ci(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the CI says about this run; tokens stay where they are."""
-    names = ("GITHUB_RUN_ID", "GITHUB_REPOSITORY", "CI_PIPELINE_ID")
-    return {name: environment[name] for name in names if name in environment}
 
 
 def _identity(words: tuple[str, ...]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -77,20 +76,20 @@ def command(  # noqa: PLR0913 - one parameter per option
     are found in folders, zips and stores (store:REF, URL#REF).
     Completeness is judged before drift: a run that died never looks clean.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diffs.diff import Options, diff  # noqa: PLC0415
+    from karat.api import diff  # noqa: PLC0415 - help must be quick
+    from karat.config import load  # noqa: PLC0415
 
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
     one_report_each(targets)
-    config = load(Path.cwd(), preset=preset)
-    wanted = parse_fail_on(fail_on, "--fail-on", "karat diff --help") if fail_on else config.fail_on
-    options = Options(
-        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
-        status=config.status, only=only, only_metric=only_metric, everything=everything,
-        keep_curves=html is not None, preset=preset, jobs=jobs, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-        store=store or os.environ.get("KARAT_STORE") or config.store.url,
+    fail = (
+        parse_fail_on(fail_on, "--fail-on", "karat diff --help")
+        if fail_on
+        else load(Path.cwd(), preset=preset).fail_on
+    )
+    result = diff(
+        old, new, only=only, only_metric=only_metric, everything=everything, keep_curves=html is not None,
+        preset=preset, store=store, jobs=jobs, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
     )  # fmt: skip
-    result = diff(old, new, options=options)
     if csv_file is not None:
         from karat.diffs.report.data import render_csv  # noqa: PLC0415
 
@@ -111,7 +110,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.diffs.report import text  # noqa: PLC0415
 
         text.show(result, sys.stdout, top=top)
-    code = exit_code(result.all_findings(), fail_on=wanted)
+    code = exit_code(result.all_findings(), fail_on=fail)
     if code and not quiet:
-        last_line(result.all_findings(), wanted)
+        last_line(result.all_findings(), fail)
     return int(code)
