@@ -128,6 +128,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     keep_going: bool = False,
     dry_run: bool = False,
     write: bool = False,
+    reset: bool = False,
     preset: str | None = None,
     command: Command | None = None,
     progress: Progress | None = None,
@@ -136,21 +137,21 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     """Bring golden values from CI into the working tree around `cwd`, and judge what came.
 
     `source` is github, gitlab, folder (with `path`) or the URL of a bucket. In CI nothing is written unless `write` is
-    given. `command` is what findings advise to run again with other options.
+    given. `reset` first restores tracked goldens and deletes untracked ones. `command` is what findings advise to run
+    again with other options.
     """
+    from msgspec import structs
+
     from karat.config import load
+    from karat.goldens.paths import PathFilter
     from karat.refreshes.refresh import refresh as refresh_
     from karat.refreshes.settings import Options
     from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
-    from karat.system.ci import in_ci
+    from karat.refreshes.worktree import ensure_may_write, reset_goldens
     from karat.system.command import Command
 
     typed = command or Command("karat", "refresh")
-    if in_ci() and not dry_run and not write:
-        raise UsageError(
-            "CI is set: goldens are rewritten only if asked for, and neither write nor dry_run was",
-            next_command=typed.plus("--write"),
-        )
+    ensure_may_write(typed, dry_run=dry_run, write=write)
     config = load(Path(cwd), preset=preset)
     where = SourceOptions(
         source=source, path=_word(path), repo=repo, run_id=run_id, sha=sha, workflow=workflow, project=project,
@@ -158,15 +159,27 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     )  # fmt: skip
     check_options(where)
     opened = open_source(where, config.refresh, notice)
+    exclude = (*config.exclude, *own_files(where, Path(cwd)))
     options = Options(
         scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases, rules=config.rule_book(),
-        exclude=(*config.exclude, *own_files(where, Path(cwd))), status=config.status, only=tuple(only),
+        exclude=exclude, status=config.status, only=tuple(only),
         platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,
         prune=prune, keep_going=keep_going, dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=typed, progress=progress, notice=notice,
     )  # fmt: skip
+    put_back: tuple[str, ...] = ()
     try:
-        return refresh_(opened, Path(cwd), options)
+        if reset:  # only now: a mistake in the options must not cost anyone a golden
+            is_golden = PathFilter(config.paths, exclude, options.only)
+            put_back = reset_goldens(
+                Path(cwd),
+                is_golden,
+                config.paths,
+                narrowed=bool(only),
+                dry_run=dry_run,
+                notice=notice,
+            )
+        return structs.replace(refresh_(opened, Path(cwd), options), reset=put_back)
     finally:
         opened.close()
 

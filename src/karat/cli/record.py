@@ -79,7 +79,7 @@ Examples:
     help="What the manifest says of the case: case, platform, … Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
 )
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option

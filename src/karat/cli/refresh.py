@@ -1,4 +1,4 @@
-"""Transfers on a terminal: a bar per artifact, and a line for what takes long."""
+"""`karat refresh`, and its downloads on a terminal: a bar per artifact, and a line for what takes long."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,8 +15,6 @@ from karat.cli.output import deliver, last_line, quiet_option, typed
 from karat.findings import UsageError, exit_code
 
 if TYPE_CHECKING:
-    from karat.config import Config
-    from karat.refreshes.report import RefreshReport
     from karat.sources.source import Artifact, Progress
 
 _BARS = 8
@@ -94,8 +91,6 @@ class _Bars:
             self._bars.remove_task(task)
 
 
-# DOC-HERE refresh: `karat refresh`.
-
 _EXAMPLES = """
 \b
 Examples:
@@ -107,7 +102,8 @@ Examples:
   karat refresh --reset                        put goldens back, and stop there
 """
 
-SCOPES = ("only-failing", "all")
+Scope = Literal["only-failing", "all"]
+SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 
 
 @click.command(epilog=_EXAMPLES)
@@ -132,8 +128,8 @@ SCOPES = ("only-failing", "all")
     type=click.Choice(SCOPES),
     help="Required: jobs that failed, were cancelled or timed out, or all of them.",
 )
-@click.option("--dry-run", is_flag=True, help="The same judgement and report; nothing is written.")
-@click.option("--write", is_flag=True, help="Needed in CI (CI is set): yes, rewrite goldens.")
+@click.option("--dry-run", is_flag=True, help="Judge and report as usual, but write nothing.")
+@click.option("--write", is_flag=True, help="Required in CI (where CI is set) to rewrite goldens.")
 @click.option(
     "--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones."
 )
@@ -152,12 +148,12 @@ SCOPES = ("only-failing", "all")
     "--attempt",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The run as it stood after attempt N.",
+    help="The run as it was after attempt N.",
 )
 @click.option(
-    "--accept-incomplete", is_flag=True, help="Take what is not all there; it is recorded."
+    "--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded."
 )
-@click.option("--prune", is_flag=True, help="Remove rows that did not come in from tables.")
+@click.option("--prune", is_flag=True, help="Remove table rows that did not come in.")
 @click.option(
     "--keep-going", is_flag=True, help="Write what arrived although some transfers failed."
 )
@@ -168,12 +164,12 @@ SCOPES = ("only-failing", "all")
     help="Write everything, schema karat.refresh-report/1; - is stdout.",
 )
 @click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
 )
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, path: str | None, source: str | None, repo: str | None, run_id: str | None, sha: str | None,
-    workflow: str | None, project: str | None, pipeline_id: str | None, scope: str | None,
+    workflow: str | None, project: str | None, pipeline_id: str | None, scope: Scope | None,
     dry_run: bool, write: bool, reset: bool, only: tuple[str, ...], platform: tuple[str, ...],
     metrics: tuple[str, ...], attempt: int | None, accept_incomplete: bool, prune: bool,
     keep_going: bool, json_file: str | None, preset: str | None, quiet: bool,
@@ -183,79 +179,43 @@ def command(  # noqa: PLR0913 - one parameter per option
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
     golden kept. Values that moved are taken: whether to believe them is for `karat diff`.
     """
-    from msgspec import structs  # noqa: PLC0415
-
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.refreshes.refresh import refresh  # noqa: PLC0415
+    from karat.api import refresh  # noqa: PLC0415 - help must be quick
     from karat.refreshes.report import lines, render, with_options  # noqa: PLC0415
-    from karat.refreshes.settings import Options  # noqa: PLC0415
-    from karat.refreshes.source import SourceOptions, check_options, open_source, own_files  # noqa: PLC0415
+    from karat.refreshes.source import SourceOptions, check_options  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
-    config = load(Path.cwd(), preset=preset)
-    _may_write(dry_run=dry_run, write=write)
     where = SourceOptions(
         source=source, path=path, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
         project=project, pipeline_id=pipeline_id, attempt=attempt,
     )  # fmt: skip
     if reset and where == SourceOptions(source=None):
-        _reset(config, only, (), dry_run=dry_run, quiet=quiet)
+        _reset(only, preset, dry_run=dry_run, write=write, quiet=quiet)
         return 0
     check_options(where)
     chosen = scope or _ask_scope()
-    said = typed() if scope else with_options(typed(), "--scope", chosen)
-    own = own_files(where, Path.cwd())
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
-        opened = open_source(where, config.refresh, notice)
-        options = Options(
-            scope=chosen, settings=config.refresh, globs=config.paths,
-            exclude=(*config.exclude, *own),
-            cases=config.cases, rules=config.rule_book(), status=config.status, only=only,
-            platforms=platform, metrics=metrics, attempt=attempt,
-            accept_incomplete=accept_incomplete, prune=prune, keep_going=keep_going,
-            dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            command=said, progress=progress, notice=notice,
+        result = refresh(
+            str(source), path, scope=chosen, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
+            project=project, pipeline_id=pipeline_id, attempt=attempt, only=only,
+            platforms=platform, metrics=metrics, accept_incomplete=accept_incomplete, prune=prune,
+            keep_going=keep_going, dry_run=dry_run, write=write, reset=reset, preset=preset,
+            command=typed() if scope else with_options(typed(), "--scope", chosen),
+            progress=progress, notice=notice,
         )  # fmt: skip
-        try:
-            # Only now: a mistake in the options must not cost anyone a golden.
-            put_back = _reset(config, only, own, dry_run=dry_run, quiet=quiet) if reset else ()
-            result = refresh(opened, Path.cwd(), options)
-        finally:
-            opened.close()
-    result = structs.replace(result, reset=put_back)
     if json_file is not None:
         deliver(json_file, render(result))
     if not quiet and json_file != "-":
         print_lines(lines(result), sys.stdout)
-    return _exit(result, quiet=quiet)
-
-
-def _exit(result: RefreshReport, *, quiet: bool) -> int:
-    """The exit code; every failure ends with the next command."""
     code = exit_code(result.all_findings())
     if code and not quiet:
         last_line(result.all_findings(), otherwise="karat refresh --help")
     return int(code)
 
 
-def _may_write(*, dry_run: bool, write: bool) -> None:
-    if dry_run and write:
-        raise UsageError(
-            "expected --dry-run or --write, found both", next_command="karat refresh --help"
-        )
-    from karat.system.ci import in_ci  # noqa: PLC0415 - help must be quick
-
-    if in_ci() and not dry_run and not write:
-        raise UsageError(
-            "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unasked",
-            next_command=typed().plus("--dry-run"),
-        )
-
-
-def _ask_scope() -> str:
+def _ask_scope() -> Scope:
     """The scope, from whoever is there; never a silent default."""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        answer: str = click.prompt(
+        answer: Scope = click.prompt(
             "Refresh goldens of jobs that failed (only-failing), or of all jobs (all)?",
             type=click.Choice(SCOPES),
             err=True,
@@ -269,25 +229,17 @@ def _ask_scope() -> str:
 
 
 def _reset(
-    config: Config, only: tuple[str, ...], spared: tuple[str, ...], *, dry_run: bool, quiet: bool
-) -> tuple[str, ...]:
-    """List what goes, then put goldens back; what goes stays with git."""
-    from karat.goldens.paths import PathFilter  # noqa: PLC0415 - not everyone resets
-    from karat.refreshes.worktree import apply_reset, plan_reset  # noqa: PLC0415
-    from karat.report.words import printable  # noqa: PLC0415
+    only: tuple[str, ...], preset: str | None, *, dry_run: bool, write: bool, quiet: bool
+) -> None:
+    """Put goldens back, and stop there."""
+    from karat.config import load  # noqa: PLC0415 - not everyone resets
+    from karat.goldens.paths import PathFilter  # noqa: PLC0415
+    from karat.refreshes.worktree import ensure_may_write, reset_goldens  # noqa: PLC0415
 
-    is_golden = PathFilter(config.paths, (*config.exclude, *spared), only)
-    reset = plan_reset(Path.cwd(), is_golden, config.paths, narrowed=bool(only))
-    will = "would " if dry_run else ""
-    if not quiet:
-        for name in reset.paths:
-            verb = "delete" if name in reset.deleted else "restore"
-            print(f"reset: {will}{verb} {printable(name)}", file=sys.stderr)
-        if not reset.paths:
-            print("reset: no golden differs from the index", file=sys.stderr)
-    if dry_run:
-        return reset.paths
-    for finding in apply_reset(reset):
-        if not quiet:
-            print(f"reset: have {printable(finding.path)} back: {finding.next}", file=sys.stderr)
-    return reset.paths
+    config = load(Path.cwd(), preset=preset)
+    ensure_may_write(typed(), dry_run=dry_run, write=write)
+    is_golden = PathFilter(config.paths, config.exclude, only)
+    reset_goldens(
+        Path.cwd(), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run,
+        notice=None if quiet else _say,
+    )  # fmt: skip

@@ -33,7 +33,7 @@ Examples:
     "--json", "json_file", metavar="F", help="Write the outcome, schema karat.stage/1; - is stdout."
 )
 @click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
 )
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option

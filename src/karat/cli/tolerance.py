@@ -44,7 +44,7 @@ Examples:
     "--toml", "toml_file", metavar="F", help="Write only the rules for karat.toml; - is stdout."
 )
 @click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
 )
 def command(  # noqa: PLR0913 - one parameter per option
     *, runs: tuple[str, ...], golden: str | None, rate: float, outliers: int,

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,8 @@ from karat.goldens.provenance import (
 )
 from karat.goldens.shapes import Golden
 from karat.system import files, git
-from karat.system.command import quoted
+from karat.system.ci import in_ci
+from karat.system.command import Command, quoted
 
 
 class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,6 +283,41 @@ def plan_reset(
             lock, name = place_of(path, tuple(globs))
             lines.setdefault(lock, []).append(name)
     return Reset(root=root, restored=restored, deleted=deleted, lines=lines)
+
+
+def ensure_may_write(typed: Command, *, dry_run: bool, write: bool) -> None:
+    """In CI, goldens are rewritten only if asked for."""
+    if dry_run and write:
+        raise UsageError(
+            "expected --dry-run or --write, found both", next_command="karat refresh --help"
+        )
+    if in_ci() and not dry_run and not write:
+        raise UsageError(
+            "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unless asked",
+            next_command=typed.plus("--dry-run"),
+        )
+
+
+def reset_goldens(
+    cwd: Path,
+    is_golden: PathFilter,
+    globs: Sequence[str] = DEFAULT_GLOBS,
+    *,
+    narrowed: bool = False,
+    dry_run: bool = False,
+    notice: Callable[[str], None] | None = None,
+) -> tuple[str, ...]:
+    """Plan a reset, say what goes, and do it unless it is a dry run; the paths."""
+    tell = notice or (lambda _: None)
+    reset = plan_reset(cwd, is_golden, globs, narrowed=narrowed)
+    for path in reset.paths:
+        verb = "delete" if path in reset.deleted else "restore"
+        tell(f"reset: {'would ' if dry_run else ''}{verb} {path}")
+    if not reset.paths:
+        tell("reset: no golden differs from the index")
+    for finding in [] if dry_run else apply_reset(reset):
+        tell(f"reset: have {finding.path} back: {finding.next}")
+    return reset.paths
 
 
 def apply_reset(reset: Reset) -> list[Finding]:
