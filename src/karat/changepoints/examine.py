@@ -39,7 +39,6 @@ _KINDS = {
 
 
 def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
-    """One finding per change."""
     labels = [point.label for point in series.observations]
     for change in analysis.changes:
         kind, severity = _KINDS[change.kind]
@@ -208,7 +207,6 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings, fail_on=self.fail_on)
 
     def to_json(self) -> bytes:

@@ -299,7 +299,6 @@ def _summary(report: ChangesReport) -> str:
 
 
 def to_json(report: ChangesReport) -> bytes:
-    """The report as schema karat.changes/1."""
     return encode(
         {
             "schema": SCHEMA,

@@ -181,7 +181,6 @@ def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
 
 
 def combined_hash(hashes: dict[str, str]) -> str:
-    """One sha256 of many."""
     digest = hashlib.sha256()
     for name, each in sorted(hashes.items()):
         digest.update(f"{each}  {name}\n".encode())

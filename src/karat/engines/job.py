@@ -19,8 +19,6 @@ Role = Literal["prepare", "build", "identify", "warmup", "measure"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One command of a job."""
-
     role: Role
     argv: tuple[str, ...]
     name: str = ""
@@ -80,8 +78,6 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a job."""
-
     key: str
     ran: tuple[Ran, ...]
     started: float

@@ -27,8 +27,6 @@ _EDIT = "edit [engine] in hunt.toml"
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU."""
-
     name: str
     """As CUDA_VISIBLE_DEVICES has it."""
     id: str
@@ -36,8 +34,6 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How many slots, and what each has."""
-
     slots: int
     cores: int
     gpus: int
@@ -114,7 +110,6 @@ def claim_slots(
 
 
 def print_notice(message: str) -> None:
-    """Print to stderr."""
     print(f"karat: {message}", file=sys.stderr, flush=True)
 
 
@@ -178,8 +173,6 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 class _Ticket(msgspec.Struct):
-    """A job in flight."""
-
     job: Job
     cancelled: bool = False
 
@@ -207,11 +200,9 @@ class LocalEngine:
 
     @property
     def slots(self) -> int:
-        """How many jobs may run at once."""
         return len(self._claim.slots)
 
     def submit(self, job: Job) -> None:
-        """Start a job as soon as a slot is free; returns at once."""
         if job.key in self._tickets:
             raise ValueError(f"a job with the key {job.key!r} is in flight already")
         ticket = self._tickets[job.key] = _Ticket(job)
@@ -220,7 +211,6 @@ class LocalEngine:
             self._turn.notify()
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
-        """Results that have come, at least one unless `seconds` passed or nothing is in flight."""
         until = None if seconds is None else time.monotonic() + seconds
         results: list[JobResult] = []
         while self._tickets:
@@ -238,13 +228,11 @@ class LocalEngine:
         return results
 
     def cancel(self, key: str) -> None:
-        """Stop a job with all it started; no result comes of it."""
         ticket = self._tickets.pop(key, None)
         if ticket is not None:
             ticket.cancelled = True
 
     def close(self) -> None:
-        """Stop everything that is in flight, whole process trees, and release the slots."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()

@@ -40,8 +40,6 @@ _ABANDON = 5.0
 
 
 class _Flight(msgspec.Struct):
-    """A job on its way."""
-
     job: Job
     started: float
     losses: list[str]
@@ -100,7 +98,6 @@ class RayEngine:
             )
 
     def submit(self, job: Job) -> None:
-        """Start a job as soon as a node has room; returns at once."""
         if any(flight.job.key == job.key for flight in self._flights.values()):
             raise ValueError(f"a job with the key {job.key!r} is in flight already")
         self._start(_Flight(job, time.time(), []))
@@ -110,7 +107,6 @@ class RayEngine:
         self._flights[remote.remote(msgspec.msgpack.encode(flight.job), self._hunt)] = flight
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
-        """Results that have come, at least one unless `seconds` passed or nothing is in flight."""
         until = None if seconds is None else time.monotonic() + seconds
         results: list[JobResult] = []
         while self._flights and not results:
@@ -164,7 +160,6 @@ class RayEngine:
             )
 
     def cancel(self, key: str) -> None:
-        """Stop a job with all it started; no result comes of it."""
         for ref, flight in list(self._flights.items()):
             if flight.job.key == key:
                 del self._flights[ref]
@@ -173,7 +168,6 @@ class RayEngine:
                 self._cancelled.append(ref)
 
     def close(self) -> None:
-        """Stop everything that is in flight, whole process trees, and let go of the cluster."""
         if self._head.is_gone:
             answer_within(_ABANDON, self._ray.shutdown)
         else:

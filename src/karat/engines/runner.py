@@ -90,12 +90,10 @@ def fill_text(text: str, words: Mapping[str, str]) -> str:
 
 
 def fill_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
-    """Each text with its placeholders replaced."""
     return tuple(fill_text(text, words) for text in texts)
 
 
 def fill_command(command: Command, words: Mapping[str, str]) -> Command:
-    """A command with its placeholders replaced."""
     return msgspec.structs.replace(
         command,
         argv=fill_words(command.argv, words),
@@ -355,15 +353,6 @@ class _Run:
             self._settle()
 
     def _command(self, guard: SupervisedCommands, command: Command) -> Ran:
-        env = self._environment(command)
-        if command.unless and guard.succeeds(command, env):
-            return Ran(role=command.role, name=command.name, skipped=True)
-        ran, printed = guard.run(command, env)
-        if command.role == "identify" and ran.exit_code == 0:
-            self.identity |= read_identity(printed)
-        return ran
-
-    def _environment(self, command: Command) -> dict[str, str]:
         base: Mapping[str, str] = os.environ if self._slot.env is None else self._slot.env
         env = {**without_foreign(base), OUT: str(self._out), **command.env}
         if self._slot.gpus:
@@ -373,7 +362,12 @@ class _Run:
             # Where an earlier command put something else there, this one is to see it.
             with contextlib.suppress(FileExistsError, NotADirectoryError):
                 Path(env[OUT]).mkdir(parents=True, exist_ok=True)
-        return env
+        if command.unless and guard.succeeds(command, env):
+            return Ran(role=command.role, name=command.name, skipped=True)
+        ran, printed = guard.run(command, env)
+        if command.role == "identify" and ran.exit_code == 0:
+            self.identity |= read_identity(printed)
+        return ran
 
     def _settle(self) -> None:
         """What is under test, before the first run that is measured."""

@@ -57,7 +57,6 @@ class RecentOutput:
         self._left_out = 0
 
     def add(self, came: bytes) -> None:
-        """More of it."""
         room = self._first - len(self._head)
         self._head += came[:room]
         rest = came[room:]
@@ -83,8 +82,6 @@ class RecentOutput:
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
-
     status: int | None = None
     """As subprocess has it; None: it was never started."""
     timed_out: bool = False

@@ -37,8 +37,6 @@ Why = Literal["live", "newest", "pinned", "locked", "expired", "gone"]
 
 
 class GcOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to collect."""
-
     dry_run: bool = False
     locks: tuple[Path, ...] = ()
     retention: int | None = None
@@ -76,8 +74,6 @@ class ObjectTally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection did, or would do."""
-
     store: str
     dry_run: bool
     references: tuple[ReferenceFate, ...]
@@ -91,7 +87,6 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def freed(self) -> int:
-        """Bytes."""
         return sum(tally.size for tally in self.objects if tally.deleted)
 
 

@@ -29,8 +29,6 @@ class ListedReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a snapshot."""
-
     path: str
     files: int
     size: int
@@ -82,7 +80,6 @@ def list_entries(
 
 
 def list_cases(backend: Backend, word: str) -> StoreListing:
-    """The cases of one snapshot."""
     meant = references.resolve(backend, word)
     snapshot = snapshots.load(backend, meant.digest)
     cases = tuple(

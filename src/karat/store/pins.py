@@ -48,8 +48,6 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """What `karat pin` did."""
-
     store: str
     pins: tuple[Pin, ...]
     removed: bool

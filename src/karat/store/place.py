@@ -48,8 +48,6 @@ class _Bytes(Protocol):
 
 
 class SnapshotPlace(Place):
-    """One snapshot of a store."""
-
     kind: Literal["folder", "zip", "store"] = "store"
 
     def __init__(self, backend: Backend, digest: str, name: str, *, pinned: bool = False) -> None:
@@ -70,14 +68,12 @@ class SnapshotPlace(Place):
         return self._sizes
 
     def extent(self, path: str) -> Extent:
-        """The bytes of one file."""
         file = self._files.get(path)
         if file is None:
             raise Damaged(f"{path}: expected it in sha256:{self.digest}, found no such file")
         return _SnapshotExtent(self, path, file)
 
     def close(self) -> None:
-        """Release everything."""
         with self._lock:
             self._objects.clear()
             self._held = 0
@@ -198,7 +194,10 @@ class _SnapshotReader:
         for number, part in enumerate(self._parts):
             ends = begins + part.size
             if at < len(buffer) and start + at < ends:
-                data = self._object(number, part)
+                if self._current is None or self._current[0] != number:
+                    data = self._extent.place.object(part, self._extent.file.pack)
+                    self._current = (number, data)
+                data = self._current[1]
                 count = min(len(buffer) - at, ends - start - at)
                 offset = start + at - begins
                 buffer[at : at + count] = data[offset : offset + count]
@@ -207,12 +206,6 @@ class _SnapshotReader:
 
     def close(self) -> None:
         self._current = None
-
-    def _object(self, number: int, part: Part) -> _Bytes:
-        if self._current is None or self._current[0] != number:
-            data = self._extent.place.object(part, self._extent.file.pack)
-            self._current = (number, data)
-        return self._current[1]
 
 
 def open_word(word: str | Path, *, store: str | None = None) -> Place:
@@ -226,7 +219,6 @@ def open_word(word: str | Path, *, store: str | None = None) -> Place:
 
 
 def open_snapshot(backend: Backend, reference: str, name: str) -> SnapshotPlace:
-    """The snapshot behind a reference."""
     digest = references.resolve(backend, reference).digest
     pinned = pins.read(backend, digest) is not None
     return SnapshotPlace(backend, digest, name, pinned=pinned)

@@ -32,8 +32,6 @@ _BLOCK = 1 << 20
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to pull."""
-
     only: tuple[str, ...] = ()
     """Globs of cases."""
     replace: bool = False
@@ -43,8 +41,6 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull did."""
-
     store: str
     digest: str
     target: str

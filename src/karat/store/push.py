@@ -35,8 +35,6 @@ from karat.store.upload import (
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to push."""
-
     retention: int = 90
     keep: int | None = None
     pin: str | None = None
@@ -61,8 +59,6 @@ class Watchers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a push did, or would do."""
-
     store: str
     name: str
     digest: str

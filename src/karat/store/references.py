@@ -209,12 +209,10 @@ def key_for(reference: Reference) -> str:
 
 
 def format_date(moment: datetime) -> str:
-    """A moment as references have it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_date(text: str) -> datetime:
-    """The moment that a reference's date is."""
     return datetime.fromisoformat(text)
 
 

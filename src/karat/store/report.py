@@ -32,7 +32,6 @@ def document(
 
 
 def push_lines(pushed: Pushed, applied: Applied | None) -> Iterator[str]:
-    """What was sent, and what was there."""
     verb = "would push" if pushed.dry_run else "pushed"
     yield f"{verb} {pushed.name} to {pushed.store}"
     yield f"  sha256:{pushed.digest}"
@@ -56,7 +55,6 @@ def push_lines(pushed: Pushed, applied: Applied | None) -> Iterator[str]:
 
 
 def pull_lines(pulled: Pulled) -> Iterator[str]:
-    """What is where now."""
     verb = "is in" if pulled.already else "pulled to"
     yield f"{pulled.name or 'snapshot'} {verb} {pulled.target}"
     yield f"  sha256:{pulled.digest}" + (f" of {pulled.date[:19]}Z" if pulled.date else "")

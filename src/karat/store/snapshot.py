@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from karat.store.backends import Backend, StoreProblem, damaged
+from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, Part, fetch
 from karat.system.archives import folded, shown
 
@@ -39,8 +39,6 @@ class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SnapshotCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case."""
-
     path: str
     files: tuple[SnapshotFile, ...]
 
@@ -82,7 +80,6 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a snapshot's bytes."""
     return sha256(data).hexdigest()
 
 
@@ -93,7 +90,11 @@ def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:
         snapshot = msgspec.json.decode(data, type=Snapshot)
         check(snapshot)
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
-        raise _odd(backend, digest, str(error)) from error
+        raise damaged(
+            f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {error!s}",
+            path=f"sha256:{digest}",
+            next_command=f"karat ls --store {backend.url}",
+        ) from error
     return snapshot
 
 
@@ -143,11 +144,3 @@ def _check_file(path: str, file: SnapshotFile, packs: tuple[Part, ...]) -> None:
         fits = fits and file.size <= CHUNK
     if not fits:
         raise ValueError(f"{shown(path)} in objects that cannot hold it")
-
-
-def _odd(backend: Backend, digest: str, found: str) -> StoreProblem:
-    return damaged(
-        f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {found}",
-        path=f"sha256:{digest}",
-        next_command=f"karat ls --store {backend.url}",
-    )

@@ -36,8 +36,6 @@ LARGE, LARGE_AT_ONCE = 4 << 20, 4
 
 
 class CaseFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """One case to be pushed."""
-
     path: str
     files: Mapping[str, Extent]
     """Name below the case's folder → its bytes."""
@@ -98,7 +96,6 @@ class _Hashed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -> UploadPlan:
-    """Read and hash everything."""
     ordered = sorted(cases, key=lambda case: case.path)
     groups = [*_runs(ordered), *_others(ordered)]
     tasks = [partial(_hashed, i, group, watch) for i, group in enumerate(groups)]

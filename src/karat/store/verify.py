@@ -63,8 +63,6 @@ Progress = Callable[[int, int], None]
 
 
 class StoreVerification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of verifying a store."""
-
     references: int
     snapshots: int
     cases: int
@@ -78,8 +76,6 @@ class StoreVerification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifiedTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of verifying one target."""
-
     target: str
     kind: Literal["folder", "zip", "store", "pack"] | None
     """None where nothing could be opened."""
@@ -104,12 +100,10 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Of all targets."""
         return [finding for target in self.targets for finding in target.findings]
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings)
 
 
@@ -356,7 +350,6 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
 
 
 def document(report: VerifyReport) -> bytes:
-    """The report as schema karat.verify/1."""
     targets = [
         {
             **msgspec.to_builtins(msgspec.structs.replace(target, findings=())),

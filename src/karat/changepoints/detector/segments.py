@@ -67,7 +67,6 @@ _SAMPLED = 8
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:
-    """Everywhere a step might be."""
     cuts: list[int] = []
     near = robust_spread(np.diff(values)) / np.sqrt(2)
     waiting = [(0, values.shape[0])]

@@ -63,8 +63,6 @@ _GREPPED = 1 << 26
 
 
 class LogMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is read off lines."""
-
     name: str
     expression: re.Pattern[str]
     literal: bytes

@@ -76,8 +76,6 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a series is read."""
-
     x: str = ""
     """The column of labels; empty: guessed."""
     time: str = ""

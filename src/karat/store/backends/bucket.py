@@ -29,7 +29,6 @@ _TAKEN = {"AlreadyExistsError", "PreconditionError"}
 
 
 def open_bucket(url: str) -> BucketBackend:
-    """The store behind a bucket's URL."""
     return BucketBackend(parse_address(url))
 
 
@@ -61,13 +60,11 @@ class BucketBackend:
         return self._retry("write", key, attempt)
 
     def get(self, key: str) -> bytes:
-        """Read a whole object."""
         import obstore  # noqa: PLC0415 - as above
 
         return self._retry("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
 
     def head(self, key: str) -> Stored | None:
-        """Size and time of an object."""
         import obstore  # noqa: PLC0415 - as above
 
         try:
@@ -108,11 +105,9 @@ class BucketBackend:
             )
 
     def local(self, key: str) -> Path | None:  # noqa: ARG002 - the protocol's signature
-        """There is none."""
         return None
 
     def look(self, key: str) -> str:
-        """The command of the bucket's own client."""
         prefix = f"{self.address.prefix}/" if self.address.prefix else ""
         if self.address.scheme == "s3":
             return f"aws s3 ls {shlex.quote(f's3://{self.address.bucket}/{prefix}{key}')}"

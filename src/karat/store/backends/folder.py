@@ -21,8 +21,6 @@ def open_folder(url: str) -> FolderBackend:
 
 
 class FolderBackend:
-    """One folder."""
-
     def __init__(self, root: Path) -> None:
         self.root = _plain(root)
         self.url = str(self.root)
@@ -64,7 +62,6 @@ class FolderBackend:
         return True
 
     def get(self, key: str) -> bytes:
-        """Read a whole file."""
         try:
             return self._path(key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +70,6 @@ class FolderBackend:
             raise self._trouble("read", key, error) from error
 
     def head(self, key: str) -> Stored | None:
-        """Size and time of a file."""
         try:
             found = self._path(key).stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +79,6 @@ class FolderBackend:
         return Stored(key, found.st_size, found.st_mtime)
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """Every file below."""
         folder = self._path(prefix.rstrip("/")) if prefix else self.root
         try:
             yield from self._walk(folder, prefix)
@@ -112,7 +107,6 @@ class FolderBackend:
             raise self._trouble("write", target, error) from error
 
     def touch(self, key: str) -> None:
-        """Set the file's time to now."""
         try:
             os.utime(self._path(key))
         except FileNotFoundError:
@@ -129,11 +123,9 @@ class FolderBackend:
                 raise self._trouble("remove", key, error) from error
 
     def local(self, key: str) -> Path | None:
-        """The file itself."""
         return self._path(key)
 
     def look(self, key: str) -> str:
-        """`ls`, with the file's whole path."""
         return f"ls -l {shlex.quote(str(self._path(key)))}"
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[Stored]:

@@ -29,8 +29,6 @@ _NEW, _OLD, _COMING = "new", "old", "coming.json"
 
 
 class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One zip that was written."""
-
     path: str
     """Below OUT."""
     size: int
@@ -74,7 +72,6 @@ class StagedOutput:
                 raise
 
     def close(self) -> None:
-        """Remove whatever is left."""
         if not _is_amid(self._staging):
             shutil.rmtree(self._staging, ignore_errors=True)
         os.close(self._handle)

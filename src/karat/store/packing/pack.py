@@ -46,8 +46,6 @@ _AHEAD = 64
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
-
     output: str
     combined: str | None
     """The file name of the combined zip; None for none."""
@@ -65,8 +63,6 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True):
-    """What packing came to."""
-
     directories: tuple[str, ...]
     output: str
     state: str
@@ -83,7 +79,6 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings)
 
 
@@ -288,7 +283,6 @@ def _result(
 
 
 def document(packed: Packed) -> bytes:
-    """The report as schema karat.pack/1."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "exit_code": int(packed.exit_code),
@@ -299,7 +293,6 @@ def document(packed: Packed) -> bytes:
 
 
 def lines(packed: Packed) -> Iterator[str]:
-    """The report for people."""
     yield from grouped_lines((finding, finding.message) for finding in packed.findings)
     if packed.state != "written":
         yield f"nothing packed: {packed.output} is as it was"

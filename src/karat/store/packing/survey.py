@@ -52,60 +52,55 @@ def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
     """Case path → its newest claim in any of the capture directories."""
     newest: dict[str, CaseClaim] = {}
     for root in roots:
-        for claimed in _claims(root):
-            known = newest.get(claimed.path)
-            if known is None or claimed.when > known.when:
-                newest[claimed.path] = claimed
+        for path in sorted(Path(root).glob(".karat/*/claims/*.json")):
+            try:
+                claim = msgspec.json.decode(path.read_bytes(), type=_Claim)
+                when = path.stat().st_mtime_ns
+            except (OSError, msgspec.DecodeError):
+                continue  # withdrawn, or just being written
+            known = newest.get(claim.path)
+            if known is not None and when <= known.when:
+                continue
+            who = claim.identity
+            subtest = f" ({who.subtest})" if who.subtest else ""
+            newest[claim.path] = CaseClaim(
+                path=claim.path,
+                label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
+                test=who.test,
+                state=claim.state,
+                session=path.parts[-3],
+                root=root,
+                when=when,
+            )
     return newest
-
-
-def _claims(root: str) -> Iterator[CaseClaim]:
-    for path in sorted(Path(root).glob(".karat/*/claims/*.json")):
-        try:
-            claim = msgspec.json.decode(path.read_bytes(), type=_Claim)
-            when = path.stat().st_mtime_ns
-        except (OSError, msgspec.DecodeError):
-            continue  # withdrawn, or just being written
-        who = claim.identity
-        subtest = f" ({who.subtest})" if who.subtest else ""
-        yield CaseClaim(
-            path=claim.path,
-            label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
-            test=who.test,
-            state=claim.state,
-            session=path.parts[-3],
-            root=root,
-            when=when,
-        )
 
 
 def missing_cases(
     claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozenset[str]]
 ) -> Iterator[Finding]:
-    """What was to be captured and is not there; `sessions`: case path → sessions that captured it."""
-    for path, claimed in sorted(claims.items()):
+    """Cases that were to be captured and are absent; `sessions`: case path → sessions that captured it."""
+    for path, claim in sorted(claims.items()):
         there = sessions.get(path, frozenset())
-        if claimed.state == "published" and there:
+        # A staged claim of a session that captured it: published, and then there was no room for the mark.
+        if there and (
+            claim.state == "published" or (claim.state == "staged" and claim.session in there)
+        ):
             continue
-        if claimed.state == "staged" and claimed.session in there:
-            continue  # published, and then there was no room for the mark
+        where = f"session {claim.session} in {claim.root}"
+        found = "found only that of an earlier session" if there else "found no such folder"
+        if claim.state == "published":
+            said = f"expected the case that {where} captured, {found}"
+        elif claim.state == "failed":
+            said = f"expected the case of a test that passed in {where}, but writing it failed; {found}"
+        else:
+            said = f"expected {where} to have ended, but this case is still {claim.state}; {found}"
         yield fail(
             "incomplete-case",
-            f"{claimed.label}: {_what(claimed, stale=bool(there))}",
+            f"{claim.label}: {said}",
             path=path,
-            where=claimed.root,
-            next=shlex.join(["pytest", f"--karat-capture={claimed.root}", claimed.test]),
+            where=claim.root,
+            next=shlex.join(["pytest", f"--karat-capture={claim.root}", claim.test]),
         )
-
-
-def _what(claimed: CaseClaim, *, stale: bool) -> str:
-    where = f"session {claimed.session} in {claimed.root}"
-    there = "found only that of an earlier session" if stale else "found no such folder"
-    if claimed.state == "published":
-        return f"expected the case that {where} captured, {there}"
-    if claimed.state == "failed":
-        return f"expected the case of a test that passed in {where}, but writing it failed; {there}"
-    return f"expected {where} to have ended, but this case is still {claimed.state}; {there}"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -119,7 +114,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def path(self) -> str:
-        """suite/flow/case."""
         return self.case.path
 
     @property
@@ -138,7 +132,6 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Cases, packable or not."""
 
     def close(self) -> None:
-        """Close all places."""
         for place in self.places:
             place.close()
 
@@ -156,7 +149,18 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     sessions = {path: frozenset(c.manifest.session for c in g) for path, g in by_path.items()}
     findings = [
         *(finding for place in places for finding in (*place.findings(), *_strays(place))),
-        *(_in_root(finding, case) for case in alone for finding in case.findings),
+        *(
+            replace(
+                finding,
+                path=case.path,
+                where=case.place.name,
+                next=finding.next
+                if finding.kind == "cannot-read"
+                else f"karat verify {shlex.quote(case.place.name)}",
+            )
+            for case in alone
+            for finding in case.findings
+        ),
         *(_twice(group) for group in groups if len(group) > 1),
         *missing_cases(newest_claims(roots), sessions),
         *_without_program([case for case in alone if case.readable], required=require_program),
@@ -165,16 +169,14 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     refused |= {case.path for case in alone if case.findings}
     return Survey(
         places=places,
-        candidates=tuple(_candidate(case) for case in alone if case.path not in refused),
+        candidates=tuple(
+            Candidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
+            for case in alone
+            if case.path not in refused
+        ),
         findings=tuple(findings),
         found=sum(len(group) for group in groups),
     )
-
-
-def _in_root(finding: Finding, case: Case) -> Finding:
-    root = case.place.name
-    then = finding.next if finding.kind == "cannot-read" else f"karat verify {shlex.quote(root)}"
-    return replace(finding, path=case.path, where=root, next=then)
 
 
 def _strays(place: Place) -> Iterator[Finding]:
@@ -183,19 +185,16 @@ def _strays(place: Place) -> Iterator[Finding]:
         if path == INDEX:
             continue  # the directory was unpacked from a zip
         lost = path.endswith(".safetensors") or "/program/" in path or "/raw/" in path
+        said = "expected only captured cases, found a file of none"
+        if lost:
+            said = f"expected a {MANIFEST} in its case's folder, found none"
         yield fail(
             "incomplete-case" if lost else "unexpected-file",
-            f"{path}: expected a {MANIFEST} in its case's folder, found none"
-            if lost
-            else f"{path}: expected only captured cases, found a file of none",
+            f"{path}: {said}",
             path=path,
             where=place.name,
             next=f"karat verify {shlex.quote(place.name)}",
         )
-
-
-def _candidate(case: Case) -> Candidate:
-    return Candidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
 
 
 def _open(root: str) -> Place:

@@ -109,7 +109,6 @@ class ZipWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
         return self._at
 
     def close(self) -> bytes:
@@ -195,8 +194,6 @@ class PackTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZipOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How cases are packed."""
-
     compression: Compression
     level: int | None
     count: Callable[[int], None]
@@ -204,8 +201,6 @@ class ZipOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A case that has been packed."""
-
     case: IndexedCase
     files: tuple[IndexedFile, ...]
     members: tuple[Member, ...]
@@ -312,7 +307,6 @@ class CombinedZip:
         )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _seen(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
