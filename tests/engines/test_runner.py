@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import resource
 import subprocess
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, strategies as st
 
 from factories.jobs import job, shell
 from karat.engines.job import Command, Job, JobResult
-from karat.engines.runner import Slot, run_job
+from karat.engines.runner import Slot, fill_command, fill_text, identity_key, read_identity, run_job
 
 
 @pytest.fixture
@@ -274,3 +276,97 @@ def test_the_time_of_a_command_counts_from_before_its_start() -> None:
     # By when it has been started, a short one may be over: `true` used to take no time at all.
     ended = subprocess.run([sys.executable, "-c", _SLOW_START], check=True, capture_output=True)
     assert float(ended.stdout) >= 0.25
+
+
+WORDS = {"AREA": "/a@OUT@b", "OUT": "/o", "SLOT": "3", "GPUS": ""}
+
+
+def test_words_are_replaced_once() -> None:
+    assert fill_text("@AREA@/x @SLOT@@SLOT@ [@GPUS@]", WORDS) == "/a@OUT@b/x 33 []"
+
+
+def test_what_only_looks_like_a_word_stays() -> None:
+    for text in ("me@OUT", "@out@", "@", "@@", "@@@", "OUT@", "user@SLOT.example", "@OTHER@"):
+        assert fill_text(text, WORDS) == text
+    assert fill_text("a@b@OUT@", WORDS) == "a@b/o"
+    assert fill_text("image@sha256:1 @SLOT@", WORDS) == "image@sha256:1 3"
+
+
+@given(st.text("@AOUTS ", max_size=20))
+def test_without_words_nothing_changes(text: str) -> None:
+    assert fill_text(text, {}) == text
+
+
+@given(st.lists(st.sampled_from([*WORDS, "x", ""]), max_size=8))
+def test_each_word_between_two_signs_is_replaced(names: list[str]) -> None:
+    text = " ".join(f"@{name}@" for name in names)
+    expected = " ".join(WORDS.get(name, f"@{name}@") for name in names)
+    assert fill_text(text, WORDS) == expected
+
+
+def test_all_of_a_command_is_filled() -> None:
+    command = shell(
+        "@SLOT@",
+        cwd="@OUT@",
+        env={"A": "@SLOT@"},
+        unless=("@SLOT@",),
+        when_killed=(("rm", "@SLOT@"),),
+    )
+    done = fill_command(command, WORDS)
+    assert (done.argv[2], done.cwd, done.env, done.unless, done.when_killed) == (
+        "3",
+        "/o",
+        {"A": "3"},
+        ("3",),
+        (("rm", "3"),),
+    )
+
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
+VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40)
+IDENTITIES = st.dictionaries(NAMES, VALUES.map(str.strip), max_size=5)
+
+
+@given(IDENTITIES)
+def test_lines_and_objects_say_the_same(identity: dict[str, str]) -> None:
+    lines = "".join(f"{name} = {value}\n" for name, value in identity.items())
+    assert read_identity(lines.encode()) == identity
+    assert read_identity(json.dumps(identity).encode()) == identity
+
+
+@given(IDENTITIES, IDENTITIES)
+def test_keys_are_equal_exactly_for_equal_identities(a: dict[str, str], b: dict[str, str]) -> None:
+    assert (identity_key(a) == identity_key(b)) == (a == b)
+    assert identity_key(dict(reversed(a.items()))) == identity_key(a)
+
+
+@given(st.binary(max_size=200))
+def test_anything_may_be_printed(output: bytes) -> None:
+    assert all(isinstance(value, str) for value in read_identity(output).values())
+    json.dumps(read_identity(output)).encode("utf-8")
+
+
+def test_nothing_known_has_no_key() -> None:
+    assert identity_key({}) == ""
+
+
+def test_objects_within_objects_have_names_with_dots() -> None:
+    said = b'{"commit": {"xla": "1a2b", "jax": "3c"}, "cuda": 12.8, "debug": false, "l": [1, "a"]}'
+    assert read_identity(said) == {
+        "commit.xla": "1a2b",
+        "commit.jax": "3c",
+        "cuda": "12.8",
+        "debug": "false",
+        "l": '[1, "a"]',
+    }
+
+
+def test_lines_that_say_nothing_are_left_out() -> None:
+    said = b"Loading...\n  jaxlib = 0.4.14 \nx==y\n=1\nurl=https://a/?b=c\n[1]\n"
+    assert read_identity(said) == {"jaxlib": "0.4.14", "x": "=y", "url": "https://a/?b=c"}
+
+
+def test_an_endless_identity_is_cut() -> None:
+    assert len(read_identity(b"\n".join(b"n%d=1" % n for n in range(5000)))) == 1000
+    assert len(read_identity(b"a=" + b"x" * 100_000)["a"]) == 4096
+    assert read_identity(b"[" * 100_000) == {}
