@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from karat.diffs.result import Diff
     from karat.hunts.model import HuntReport
     from karat.refreshes.report import RefreshReport
-    from karat.replays.options import Framework
+    from karat.replays.options import Framework, ReplayOptions
     from karat.replays.outcome import ReplayReport
     from karat.sources.source import Progress
     from karat.system.command import Command
@@ -208,6 +208,33 @@ def replay(  # noqa: PLR0913 - one parameter per option
     `bundle` is a folder, a zip or a reference into a store. What runs a program is a function, `run="module:function"`,
     or a `command` with placeholders.
     """
+    from karat.replays.replay import replay as replay_
+
+    options = replay_options(
+        run, command=command, only=only, suites=suites, flows=flows, framework=framework, rtol=rtol, atol=atol,
+        verify=verify, store=store, timeout=timeout, jobs=jobs, isolated=isolated, keep=keep,
+    )  # fmt: skip
+    return replay_(str(bundle), options, progress)
+
+
+def replay_options(  # noqa: PLR0913 - one parameter per option
+    run: str | None,
+    *,
+    command: str | None,
+    only: Sequence[str],
+    suites: Sequence[str],
+    flows: Sequence[str],
+    framework: Framework | None,
+    rtol: float | None,
+    atol: float | None,
+    verify: bool,
+    store: str | None,
+    timeout: float | None,
+    jobs: int,
+    isolated: bool,
+    keep: Path | None,
+) -> ReplayOptions:
+    """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`."""
     from karat.config import load
     from karat.replays.options import (
         CaseFilter,
@@ -216,21 +243,19 @@ def replay(  # noqa: PLR0913 - one parameter per option
         parse_command,
         parse_function,
     )
-    from karat.replays.replay import replay as replay_
 
     if (run is None) == (command is None):
         raise UsageError(
-            f"expected run='module:function' or command='…', found {'neither' if run is None else 'both'}",
+            f"expected --run module:function or --command CMD, found {'neither' if run is None else 'both'}",
             next_command="karat replay --help",
         )
-    options = ReplayOptions(
+    return ReplayOptions(
         runner=parse_function(run) if run is not None else parse_command(command or "", Path.cwd()),
         wanted=CaseFilter(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
         case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),
         store=store or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url,
         timeout=timeout, jobs=jobs, isolated=isolated, keep=keep,
     )  # fmt: skip
-    return replay_(str(bundle), options, progress)
 
 
 def changes(  # noqa: PLR0913 - one parameter per option

@@ -130,10 +130,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.changepoints.examine import examine  # noqa: PLC0415
     from karat.changepoints.readers.read import read  # noqa: PLC0415
     from karat.changepoints.readers.sheets import ReadOptions  # noqa: PLC0415
+    from karat.changepoints.report import text_lines, to_json, to_markdown  # noqa: PLC0415
     from karat.changepoints.series import DetectOptions  # noqa: PLC0415 - help must be quick
+    from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--markdown": markdown_file})
-    _something_to_read(sources, logs, goldens)
+    if not sources and not logs and not goldens:
+        raise UsageError(
+            "expected a SERIES, --logs or --golden, found none", next_command="karat changes --help"
+        )
     options = ReadOptions(
         x=x, time=time, metrics=metrics, which=cast("Which", which), name_pattern=name_pattern, year=year, table=table,
         stage=stage, step=_step(step), nan=cast("Literal['crash', 'missing']", nan), newest_first=newest_first,
@@ -146,17 +151,17 @@ def command(  # noqa: PLR0913 - one parameter per option
     collected = read(sources, options, logs=logs, goldens=goldens)
     report = examine(collected, detect, online=online, fail_on=wanted)
     _known_directions(options, report)
-    _write(report, json_file, markdown_file)
+    if json_file is not None:
+        deliver(json_file, to_json(report))
+    if markdown_file is not None:
+        deliver(markdown_file, to_markdown(report))
     if not quiet:
-        _show(report, everything=everything, text="-" not in {json_file, markdown_file})
+        if "-" not in {json_file, markdown_file}:
+            shown = text_lines(report, everything=everything, width=room_of(sys.stdout))
+            print_lines(shown, sys.stdout)
+        otherwise = "karat changes --help" if report.exit_code else ""
+        last_line(report.findings, report.fail_on, otherwise=otherwise)
     return int(report.exit_code)
-
-
-def _something_to_read(sources: Sequence[str], logs: Sequence[str], goldens: Sequence[str]) -> None:
-    if not sources and not logs and not goldens:
-        raise UsageError(
-            "expected a SERIES, --logs or --golden, found none", next_command="karat changes --help"
-        )
 
 
 def _only_where_it_counts(given: Mapping[str, str], what: str, *, there: bool) -> None:
@@ -217,28 +222,3 @@ def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
                 f" {', '.join(sorted(metrics)[:20])}",
                 next_command="karat changes --help",
             )
-
-
-def _write(report: ChangesReport, json_file: str | None, markdown_file: str | None) -> None:
-    if json_file is not None:
-        from karat.changepoints.report import to_json  # noqa: PLC0415 - only for those who asked
-
-        deliver(json_file, to_json(report))
-    if markdown_file is not None:
-        from karat.changepoints.report import to_markdown  # noqa: PLC0415
-
-        deliver(markdown_file, to_markdown(report))
-
-
-def _show(report: ChangesReport, *, everything: bool, text: bool) -> None:
-    from karat.changepoints.report import text_lines  # noqa: PLC0415 - help must be quick
-    from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
-
-    if text:
-        shown = text_lines(report, everything=everything, width=room_of(sys.stdout))
-        print_lines(shown, sys.stdout)
-    last_line(
-        report.findings,
-        report.fail_on,
-        otherwise="karat changes --help" if report.exit_code else "",
-    )

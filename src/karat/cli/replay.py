@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option
 from karat.findings import UsageError
-
-if TYPE_CHECKING:
-    from karat.replays.options import ReplayOptions, RunnerSpec
 
 _EXAMPLES = """
 \b
@@ -106,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
     hangs costs its own case alone. A case whose bytes are damaged is never run.
     """
-    from karat.replays.options import CaseFilter, CaseOptions, ReplayOptions  # noqa: PLC0415 - help must be quick
+    from karat.api import replay_options  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--junit": junit})
     for option, given in (("--rtol", rtol), ("--atol", atol)):
@@ -115,31 +110,27 @@ def command(  # noqa: PLR0913 - one parameter per option
                 f"{option}: expected a finite number >= 0, found {given}",
                 next_command="karat replay --help",
             )
-    runner = _runner(run, command_line)
-    options = ReplayOptions(
-        runner=runner,
-        wanted=CaseFilter(only=only, suites=suite, flows=flow),
-        case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),  # type: ignore[arg-type]
-        store=_store(store),
-        timeout=timeout or None,
-        jobs=jobs,
-        isolated=isolated,
-        keep=keep,
-    )
+    options = replay_options(
+        run, command=command_line, only=only, suites=suite, flows=flow, framework=framework,  # type: ignore[arg-type]
+        rtol=rtol, atol=atol, verify=verify, store=store, timeout=timeout or None, jobs=jobs,
+        isolated=isolated, keep=keep,
+    )  # fmt: skip
     if as_pytest:
-        return _as_pytest(bundle, options, pytest_args, junit=junit, json_file=json_file)
+        from karat.replays.replay import run_pytest  # noqa: PLC0415 - only for those who asked
+
+        if json_file is not None:
+            raise UsageError(
+                "expected --json without --pytest, found both: a pytest session has reports of its own",
+                next_command="karat replay --help",
+            )
+        extra = [f"--junit-xml={junit}"] if junit is not None else []
+        return run_pytest(bundle, options, [*extra, *pytest_args])
     if pytest_args:
         raise UsageError(
             f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest",
             next_command="karat replay --help",
         )
-    return _replay(bundle, options, json_file=json_file, junit=junit, quiet=quiet)
-
-
-def _replay(
-    bundle: str, options: ReplayOptions, *, json_file: str | None, junit: str | None, quiet: bool
-) -> int:
-    from karat.replays import report  # noqa: PLC0415 - help must be quick
+    from karat.replays import report  # noqa: PLC0415
     from karat.replays.replay import replay  # noqa: PLC0415
 
     counter = progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1)
@@ -153,41 +144,3 @@ def _replay(
     if done.exit_code and not quiet:
         last_line(done.all_findings())
     return int(done.exit_code)
-
-
-def _runner(run: str | None, command_line: str | None) -> RunnerSpec:
-    from karat.replays.options import parse_command, parse_function  # noqa: PLC0415
-
-    if (run is None) == (command_line is None):
-        found = "neither" if run is None else "both"
-        raise UsageError(
-            f"expected --run module:function or --command CMD, found {found}",
-            next_command="karat replay --help",
-        )
-    return parse_function(run) if run is not None else parse_command(command_line or "", Path.cwd())
-
-
-def _store(given: str | None) -> str | None:
-    """Where store:REF looks: the option, KARAT_STORE, karat.toml."""
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-
-    return given or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url
-
-
-def _as_pytest(
-    bundle: str,
-    options: ReplayOptions,
-    words: tuple[str, ...],
-    *,
-    junit: str | None,
-    json_file: str | None,
-) -> int:
-    from karat.replays.replay import run_pytest  # noqa: PLC0415 - only for those who asked
-
-    if json_file is not None:
-        raise UsageError(
-            "expected --json without --pytest, found both: a pytest session has reports of its own",
-            next_command="karat replay --help",
-        )
-    extra = [f"--junit-xml={junit}"] if junit is not None else []
-    return run_pytest(bundle, options, [*extra, *words])
