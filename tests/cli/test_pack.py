@@ -9,8 +9,7 @@ import pytest
 
 from factories.captured import capture_many
 from factories.commands import karat
-
-SCHEMAS = Path(__file__).parents[2] / "src/karat/schemas"
+from karat.schemas import schema
 
 
 @pytest.fixture
@@ -30,13 +29,12 @@ def test_packing_says_what_was_written(tmp_path: Path, root: Path) -> None:
 def test_the_report_fits_its_schema(tmp_path: Path, root: Path) -> None:
     result = karat("pack", root.name, "--json", "-", "--name", "nightly", cwd=tmp_path)
     report = json.loads(result.out)
-    schema = json.loads((SCHEMAS / "karat.pack.1.json").read_bytes())
-    jsonschema.validate(report, schema)
+    jsonschema.validate(report, schema("karat.pack/1"))
     assert [o["path"] for o in report["outputs"]][-1] == "nightly.zip"
     (next(root.rglob("manifest.json"))).write_bytes(b"<html>")
     result = karat("pack", root.name, "-o", "again", "--json", "pack.json", cwd=tmp_path)
     report = json.loads((tmp_path / "pack.json").read_bytes())
-    jsonschema.validate(report, schema)
+    jsonschema.validate(report, schema("karat.pack/1"))
     assert (result.code, report["exit_code"], report["state"]) == (1, 1, "refused")
     assert report["findings"][0]["kind"] == "bundle-damaged"
     assert "nothing packed: again is as it was" in result.out

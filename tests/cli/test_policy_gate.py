@@ -9,8 +9,8 @@ import pytest
 
 from factories.commands import Outcome, karat
 from factories.evidence import collected, evidence, journal, op_test, outcome
+from karat.schemas import schema
 
-SCHEMA = Path(__file__).parents[2] / "src/karat/schemas/karat.policy-gate.1.json"
 ENTRY = """
 [[exemption]]
 op = "tanh"
@@ -27,7 +27,7 @@ def gate(where: Path, *words: str, **environment: str) -> tuple[Outcome, Any]:
     if result.code == 2:
         return result, None
     report = json.loads((where / "g.json").read_bytes())
-    jsonschema.validate(report, json.loads(SCHEMA.read_bytes()))
+    jsonschema.validate(report, schema("karat.policy-gate/1"))
     assert report["exit_code"] == result.code
     return result, report
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from factories.commands import Outcome, karat
 from factories.event_files import run_folder
 from factories.repositories import Repository
+from karat.schemas import schema
 
 LOSS = {step: 10 / step for step in range(1, 51)}
 TIME = dict.fromkeys(range(1, 51), 0.5)
@@ -47,8 +47,7 @@ def golden(path: Path) -> Any:
 
 def report(outcome: Outcome) -> Any:
     found = json.loads(outcome.out)
-    text = resources.files("karat").joinpath("schemas", "karat.record.1.json").read_text()
-    jsonschema.validate(found, json.loads(text))
+    jsonschema.validate(found, schema("karat.record/1"))
     return found
 
 

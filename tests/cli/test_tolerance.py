@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from factories.commands import Outcome, karat
 from karat.config import load
+from karat.schemas import schema
 
 
 def run_file(path: Path, seed: int, *, steps: int = 40) -> Path:
@@ -45,8 +45,7 @@ def names(count: int) -> list[str]:
 
 def report(outcome: Outcome) -> Any:
     found = json.loads(outcome.out)
-    text = resources.files("karat").joinpath("schemas", "karat.tolerance.1.json").read_text()
-    jsonschema.validate(found, json.loads(text))
+    jsonschema.validate(found, schema("karat.tolerance/1"))
     return found
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from factories.captured import capture_many
 from factories.commands import Outcome, karat
-
-SCHEMA = Path(__file__).parents[2] / "src/karat/schemas/karat.verify.1.json"
+from karat.schemas import schema
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def verify(where: Path, *words: str) -> Outcome:
     result = karat("verify", *words, "--json", "v.json", cwd=where)
     if result.code != 2:
         report = json.loads((where / "v.json").read_bytes())
-        jsonschema.validate(report, json.loads(SCHEMA.read_bytes()))
+        jsonschema.validate(report, schema("karat.verify/1"))
         assert report["exit_code"] == result.code
     return result
 

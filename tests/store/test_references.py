@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from typing import Any
 
 import jsonschema
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify, UsageError
+from karat.schemas import schema
 from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import key_of, seal
 from karat.store.references import (
@@ -170,8 +170,7 @@ def test_strangers_among_the_references(folder: Backend) -> None:
 
 def test_entries_fit_their_schema(folder: Backend) -> None:
     write(folder, reference())
-    schema = resources.files("karat").joinpath("schemas", "karat.reference.1.json").read_text()
-    jsonschema.validate(json.loads(folder.get(entries(folder)[0].key)), json.loads(schema))
+    jsonschema.validate(json.loads(folder.get(entries(folder)[0].key)), schema("karat.reference/1"))
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,14 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     limits: Mapping[str, Mapping[str, Any]] = {}
     """What holds for a field, as `field` or `Struct.field`, that its type does not say."""
+    signed: Sequence[str] = ()
+    """Fields whose whole numbers count nothing and may be below zero; `*` for all."""
     optional: Sequence[str] = ()
     """`Struct.field`s that documents of earlier versions do not have."""
     never_null: Sequence[str] = ()
     """`Struct.field`s that are left out where they are None."""
+    also: Mapping[str, Mapping[str, Any]] = {}
+    """Keys that stand beside the fields of the outermost struct."""
     open: Sequence[str] = ()
     """Structs that may have further keys; `*` for all."""
 
@@ -49,7 +53,9 @@ def schema_of(kind: Any, about: Document) -> dict[str, Any]:
     }
     if isinstance(kind, type) and kind.__name__ in components:
         inner = components.pop(kind.__name__)
-        inner["properties"]["schema"] = {"const": about.name}
+        also = {"schema": {"const": about.name}, **about.also}
+        inner["properties"] = {**also, **inner["properties"], **also}
+        inner["required"] = list(dict.fromkeys([*also, *inner["required"]]))
         whole |= {key: value for key, value in inner.items() if key not in {"title", "description"}}
     else:
         whole |= {"oneOf": top.get("anyOf", [top])}
@@ -69,6 +75,9 @@ def _complete(schema: dict[str, Any], struct: type, about: Document) -> None:
             rest = [one for one in field.pop("anyOf", ()) if one != {"type": "null"}]
             field.update(rest[0] if len(rest) == 1 else {"anyOf": rest})
         field.pop("default", None)
+        kinds = [field.get("type"), *(one.get("type") for one in field.get("anyOf", ()))]
+        if "integer" in kinds and not {"*", name} & set(about.signed):
+            _merge(field, {"minimum": 0})
         for key in (name, f"{struct.__name__}.{name}"):
             _merge(field, about.limits.get(key, {}))
     if sparse:
@@ -85,13 +94,7 @@ def _merge(schema: dict[str, Any], limit: Mapping[str, Any]) -> None:
     target = schema
     if "anyOf" in schema:
         target = next(one for one in schema["anyOf"] if one != {"type": "null"})
-    for key, value in limit.items():
-        if key == "items" and "items" in target:
-            target["items"] = {**target["items"], **value}
-        elif key == "additionalProperties" and isinstance(target.get(key), dict):
-            target[key] = {**target[key], **value}
-        else:
-            target[key] = value
+    target.update(limit)
     if "enum" in limit:
         target.pop("type", None)
 
@@ -122,7 +125,11 @@ def _docstrings(struct: type) -> Mapping[str, str]:
     for cls in reversed(struct.__mro__):
         if cls.__module__.partition(".")[0] != "karat":
             continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        try:
+            source = inspect.getsource(cls)
+        except OSError:
+            continue  # made while running, or installed without its source: no descriptions
+        (definition,) = ast.parse(textwrap.dedent(source)).body
         lines = definition.body if isinstance(definition, ast.ClassDef) else []
         for field, below in pairwise(lines):
             if (

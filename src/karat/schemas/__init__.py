@@ -3,88 +3,217 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib import import_module, resources
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+import msgspec
+
+from karat.findings import Finding
 from karat.report.schema import Document, schema_of
 
-_COUNT = {"minimum": 0}
-_SHA256 = {"pattern": "^[0-9a-f]{64}$"}
+_Limit: TypeAlias = Mapping[str, Any]
 
-_GENERATED: dict[str, tuple[str, Document]] = {
-    about.name: (home, about)
-    for home, about in {
-        "policy.journal:Record": Document(
-            name="karat.evidence/1",
-            title="A line of a journal of evidence",
-            description="What a worker of a test run leaves about gradients: JSON Lines, one record each; the first is"
-            " began, the last ended. Keys that hold their default are left out.",
-        ),
-        "captures.records:Claim": Document(
-            name="karat.claim/1",
-            title="a claim of a capture session",
-            description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
-            limits={"pid": _COUNT},
-            optional=("Claim.run",),
-            open=("*",),
-        ),
-        "bundles.index:Index": Document(
-            name="karat.index/1",
-            title="index.json",
-            description="What a packed zip holds. There is one way to write it: an indent of one space, keys in this"
-            " order, a final newline.",
-            limits={"sha256": _SHA256, "size": _COUNT},
-        ),
-        "store.snapshot:Snapshot": Document(
-            name="karat.snapshot/1",
-            title="a snapshot of a store",
-            description="Every case of a push, file by file, and the objects that hold them. Its own sha256 is the"
-            " digest that consumers pin.",
-            limits={"sha256": _SHA256, "size": _COUNT, "offset": _COUNT, "pack": _COUNT},
-            never_null=("SnapshotFile.pack",),
-        ),
-        "hunts.model:HuntReport": Document(
-            name="karat.hunt/1",
-            title="karat hunt",
-            description="Everything a hunt found.",
-            optional=("Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
-            open=("*",),
-        ),
-        "hunts.plan:HuntPlan": Document(
-            name="karat.hunt-plan/1",
-            title="karat hunt run --dry-run",
-            description="What a hunt would do.",
-        ),
-        "hunts.report.terminal:Status": Document(
-            name="karat.hunt-status/1",
-            title="karat hunt status",
-            description="How far a hunt is.",
-        ),
-        "hunts.report.terminal:ShownPoint": Document(
-            name="karat.hunt-point/1",
-            title="karat hunt show",
-            description="One point of a hunt.",
-            optional=("ShownAttempt.log",),
-        ),
-    }.items()
+_SHARE: _Limit = {"minimum": 0, "maximum": 1}
+_AT_LEAST_ONE: _Limit = {"minItems": 1}
+_SHA256: _Limit = {"pattern": "^[0-9a-f]{64}$"}
+_TIME: _Limit = {
+    "pattern": r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)?$"
 }
+_VERDICT: _Limit = {
+    "enum": ["unreadable", "incomplete", "removed", "break", "drift", "new", "noise", "same"]
+}
+_EXIT_CODE: Mapping[str, _Limit] = {"exit_code": {"enum": [0, 1, 3]}}
+_COUNT: _Limit = {"type": "integer", "minimum": 0}
+_FINDING: Mapping[str, _Limit] = {
+    "Finding.kind": {"pattern": "^[a-z]+(-[a-z]+)*$"},
+    "Finding.message": {"minLength": 1},
+}
+_STORE: Mapping[str, _Limit] = {
+    "digest": _SHA256,
+    "sha256": _SHA256,
+    "date": _TIME,
+    "expires": _TIME,
+    **_FINDING,
+}
+
+_RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
+
+_FILES: dict[str, Document] = {
+    "policy.journal:Record": Document(
+        name="karat.evidence/1",
+        title="A line of a journal of evidence",
+        description="What a worker of a test run leaves about gradients: JSON Lines, one record each; the first is"
+        " began, the last ended. Keys that hold their default are left out.",
+        signed=("*",),
+    ),
+    "captures.records:Claim": Document(
+        name="karat.claim/1",
+        title="a claim of a capture session",
+        description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
+        optional=("Claim.run",),
+        open=("*",),
+    ),
+    "bundles.index:Index": Document(
+        name="karat.index/1",
+        title="index.json",
+        description="What a packed zip holds. There is one way to write it: an indent of one space, keys in this"
+        " order, a final newline.",
+        limits={"sha256": _SHA256},
+    ),
+    "store.snapshot:Snapshot": Document(
+        name="karat.snapshot/1",
+        title="a snapshot of a store",
+        description="Every case of a push, file by file, and the objects that hold them. Its own sha256 is the"
+        " digest that consumers pin.",
+        limits={"sha256": _SHA256},
+        never_null=("SnapshotFile.pack",),
+    ),
+    "store.references:Reference": Document(
+        name="karat.reference/1",
+        title="a reference of a store",
+        description="One push under a name: refs/NAME/DATE-DIGEST.json.",
+        also={"sha256": {"type": "string", **_SHA256}},
+        limits=_STORE,
+        signed=("keep",),
+    ),
+}
+"""Struct → the file that it is written as."""
+
+_REPORTS: dict[str, Document] = {
+    "store.packing.pack:Packed": Document(
+        name="karat.pack/1",
+        title="karat pack",
+        description="What packing captured cases came to.",
+        also=_EXIT_CODE,
+        limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}},
+    ),
+    "store.verify:VerifyReport": Document(
+        name="karat.verify/1",
+        title="karat verify",
+        description="What verifying folders, zips and stores came to.",
+        also={**_EXIT_CODE, "zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
+        limits={**_FINDING, "seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
+    ),
+    "runs.record_report:Recorded": Document(
+        name="karat.record/1",
+        title="karat record",
+        description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
+        " cannot hold is null.",
+        limits={
+            **_FINDING,
+            "combine": {"enum": ["first", "mean", "median"]},
+            "verdict": _VERDICT,
+            "shape": {"enum": ["series", "table", "document"]},
+            "state": {"enum": ["written", "unchanged", "would-write", "refused"]},
+            "Recorded.runs": _AT_LEAST_ONE,
+        },
+        signed=("first_diff_step", "first_step", "last_step"),
+    ),
+    "runs.tolerance:Tolerances": Document(
+        name="karat.tolerance/1",
+        title="karat tolerance",
+        description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
+        also={
+            "rate_shown": {"type": "boolean"},
+            "runs_needed": _COUNT,
+            "toml": {"type": "string"},
+        },
+        limits={
+            **_FINDING,
+            **{name: {"minimum": 0} for name in ("atol", "rtol", "observed")},
+            **dict.fromkeys(_RATES, _SHARE),
+            "check": {"enum": ["approx", "exact", "median"]},
+            "Tolerances.runs": {"minItems": 2},
+        },
+    ),
+    "policy.gate.decision:Gated": Document(
+        name="karat.policy-gate/1",
+        title="karat policy gate",
+        description="Evidence of test runs held against the rule and its exemptions.",
+        also=_EXIT_CODE,
+        limits=_FINDING,
+        signed=("line", "ran", "total"),
+    ),
+    "hunts.model:HuntReport": Document(
+        name="karat.hunt/1",
+        title="karat hunt",
+        description="Everything a hunt found.",
+        optional=("Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
+        open=("*",),
+        signed=("*",),
+    ),
+    "hunts.plan:HuntPlan": Document(
+        name="karat.hunt-plan/1",
+        title="karat hunt run --dry-run",
+        description="What a hunt would do.",
+        signed=("*",),
+    ),
+    "hunts.report.terminal:Status": Document(
+        name="karat.hunt-status/1",
+        title="karat hunt status",
+        description="How far a hunt is.",
+        signed=("*",),
+    ),
+    "hunts.report.terminal:ShownPoint": Document(
+        name="karat.hunt-point/1",
+        title="karat hunt show",
+        description="One point of a hunt.",
+        optional=("ShownAttempt.log",),
+        signed=("*",),
+    ),
+}
+"""Struct → the report that it is, with what stands beside its fields."""
+
+_RESULTS: dict[str, Document] = {
+    f"store.{home}": Document(
+        name=f"karat.{verb}/1", title=f"karat {verb}", description=text, limits=limits
+    )
+    for verb, home, text, limits in (
+        ("push", "push:Pushed", "What a push sent, or would send.", _STORE),
+        ("pull", "pull:Pulled", "What a pull brought.", _STORE),
+        ("ls", "listing:StoreListing", "What a store holds.", _STORE),
+        ("gc", "gc:GcResult", "What a collection deleted or would delete, and why.", _STORE),
+        (
+            "pin",
+            "pins:Pinned",
+            "What is pinned now, or not any more.",
+            {**_STORE, "reason": {"minLength": 1}, "Pin.schema": {"enum": ["karat.pinned/1"]}},
+        ),
+    )
+}
+"""Struct → the report of which it is the `result`; null where there is none."""
+
+_HOMES = {about.name: home for home, about in {**_FILES, **_REPORTS, **_RESULTS}.items()}
 
 
 def names() -> list[str]:
     """Every published schema, as `karat.diff/1`."""
     files = (file.name for file in resources.files(__name__).iterdir())
     stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
-    return sorted([*_GENERATED, *("/".join(stem.rsplit(".", 1)) for stem in stems)])
+    return sorted([*_HOMES, *("/".join(stem.rsplit(".", 1)) for stem in stems)])
 
 
 def schema(name: str) -> dict[str, Any]:
     """A published schema; one that does not exist is a KeyError."""
-    if name in _GENERATED:
-        home, about = _GENERATED[name]
-        module, _, kind = home.partition(":")
-        return schema_of(getattr(import_module(f"karat.{module}"), kind), about)
+    if name in _HOMES:
+        return _generated(_HOMES[name])
     if name not in names():
         raise KeyError(name)
     file = resources.files(__name__).joinpath(f"{name.replace('/', '.')}.json")
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
+
+
+def _generated(home: str) -> dict[str, Any]:
+    module, _, name = home.partition(":")
+    kind = getattr(import_module(f"karat.{module}"), name)
+    if home not in _RESULTS:
+        return schema_of(kind, _FILES.get(home) or _REPORTS[home])
+    fields = [
+        ("schema", str),
+        ("exit_code", Literal[0, 1, 3]),
+        ("result", kind | None),
+        ("findings", list[Finding]),
+    ]
+    return schema_of(msgspec.defstruct("StoreReport", fields), _RESULTS[home])
