@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.transfer import ArtifactRequest, Connection, Notice
+from karat.sources.source import Artifact, Job, Listing, Run
+from karat.sources.transfer import ArtifactRequest, Forge, Notice
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -106,7 +106,7 @@ class _Commit(msgspec.Struct, frozen=True):
 P = TypeVar("P", _Runs, _Jobs, _Artifacts)
 
 
-class GitHub:
+class GitHub(Forge):
     """One run, or all completed runs of a commit, of one repository."""
 
     def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
@@ -130,7 +130,7 @@ class GitHub:
         root = github_root(env)
         host = github_host(root)
         self._for_gh = repo if host == "github.com" else f"{host}/{repo}"
-        self._connection = Connection(
+        super().__init__(
             root,
             github_token(env, host),
             env,
@@ -140,7 +140,6 @@ class GitHub:
             notice=notice,
             advice=Advice(again=self._command(), login=f"gh auth login --hostname {host}"),
         )
-        self._client = self._connection.client
 
     def listing(self) -> Listing:
         """Runs, jobs of every attempt, and artifacts."""
@@ -153,7 +152,7 @@ class GitHub:
                 lambda run=run: jobs.update({run.id: self._jobs(run, findings)}),  # type: ignore[misc]
                 lambda run=run: artifacts.update({run.id: self._artifacts(run, findings)}),  # type: ignore[misc]
             ]
-        self._connection.gather(tasks)
+        self._gather(tasks)
         return Listing(
             source="github",
             origin=f"{self._asked()} of {self._repo}",
@@ -173,19 +172,6 @@ class GitHub:
             artifacts=tuple(artifact for run in runs for artifact in artifacts[run.id]),
             findings=tuple(sorted(findings, key=lambda finding: finding.message)),
         )
-
-    def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        wanted: Callable[[str], bool],
-        progress: Progress | None = None,
-    ) -> Iterator[Fetched]:
-        """The wanted files of each artifact, in the order they arrive."""
-        return self._connection.fetch(artifacts, self._request, wanted, progress)
-
-    def close(self) -> None:
-        """Lets go of connections and files."""
-        self._connection.close()
 
     def _asked(self) -> str:
         return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
@@ -251,10 +237,9 @@ class GitHub:
         return [run for _, run in done], findings
 
     def _still_going(self, run: _Run, so: str) -> Finding:
-        return Finding(
-            kind="not-refreshed",
-            severity=Severity.WARN,
-            message=f"{run.label} has not finished ({run.status}); it {so}",
+        return warn(
+            "not-refreshed",
+            f"{run.label} has not finished ({run.status}); it {so}",
             next=f"gh run watch {run.id} --repo {self._for_gh}",
         )
 
@@ -300,10 +285,9 @@ class GitHub:
         given = len({item.id for page in pages for item in page.items})
         if given < said:
             findings.append(
-                Finding(
-                    kind="not-refreshed",
-                    severity=Severity.FAIL,
-                    message=f"expected {said} {what}, as GitHub says, found {given} in its listing",
+                fail(
+                    "not-refreshed",
+                    f"expected {said} {what}, as GitHub says, found {given} in its listing",
                     next=self._command(),
                 )
             )

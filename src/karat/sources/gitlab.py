@@ -14,14 +14,14 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.transfer import ArtifactRequest, Connection, Notice
+from karat.sources.source import Artifact, Job, Listing, Run
+from karat.sources.transfer import ArtifactRequest, Forge, Notice
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -110,7 +110,7 @@ class _Found:
         self.findings: list[Finding] = []
 
 
-class GitLab:
+class GitLab(Forge):
     """One pipeline of one project, with every pipeline that it started."""
 
     def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
@@ -136,7 +136,7 @@ class GitLab:
         self._clock = clock
         self._projects: dict[str, str] = {}
         self._outdated: set[str] = set()
-        self._connection = Connection(
+        super().__init__(
             gitlab_root(env),
             gitlab_token(env),
             env,
@@ -146,14 +146,13 @@ class GitLab:
             notice=notice,
             advice=Advice(again=self._command(), login="export GITLAB_TOKEN=YOUR_TOKEN"),
         )
-        self._client = self._connection.client
 
     def listing(self) -> Listing:
         """The pipeline and all below it: runs, jobs of every attempt, one artifact per job."""
         found = _Found()
         level = [_Place(self._project, self._pipeline)]
         while level:
-            self._connection.gather([partial(self._look, place, found) for place in level])
+            self._gather([partial(self._look, place, found) for place in level])
             level = self._below(level, found)
         order = sorted(found.runs)
         now = self._clock()
@@ -177,19 +176,6 @@ class GitLab:
             ),
             findings=tuple(sorted(found.findings, key=lambda finding: finding.message)),
         )
-
-    def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        wanted: Callable[[str], bool],
-        progress: Progress | None = None,
-    ) -> Iterator[Fetched]:
-        """The wanted files of each artifact, in the order they arrive."""
-        return self._connection.fetch(artifacts, self._request, wanted, progress)
-
-    def close(self) -> None:
-        """Lets go of connections and files."""
-        self._connection.close()
 
     def _command(self) -> Command:
         where = ("--project", self._project, "--pipeline-id", str(self._pipeline))
@@ -227,10 +213,9 @@ class GitLab:
             if place.pipeline == self._pipeline:
                 raise self._no_such(error) from None
             found.findings.append(
-                Finding(
-                    kind="not-refreshed",
-                    severity=Severity.FAIL,
-                    message=f"{_label(place)} of project {place.project} could not be listed: {error}",
+                fail(
+                    "not-refreshed",
+                    f"{_label(place)} of project {place.project} could not be listed: {error}",
                     next=error.next_command,
                 )
             )
@@ -238,10 +223,9 @@ class GitLab:
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
             found.findings.append(
-                Finding(
-                    kind="not-refreshed",
-                    severity=Severity.WARN,
-                    message=f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
+                warn(
+                    "not-refreshed",
+                    f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
                     next=self._command(),
                 )
             )
@@ -273,10 +257,9 @@ class GitLab:
                     if bridge.status == "failed":
                         retry = self._glab(place.project, bridge.id, "retry")
                         found.findings.append(
-                            Finding(
-                                kind="not-refreshed",
-                                severity=Severity.WARN,
-                                message=f"{bridge.name} of {_label(place)} failed before it started its pipeline",
+                            warn(
+                                "not-refreshed",
+                                f"{bridge.name} of {_label(place)} failed before it started its pipeline",
                                 next=retry,
                             )
                         )

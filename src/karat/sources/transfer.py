@@ -1,8 +1,8 @@
-"""Transfers: the wanted files of many artifacts, fetched side by side.
+"""Transfers: the wanted files of a forge's artifacts, fetched side by side.
 
-Of a large archive only the end is asked for first: there stands what it holds, and then the wanted
-members' bytes alone are fetched. If that is most of it, or the server knows no ranges, the whole
-archive comes, and is verified against its digest where the server gives one.
+Of a large archive only the end is asked for first: there stands what it holds, and then the wanted members' bytes alone are
+fetched. If that is most of it, or the server knows no ranges, the whole archive comes, and is verified against its digest
+where the server gives one.
 """
 
 from __future__ import annotations
@@ -70,23 +70,72 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What it is called if the server does not know it: GitLab forgets what has expired."""
 
 
-class Transfer:
-    """Fetches requests through one client into one cache."""
+Notice = Callable[[str], None]
 
-    def __init__(
-        self, client: Client, cache: Cache, *, workers: int, limits: Limits | None = None
+
+class Forge:
+    """What GitHub and GitLab have in common: a client with its cache, and artifacts fetched side by side."""
+
+    def __init__(  # noqa: PLR0913 - every part can be replaced by a test
+        self,
+        root: str,
+        token: Token | None,
+        env: Mapping[str, str],
+        *,
+        headers: Mapping[str, str],
+        retry: Retry | None = None,
+        limits: Limits | None = None,
+        notice: Notice | None = None,
+        advice: Advice | None = None,
     ) -> None:
-        self._client = client
-        self._cache = cache
-        self._workers = workers
+        self._workers = worker_count(env)
         self._limits = limits or Limits()
+        self._cache = Cache(env, notice=notice)
+        self._client = Client(
+            root,
+            token,
+            headers=headers,
+            retry=retry,
+            answers=self._cache.answers,
+            connections=self._workers,
+            notice=notice,
+            advice=advice,
+        )
 
-    def run(
-        self, requests: Sequence[ArtifactRequest], wanted: Wanted, progress: Progress | None
+    def fetch(
+        self, artifacts: Sequence[Artifact], wanted: Wanted, progress: Progress | None = None
     ) -> Iterator[Fetched]:
-        """One `Fetched` per request, as they arrive."""
+        """The wanted files of each artifact, in the order they arrive; those that are gone first, as they take no time."""
+        requests = []
+        for artifact in artifacts:
+            if artifact.url is not None:
+                # At an address of its own; the client knows that the token does not go there.
+                address = ArtifactAddress(url=artifact.url, lasting=False)
+                key = ("url", artifact.url)
+                requests.append(ArtifactRequest(artifact=artifact, address=address, key=key))
+            elif artifact.expired:
+                expired = Unusable(
+                    "artifact-expired", "expected it on the server, found that it has expired there"
+                )
+                finding = expired.finding(artifact.name, self._request(artifact).remake)
+                yield Fetched(artifact=artifact, findings=(finding,))
+            else:
+                requests.append(self._request(artifact))
         tasks = [partial(self._fetched, request, wanted, progress) for request in requests]
-        return in_parallel(tasks, self._workers, stop=self._client.stop)
+        yield from in_parallel(tasks, self._workers, stop=self._client.stop)
+
+    def close(self) -> None:
+        """Closes connections and files."""
+        self._client.close()
+        self._cache.close()
+
+    def _request(self, artifact: Artifact) -> ArtifactRequest:
+        raise NotImplementedError
+
+    def _gather(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Asks questions side by side; the first that fails ends it."""
+        for _ in in_parallel(tasks, self._workers, stop=self._client.stop):
+            pass
 
     def _fetched(
         self, request: ArtifactRequest, wanted: Wanted, progress: Progress | None
@@ -241,76 +290,3 @@ class _Fetch:
             found = self._shelf.unpack(Archive(file, self._limits), wanted)
         assert found is not None, "nothing was to be brought"  # noqa: S101
         return found
-
-
-Notice = Callable[[str], None]
-
-
-class Connection:
-    """What GitHub and GitLab have in common."""
-
-    def __init__(  # noqa: PLR0913 - every part can be replaced by a test
-        self,
-        root: str,
-        token: Token | None,
-        env: Mapping[str, str],
-        *,
-        headers: Mapping[str, str],
-        retry: Retry | None = None,
-        limits: Limits | None = None,
-        notice: Notice | None = None,
-        advice: Advice | None = None,
-    ) -> None:
-        self.workers = worker_count(env)
-        self._cache = Cache(env, notice=notice)
-        self.client = Client(
-            root,
-            token,
-            headers=headers,
-            retry=retry,
-            answers=self._cache.answers,
-            connections=self.workers,
-            notice=notice,
-            advice=advice,
-        )
-        self._transfer = Transfer(self.client, self._cache, workers=self.workers, limits=limits)
-
-    def gather(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Runs questions side by side; the first that fails ends it."""
-        for _ in in_parallel(tasks, self.workers, stop=self.client.stop):
-            pass
-
-    def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        request: Callable[[Artifact], ArtifactRequest],
-        wanted: Callable[[str], bool],
-        progress: Progress | None,
-    ) -> Iterator[Fetched]:
-        """One `Fetched` per artifact; those that are gone first, as they take no time."""
-        gone = {a.id for a in artifacts if a.expired and a.url is None}
-        for artifact in (a for a in artifacts if a.id in gone):
-            expired = Unusable(
-                "artifact-expired", "expected it on the server, found that it has expired there"
-            )
-            finding = expired.finding(artifact.name, request(artifact).remake)
-            yield Fetched(artifact=artifact, findings=(finding,))
-        requests = [
-            request_elsewhere(artifact) if artifact.url is not None else request(artifact)
-            for artifact in artifacts
-            if artifact.id not in gone
-        ]
-        yield from self._transfer.run(requests, wanted, progress)
-
-    def close(self) -> None:
-        """Lets go of connections and files."""
-        self.client.close()
-        self._cache.close()
-
-
-def request_elsewhere(artifact: Artifact) -> ArtifactRequest:
-    """An artifact at an address of its own; the client knows that the token does not go there."""
-    url = artifact.url or ""
-    return ArtifactRequest(
-        artifact=artifact, address=ArtifactAddress(url=url, lasting=False), key=("url", url)
-    )
