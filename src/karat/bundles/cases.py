@@ -39,7 +39,7 @@ from karat.bundles.places import Place, folders_above, has_tensors, is_other_pro
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.tensors.blocks import digest_of, start_digest
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import BLOCK, Damaged, Extent, Reader, Tensor, TensorExtent
@@ -70,10 +70,9 @@ class Case:
         self._headers: dict[str, Header] = {}
         pointed = self._lfs_pointers()
         away = tuple(
-            Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
-                message=f"{self.name_of(file)}: {not_fetched(size)}",
+            fail(
+                "cannot-read",
+                f"{self.name_of(file)}: {not_fetched(size)}",
                 path=folder or place.name,
                 next=FETCH,
             )
@@ -108,13 +107,11 @@ class Case:
         return f"{self.folder}/{file}" if self.folder else file
 
     def record(self, name: str) -> TensorRecord:
-        """What the manifest says of a tensor."""
         if name not in self._records:
             raise Damaged(f"{self.path}: expected a tensor {name!r:.100}, found none of that name")
         return self._records[name]
 
     def extent(self, file: str) -> Extent:
-        """The bytes of one of the case's files."""
         return self.place.extent(self.name_of(file))
 
     def header(self, file: str) -> Header:
@@ -139,7 +136,6 @@ class Case:
         return TensorExtent(dtype=record.dtype, shape=record.shape, extent=part)
 
     def flat(self, role: Role) -> Flat:
-        """The inputs or what was expected, with tensors on disk."""
         structure = self.manifest.inputs if role == "input" else self.manifest.expected
         tensors = {name: self.tensor(name) for name in tensor_names(structure)}
         return Flat(role=role, structure=structure, tensors=tensors)
@@ -338,10 +334,9 @@ class Spool:
 
 def finding(kind: str, path: str, message: str) -> Finding:
     """What is wrong with a case; a message that begins with a file of it says where by itself."""
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=message if path and message.startswith(f"{path}/") else f"{path}: {message}",
+    return fail(
+        kind,
+        message if path and message.startswith(f"{path}/") else f"{path}: {message}",
         path=path,
         next=AGAIN,
     )
@@ -371,7 +366,6 @@ def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tup
 
 
 def _expected_files(manifest: Manifest) -> dict[str, int | None]:
-    """Every file that a manifest names, with its size if that is recorded."""
     found: dict[str, int | None] = {NAME: None}
     for record in manifest.tensors:
         found[record.file] = None

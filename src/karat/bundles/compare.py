@@ -18,7 +18,7 @@ import msgspec
 from karat.bundles.extents import read_all
 from karat.bundles.structure import flatten, tensor_names
 from karat.bundles.values import READERS, Flat
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, Criteria, Report, within
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
@@ -109,7 +109,7 @@ class _Walk:
             )
         if message is not None:
             change = "text-changed" if kind == "str" else "value-drift"
-            findings = (Finding(kind=change, severity=Severity.FAIL, message=message, where=name),)
+            findings = (fail(change, message, where=name),)
         self.comparisons.append(Comparison(name=name, dtype=kind, shape=(), findings=findings))
 
     def sequences(self, expected: Any, actual: Any, name: str) -> None:
@@ -223,7 +223,6 @@ def _leaf(node: Any, tensors: _Tensors) -> _Leaf | None:
 
 
 def _describe(node: Any) -> str:
-    """A node in a sentence."""
     kind = _kind(node)
     if kind in {"dataclass", "namedtuple", "structseq"}:
         return f"a {kind} {_content(node)}"

@@ -153,7 +153,6 @@ def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> No
 
 
 def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
-    """sha256 of an extent's bytes."""
     digest = sha256()
     for block in read_blocks(extent):
         digest.update(block)

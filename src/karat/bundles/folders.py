@@ -12,7 +12,7 @@ from typing import Literal
 from karat.bundles import index
 from karat.bundles.extents import FileExtent
 from karat.bundles.places import OWN, SUMS, Place, open_place
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, UsageError, fail
 from karat.system.archives import folded, shown
 from karat.system.command import Command
 from karat.tensors.tensor import Damaged, Extent
@@ -82,10 +82,9 @@ class FolderPlace(Place):
 
     def _report(self, kind: str, path: str, found: str) -> None:
         self._findings.append(
-            Finding(
-                kind=kind,
-                severity=Severity.FAIL,
-                message=f"{path}: expected a plain file; {found}",
+            fail(
+                kind,
+                f"{path}: expected a plain file; {found}",
                 path=path,
                 next=str(Command("ls", "-l", self.name)),
             )

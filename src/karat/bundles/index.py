@@ -18,7 +18,7 @@ from karat.bundles.extents import file_digest, whole_file
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place
 from karat.bundles.zip_format import STORED, read_members
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 from karat.system.command import Command
 from karat.tensors.tensor import Damaged
 
@@ -28,8 +28,6 @@ LIMIT = 256 << 20
 
 
 class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file; its bytes are vouched for by the manifest of its case."""
-
     path: str
     size: int
 
@@ -65,7 +63,6 @@ def build(
     files: Iterable[IndexedFile],
     archive: Archive | None = None,
 ) -> Index:
-    """A sealed index."""
     bare = Index(
         karat=karat,
         cases=tuple(sorted(cases, key=lambda case: case.path)),
@@ -117,10 +114,9 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
         elif there[path] != file.size:
             yield _damaged(path, f"expected {file.size:,} bytes, found {there[path]:,}", place)
     for path in there.keys() - known.keys() - {NAME}:
-        yield Finding(
-            kind="unexpected-file",
-            severity=Severity.FAIL,
-            message=f"{path}: expected only what {NAME} lists, found a file that it does not know",
+        yield fail(
+            "unexpected-file",
+            f"{path}: expected only what {NAME} lists, found a file that it does not know",
             path=path,
             next=_inspect(place, path),
         )
@@ -174,12 +170,8 @@ def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | Non
 
 
 def _damaged(path: str, message: str, place: Place) -> Finding:
-    return Finding(
-        kind="bundle-damaged",
-        severity=Severity.FAIL,
-        message=f"{path or place.name}: {message}",
-        path=path,
-        next=_inspect(place, path),
+    return fail(
+        "bundle-damaged", f"{path or place.name}: {message}", path=path, next=_inspect(place, path)
     )
 
 

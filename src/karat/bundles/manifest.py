@@ -41,8 +41,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tensor of a case."""
-
     name: str
     """Its key in the safetensors file, unique in the case: `input/0`, `expected/logits`."""
     role: Role
@@ -87,8 +85,6 @@ class Comparator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where it was captured."""
-
     platform: str
     machine: str
     python: str
@@ -102,8 +98,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One case."""
-
     schema: str = SCHEMA
     karat: str
     identity: Identity
@@ -127,7 +121,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seal(manifest: Manifest) -> Manifest:
-    """The manifest with its own hash."""
     bare = msgspec.structs.replace(manifest, sha256="")
     return msgspec.structs.replace(bare, sha256=sha256(encode(bare)).hexdigest())
 

@@ -23,7 +23,7 @@ from karat.bundles.extents import (
     pointer,
     read_all,
 )
-from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
+from karat.findings import CannotVerify, Finding, KaratError, UsageError, fail
 from karat.system.command import Command
 from karat.tensors.tensor import Damaged, Extent
 
@@ -74,9 +74,7 @@ class BadPlace(KaratError):  # noqa: N818 - a state of the bytes
 
     def __init__(self, kind: str, message: str, *, name: str, next_command: str) -> None:
         super().__init__(message, next_command=next_command)
-        self.finding = Finding(
-            kind=kind, severity=Severity.FAIL, message=message, path=name, next=next_command
-        )
+        self.finding = fail(kind, message, path=name, next=next_command)
 
 
 def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:

@@ -53,7 +53,7 @@ from karat.bundles.values import (
     plain,
     shown_role,
 )
-from karat.findings import Finding, Severity
+from karat.findings import Finding, info
 from karat.tensors.arrays import is_tensor, tensor_of, value_and_note
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
@@ -226,7 +226,6 @@ class _Flattener:
 
 
 def _factory(factory: Any, path: _Path) -> str | None:
-    """The name of what makes missing values."""
     if factory is None:
         return None
     for name, known in FACTORIES.items():
@@ -442,9 +441,7 @@ class _Restorer:
         )
 
     def _tell(self, about: str, message: str) -> None:
-        self.findings[about] = Finding(
-            kind="unsafe-type", severity=Severity.INFO, message=message, where=about
-        )
+        self.findings[about] = info("unsafe-type", message, where=about)
 
 
 class _Checker(_Restorer):

@@ -150,8 +150,6 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 
 class RawRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table."""
-
     role: str
     """`input`, `expected`, or `output` for what a program made of the inputs."""
     name: str
@@ -225,7 +223,6 @@ def row_of(record: TensorRecord, digest: str, file: str) -> RawRow:
 
 
 def encode_rows(rows: Iterable[RawRow]) -> bytes:
-    """The bytes of tensors.txt."""
     lines = [FIRST]
     for row in rows:
         shape = "x".join(str(length) for length in row.shape) or "-"

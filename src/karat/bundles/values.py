@@ -240,7 +240,6 @@ def _numpy_dtype(name: str, order: str) -> Any:
 
 
 def class_name(value: Any) -> str:
-    """`module:Qualname` of its class."""
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 

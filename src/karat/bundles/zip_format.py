@@ -44,12 +44,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> int:
-        """Where its data begins."""
         return self.start + len(local_header(self))
 
     @property
     def end(self) -> int:
-        """Where the next thing begins."""
         return self.data + self.packed
 
 
@@ -103,7 +101,6 @@ def directory(members: Iterable[Member], start: int) -> bytes:
 
 
 def _needed(member: Member, *, large: bool) -> int:
-    """The version of the format that a reader must know."""
     return 63 if member.method == ZSTD else 45 if large else 20
 
 

@@ -12,7 +12,7 @@ from karat.bundles.manifest import Comparator, Identity
 from karat.bundles.structure import flatten
 from karat.bundles.values import Flat
 from karat.captures.functions import CaptureDetails, CheckDetails
-from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.findings import Finding, KaratError, Severity, UsageError, info
 from karat.tensors.comparison import Comparison, Criteria, Numbers, Report, within
 from karat.tensors.tensor import CannotStore
 
@@ -56,8 +56,6 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A case to capture."""
-
     identity: Identity
     inputs: Any
     expected: Any
@@ -109,10 +107,9 @@ def _flat(value: object, which: str) -> Flat:
 
 def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> Passed:
     """What the caller compared by its own means, with the finding that says so."""
-    finding = Finding(
-        kind="caller-compared",
-        severity=Severity.INFO,
-        message=f"{identity.test} compared by its own means; golden.check would record the numbers",
+    finding = info(
+        "caller-compared",
+        f"{identity.test} compared by its own means; golden.check would record the numbers",
         where=identity.test,
     )
     comparator = Comparator(name="caller", note=details.get("note"))
@@ -128,7 +125,6 @@ def candidate(
     raw: bool = False,
     strides: bool = False,
 ) -> Candidate:
-    """The case to capture after a comparison that passed."""
     return Candidate(
         identity=identity,
         inputs=inputs,

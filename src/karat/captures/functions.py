@@ -124,7 +124,6 @@ def begin_session(plugin: CapturePlugin) -> None:
 
 
 def end_session(plugin: CapturePlugin) -> None:
-    """A session ends."""
     if plugin in _sessions:
         _sessions.remove(plugin)
 

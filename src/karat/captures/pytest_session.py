@@ -35,8 +35,6 @@ _FORKED = KaratError(
 
 
 class RunningTest:
-    """One attempt at one test, and what it has captured so far, or could not."""
-
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.taken: list[Staged | Failed] = []
@@ -122,7 +120,6 @@ class CapturePlugin:
         return WorkerInput(directory=str(place.path), session=name, run=os.urandom(6).hex())
 
     def pytest_report_header(self) -> list[str]:
-        """Where cases go, and which option or variable said so."""
         return self._header
 
     @pytest.hookimpl(optionalhook=True)

@@ -251,7 +251,6 @@ class Journal:
         self._handle = None
 
     def close(self) -> None:
-        """Close the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

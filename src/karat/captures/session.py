@@ -30,7 +30,7 @@ from karat.captures.check import Candidate
 from karat.captures.environment import created, environment, seeds
 from karat.captures.records import Event, Journal, staging_name
 from karat.captures.settings import RECORDS, nearest_existing
-from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.findings import Finding, KaratError, UsageError, fail
 from karat.system.ci import session_of
 from karat.system.command import Command
 from karat.system.files import exchange, sync_folder
@@ -207,10 +207,9 @@ class Session:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             error = OSError(int(number[1]), os.strerror(int(number[1])))
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
-        return Finding(
-            kind=kind,
-            severity=Severity.FAIL,
-            message=f"{_label(identity)} was not captured: {_sentence(error)}",
+        return fail(
+            kind,
+            f"{_label(identity)} was not captured: {_sentence(error)}",
             where=identity.test,
             next=self._advice(error, identity.test),
         )
@@ -238,10 +237,9 @@ class Session:
             advice = 'give each capture a name of its own: subtest="…"'
         else:
             advice = "pytest --karat-session NEW_NAME"
-        return Finding(
-            kind="captured-twice",
-            severity=Severity.FAIL,
-            message=f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands",
+        return fail(
+            "captured-twice",
+            f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands",
             where=identity.test,
             next=advice,
         )

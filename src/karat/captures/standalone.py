@@ -17,7 +17,7 @@ from karat.captures.functions import CaptureDetails, Directory, current_session,
 from karat.captures.records import sweep
 from karat.captures.session import Failed, Session, session_name
 from karat.captures.settings import BundleSettings, capture_directory, prepare
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, UsageError, fail
 from karat.goldens.paths import glob_regex
 from karat.system.ci import in_ci
 from karat.system.command import Command
@@ -112,10 +112,9 @@ def session_of_process(directory: Directory) -> Session | Finding | None:
         try:
             prepare(place)
         except UsageError as error:
-            return Finding(
-                kind="capture-failed",
-                severity=Severity.FAIL,
-                message=str(error),
+            return fail(
+                "capture-failed",
+                str(error),
                 next=error.next_command or str(Command("ls", "-ld", str(Path.cwd()))),
             )
         name = _names.setdefault(key[:2], session_name(None, os.environ))

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from karat.bundles.cases import Case, Spool
 from karat.bundles.manifest import Manifest
-from karat.findings import UNVERIFIED, Finding, KaratError, Severity
+from karat.findings import UNVERIFIED, Finding, KaratError, Severity, fail, info, warn
 from karat.replays.options import CaseOptions
 from karat.replays.outcome import ReplayedCase, ReplayOutcome
 from karat.tensors.comparison import Comparison, Criteria
@@ -22,17 +22,16 @@ from karat.tensors.dtypes import for_dtype
 
 def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
     """The program did not run, or left nothing that can be compared."""
-    finding = Finding(kind="replay-failed", severity=Severity.FAIL, message=message)
+    finding = fail("replay-failed", message)
     return _unfinished(case, ReplayOutcome.FAILED, finding, *others)
 
 
 def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
     """It could not be read, or there was no room for it: nothing is known about it."""
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    finding = Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        message=f"expected to prepare the case, but: {reason}",
+    finding = fail(
+        "cannot-read",
+        f"expected to prepare the case, but: {reason}",
         next=error.next_command if isinstance(error, KaratError) else "df -h",
     )
     return _unfinished(case, ReplayOutcome.NOT_COMPARED, finding)
@@ -40,12 +39,7 @@ def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
 
 def damaged(case: Case, *problems: Finding | str) -> ReplayedCase:
     """Its bytes are not what was captured, so it was not run."""
-    findings = (
-        Finding(kind="bundle-damaged", severity=Severity.FAIL, message=p)
-        if isinstance(p, str)
-        else p
-        for p in problems
-    )
+    findings = (fail("bundle-damaged", p) if isinstance(p, str) else p for p in problems)
     unrun = (replace(f, message=f"{f.message}; the case was not run") for f in findings)
     return _unfinished(case, ReplayOutcome.DAMAGED, *unrun)
 
@@ -125,10 +119,9 @@ def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Fin
     if options.rtol is not None or options.atol is not None:
         yield from _overruled(manifest, options)
     if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
-        yield Finding(
-            kind="caller-compared",
-            severity=Severity.INFO,
-            message="the test compared by its own means and recorded no tolerance; each dtype's own was used",
+        yield info(
+            "caller-compared",
+            "the test compared by its own means and recorded no tolerance; each dtype's own was used",
         )
 
 
@@ -151,16 +144,14 @@ def _overruled(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
     ]
     if wider:
         rtol, atol = wider[0]
-        yield Finding(
-            kind="tolerance-widened",
-            severity=Severity.WARN,
-            message=f"compared with {words}, while the bundle says rtol {rtol:g}, atol {atol:g}: "
+        yield warn(
+            "tolerance-widened",
+            f"compared with {words}, while the bundle says rtol {rtol:g}, atol {atol:g}: "
             "what passes here may not match what was captured",
             next="karat replay --help",
         )
     elif recorded:
-        yield Finding(
-            kind="tolerance-tightened",
-            severity=Severity.INFO,
-            message=f"compared with {words}, which allows no more than the bundle does",
+        yield info(
+            "tolerance-tightened",
+            f"compared with {words}, which allows no more than the bundle does",
         )

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from karat.bundles.manifest import Identity
-from karat.findings import Finding, Severity, UsageError, suggest
+from karat.findings import Finding, UsageError, fail, suggest
 from karat.goldens.paths import glob_regex
 from karat.system.command import Command
 
@@ -204,9 +204,4 @@ def nothing_chosen(
         message = f"expected a case that matches {' and '.join(asked)}, found none among {len(paths)} in {bundle}{hint}"
     else:
         message = f"expected cases in {bundle}, found none, so nothing was replayed"
-    return Finding(
-        kind="nothing-compared",
-        severity=Severity.FAIL,
-        message=message,
-        next=_HELP if paths else "karat verify --help",
-    )
+    return fail("nothing-compared", message, next=_HELP if paths else "karat verify --help")

@@ -213,7 +213,6 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended."""
     if status >= 0:
         return f"the process ended with exit status {status}"
     try:

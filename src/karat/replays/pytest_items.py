@@ -41,7 +41,6 @@ class ReplayError(Exception):
 
 
 def collect(session: pytest.Session) -> bool | None:
-    """Fill the session with the cases of the bundle; None if xdist's workers do it."""
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
@@ -89,15 +88,12 @@ def _options(config: pytest.Config) -> ReplayOptions:
 
 
 class Bundle(pytest.Collector):
-    """All chosen cases of a bundle, and what runs them."""
-
     def __init__(self, *, options: ReplayOptions, stack: ExitStack, **rest: Any) -> None:
         super().__init__(nodeid=rest["name"], **rest)
         self._options, self._stack = options, stack
         self._runner: Runner | None = None
 
     def collect(self) -> Iterator[ReplayItem]:
-        """An item per case."""
         place = self._stack.enter_context(closing(open_word(self.name, store=self._options.store)))
         require_capture_root(place, self._options)
         for case in cases(place):
@@ -109,7 +105,6 @@ class Bundle(pytest.Collector):
         (self._runner,) = self._stack.enter_context(open_runners(self.name, self._options, 1))
 
     def replay(self, case: Case) -> ReplayedCase:
-        """What became of a case."""
         if is_damaged(case) or self._runner is None:
             replayed = judge.damaged(case, *case.findings)
         else:
@@ -118,8 +113,6 @@ class Bundle(pytest.Collector):
 
 
 class ReplayItem(pytest.Item):
-    """One case."""
-
     def __init__(self, *, case: Case, **rest: Any) -> None:
         super().__init__(**rest)
         self._case = case

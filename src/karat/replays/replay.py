@@ -18,7 +18,16 @@ import msgspec
 from karat.bundles.cases import Case, cases
 from karat.bundles.manifest import Environment
 from karat.bundles.places import Place, require_root
-from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError
+from karat.findings import (
+    CannotVerify,
+    ExitCode,
+    Finding,
+    KaratError,
+    Severity,
+    UsageError,
+    fail,
+    info,
+)
 from karat.replays import judge
 from karat.replays.options import FunctionSpec, Progress, ReplayOptions, is_chosen, nothing_chosen
 from karat.replays.outcome import ReplayedCase, ReplayReport
@@ -49,12 +58,8 @@ def replay(
         raise
     except KaratError as error:
         # Whoever reads only reports must not find yesterday's.
-        finding: Finding = getattr(error, "finding", None) or Finding(
-            kind="cannot-read",
-            severity=Severity.FAIL,
-            path=str(bundle),
-            message=str(error),
-            next=error.next_command,
+        finding: Finding = getattr(error, "finding", None) or fail(
+            "cannot-read", str(error), path=str(bundle), next=error.next_command
         )
         return ReplayReport(
             bundle=str(bundle), runner=str(options.runner), cases=(), findings=(finding,)
@@ -189,11 +194,7 @@ def environment_differences(
         for what, n in tally.most_common(_SHOWN)
     ]
     more = f"; and {len(tally) - _SHOWN} more" if len(tally) > _SHOWN else ""
-    yield Finding(
-        kind="environment-changed",
-        severity=Severity.INFO,
-        message=f"captured elsewhere: {'; '.join(shown)}{more}",
-    )
+    yield info("environment-changed", f"captured elsewhere: {'; '.join(shown)}{more}")
 
 
 def _differences(environment: Environment, *, packages: bool) -> Iterator[str]:

@@ -31,7 +31,6 @@ _SHORTEST_NAME = 24
 
 
 def print_report(report: ReplayReport, stream: IO[str]) -> None:
-    """Print the whole report."""
     print_lines(text_lines(report, width=room_of(stream)), stream)
 
 
@@ -125,7 +124,6 @@ def _last(report: ReplayReport) -> Line:
 
 
 def json_document(report: ReplayReport) -> dict[str, Any]:
-    """The report as plain data."""
     outcomes = Counter(case.outcome for case in report.cases)
     severities = Counter(f.severity for f in report.all_findings())
     return {
@@ -145,7 +143,6 @@ def json_document(report: ReplayReport) -> dict[str, Any]:
 
 
 def render_json(report: ReplayReport) -> bytes:
-    """The report as JSON."""
     return encode(json_document(report))
 
 
@@ -201,7 +198,6 @@ def _test_case(suite: str, case: ReplayedCase) -> TestCase:
 
 
 def comparison_line(comparison: Comparison) -> str:
-    """One tensor with its numbers."""
     named = zip(TITLES, cells(comparison.numbers), strict=True)
     numbers = ", ".join(f"{title} {value}" for title, value in named if value)
     return f"{comparison.name} {type_text(comparison)}: {numbers or 'compared exactly'}"

@@ -25,7 +25,7 @@ from karat.bundles.cases import Case, Spool
 from karat.bundles.extents import whole_file
 from karat.bundles.manifest import Manifest, TensorRecord
 from karat.bundles.tensor_files import TABLE, encode_rows, file_names, read_raw, row_of
-from karat.findings import Finding, KaratError, Severity
+from karat.findings import Finding, KaratError, fail, info
 from karat.replays import judge
 from karat.replays.options import CaseOptions, CommandSpec, Progress
 from karat.replays.outcome import ReplayedCase
@@ -117,7 +117,6 @@ class FunctionRunner:
         return self._worker
 
     def replay(self, case: Case) -> ReplayedCase:
-        """What became of the case, also if the worker died."""
         work = self._folders.folder(case.path)
         started = time.monotonic()
         worker = self.prepare()
@@ -136,21 +135,17 @@ class FunctionRunner:
         return msgspec.structs.replace(replayed, seconds=replayed.seconds or took, work=kept)
 
     def stop(self) -> None:
-        """End the worker; who waits for it is told that it is gone."""
         worker = self._worker
         if worker is not None:
             worker.kill()
 
     def close(self) -> None:
-        """End the worker and close its files."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
 
 
 class CommandRunner:
-    """Runs one command after the other."""
-
     def __init__(
         self,
         command: CommandSpec,
@@ -163,7 +158,6 @@ class CommandRunner:
         self._process: subprocess.Popen[bytes] | None = None
 
     def replay(self, case: Case) -> ReplayedCase:
-        """What became of the case."""
         work = self._folders.folder(case.path)
         started = time.monotonic()
         try:
@@ -245,10 +239,9 @@ class CommandRunner:
         if not expected:
             # Running without comparing must not look like a match.
             found.append(
-                Finding(
-                    kind="nothing-compared",
-                    severity=Severity.FAIL,
-                    message="the program ran, but the case expects no tensor, so nothing was compared",
+                fail(
+                    "nothing-compared",
+                    "the program ran, but the case expects no tensor, so nothing was compared",
                     next="karat replay --help",
                 )
             )
@@ -269,7 +262,6 @@ class CommandRunner:
                     yield compare_tensors(record.name, recorded, actual, **criteria)
 
     def stop(self) -> None:
-        """End the command that runs, and what it started."""
         if self._process is not None:
             kill_group(self._process)
 
@@ -278,8 +270,6 @@ class CommandRunner:
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command left."""
-
     tensors: Mapping[str, TensorExtent]
     """By the name of the expected tensor, or whatever else the command called it."""
     problems: tuple[str, ...] = ()
@@ -347,14 +337,13 @@ def read_outputs(folder: Path, expected: Sequence[TensorRecord]) -> Outputs:
 
 def _lost(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[Finding]:
     for problem in outputs.problems:
-        yield Finding(kind="shape-changed", severity=Severity.FAIL, message=problem)
+        yield fail("shape-changed", problem)
     for record in () if outputs.problems else expected:
         if record.name not in outputs.tensors:
-            yield Finding(
-                kind="lost-tensor",
-                severity=Severity.FAIL,
+            yield fail(
+                "lost-tensor",
+                f"{record.name}: expected it among the outputs, found none",
                 metric=record.name,
-                message=f"{record.name}: expected it among the outputs, found none",
             )
 
 
@@ -362,10 +351,8 @@ def _unexpected(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[
     known = {record.name for record in expected}
     extra = [name for name in outputs.tensors if name not in known]
     for name in (*extra, *outputs.extra):
-        yield Finding(
-            kind="gained-tensor",
-            severity=Severity.FAIL,
-            message=f"{name}: expected {len(known)} outputs, found an additional one",
+        yield fail(
+            "gained-tensor", f"{name}: expected {len(known)} outputs, found an additional one"
         )
 
 
@@ -374,16 +361,14 @@ def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:
     inputs = sum(1 for _ in plain_values(manifest.inputs))
     expected = sum(1 for _ in plain_values(manifest.expected))
     if inputs:
-        yield Finding(
-            kind="plain-values",
-            severity=Severity.INFO,
-            message=f"{inputs} of the inputs are no tensors; the command finds them in {{manifest}}, under inputs",
+        yield info(
+            "plain-values",
+            f"{inputs} of the inputs are no tensors; the command finds them in {{manifest}}, under inputs",
         )
     if expected:
-        yield Finding(
-            kind="plain-values",
-            severity=Severity.INFO,
-            message=f"{expected} of the expected values are no tensors, which a command cannot give back; they were not compared",
+        yield info(
+            "plain-values",
+            f"{expected} of the expected values are no tensors, which a command cannot give back; they were not compared",
         )
 
 

@@ -142,7 +142,6 @@ def distances(of: Dtype, expected: Bits, actual: Bits) -> NDArray[np.uint64]:
 
 
 def most_steps(of: Dtype, expected: Bits, actual: Bits) -> int:
-    """The largest of the distances."""
     if of.itemsize > 1 or of.name == "float4_e2m1fn_x2":
         return int(distances(of, expected, actual).max())
     ranks = _ranks(of.name)

@@ -28,7 +28,6 @@ def start_digest(dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def digest(dtype: str, shape: tuple[int, ...], chunks: Iterable[bytes | memoryview]) -> str:
-    """The digest of elements that come in pieces."""
     running = start_digest(dtype, shape)
     for chunk in chunks:
         running.update(chunk)
@@ -59,7 +58,6 @@ class InMemory:
         self.bits: Bits = np.frombuffer(data, np.uint8)
 
     def block(self, start: int, stop: int) -> Bits:
-        """A view."""
         return self.bits[start:stop]
 
     def close(self) -> None:
@@ -74,14 +72,12 @@ class Read:
         self.reader: Reader = extent.open()
 
     def block(self, start: int, stop: int) -> Bits:
-        """Read it over the block that was read longest ago."""
         self.buffers.append(self.buffers.pop(0))
         found = self.buffers[-1][: stop - start]
         self.reader.read_into(start, found.data)
         return found
 
     def close(self) -> None:
-        """Close the reader."""
         self.reader.close()
 
 

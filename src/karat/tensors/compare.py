@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy as np
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 from karat.tensors.bits import Bits, per_element, work_dtype
 from karat.tensors.blocks import (
     Blocks,
@@ -41,8 +41,6 @@ Kernel = Callable[[Tally, Bits, Bits], None]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared with what, and how."""
-
     expected: Either
     actual: Either
     dtype: Dtype
@@ -149,7 +147,6 @@ def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] 
 
 
 def available_cores() -> int:
-    """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -241,10 +238,9 @@ def _quickest(quick: Quick, careful: Careful) -> Kernel:
 
 def _changed(kind: str, name: str, expected: object, actual: object) -> Finding:
     what = kind.partition("-")[0]
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=f"{within(name)}expected the {what} {expected}, found {actual}",
+    return fail(
+        kind,
+        f"{within(name)}expected the {what} {expected}, found {actual}",
         where=name,
         numbers={"expected": str(expected), "actual": str(actual)},
     )
@@ -256,25 +252,19 @@ def mismatch_findings(
     """What lies outside the tolerance, and apart from it what became NaN or infinite."""
     if tally.spoiled:
         first = list(index_of(tally.first_spoiled, shape))
-        yield Finding(
-            kind="new-nan",
-            severity=Severity.FAIL,
-            message=(
-                f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
-                f" {numbers.elements:,} elements where expected is finite; first at {first}"
-            ),
+        yield fail(
+            "new-nan",
+            f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
+            f" {numbers.elements:,} elements where expected is finite; first at {first}",
             where=name,
             numbers={"count": tally.spoiled, "elements": numbers.elements, "first": str(first)},
         )
     if numbers.mismatches > tally.spoiled:
         first = list(numbers.first_mismatch or ())
-        yield Finding(
-            kind="tensor-mismatch",
-            severity=Severity.FAIL,
-            message=(
-                f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
-                f" {numbers.elements:,} elements outside; first at {first}{_details(numbers, tolerance)}"
-            ),
+        yield fail(
+            "tensor-mismatch",
+            f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
+            f" {numbers.elements:,} elements outside; first at {first}{_details(numbers, tolerance)}",
             where=name,
             numbers={
                 "mismatches": numbers.mismatches,

@@ -50,8 +50,6 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Dtype(msgspec.Struct, frozen=True, kw_only=True):
-    """One element type."""
-
     name: str
     itemsize: int
     kind: Kind
@@ -308,7 +306,6 @@ def stored(dtype: str, shape: tuple[int, ...]) -> Stored:
 
 
 def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
-    """The default tolerance of a dtype."""
     rtol, atol = _TOLERANCES.get(dtype, (0.0, 0.0))
     layout = dtype_named(dtype).layout
     if dtype not in _TOLERANCES and layout is not None and layout.mantissa:

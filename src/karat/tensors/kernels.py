@@ -289,7 +289,6 @@ def same_bits(expected: Bits, actual: Bits) -> bool:
 
 
 def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:
-    """How many elements are the same, bit for bit."""
     if dtype.name == "float4_e2m1fn_x2":
         either = expected ^ actual
         return int(np.count_nonzero(either & 15 == 0) + np.count_nonzero(either >> 4 == 0))
@@ -297,7 +296,6 @@ def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:
 
 
 def equal_mask(dtype: Dtype, expected: Bits, actual: Bits) -> Mask:
-    """Which elements are the same, bit for bit."""
     size = dtype.itemsize
     if size in {1, 2, 4, 8}:
         return np.asarray(expected.view(f"<u{size}") == actual.view(f"<u{size}"))
@@ -314,7 +312,6 @@ class Careful:
         """What a complex element is two of; real ones that are the same never come here."""
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
-        """Count one chunk."""
         if self.part is not None and same_bits(expected_bits, actual_bits):
             values = expected_bits.view(self.part).astype(np.float64)
             if see_same(tally, values, abs(complex(values[0], values[1])), parts=2):
@@ -439,7 +436,6 @@ class Whole:
         self.tolerance = tolerance
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
-        """Count one chunk."""
         expected, actual = expected_bits.view(self.kind), actual_bits.view(self.kind)
         if same_bits(expected_bits, actual_bits):
             see_same(tally, expected.astype(np.float64), float(expected[0]))
@@ -490,7 +486,6 @@ class Opaque:
         self.form = form if form is not None and _may_be_missing(form) else None
 
     def compare(self, tally: Tally, expected: Bits, actual: Bits) -> None:
-        """Count one chunk."""
         if not self.dtype.itemsize:
             return
         same = equal_mask(self.dtype, expected, actual)

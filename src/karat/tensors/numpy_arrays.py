@@ -17,7 +17,6 @@ _QUAD = 112
 
 
 def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Tensor:
-    """A numpy array or scalar as a tensor."""
     _refuse_subclasses(value)
     array = np.asarray(value)
     name = name_of(array.dtype)

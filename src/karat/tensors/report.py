@@ -19,7 +19,6 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def type_text(comparison: Comparison) -> str:
-    """`float32 2x3`."""
     return f"{comparison.dtype} {shape_text(comparison.shape)}"
 
 

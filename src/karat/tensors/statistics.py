@@ -55,7 +55,6 @@ class _Running:
         self.sum, self.squares = Sum(), Sum()
 
     def see(self, bits: Bits) -> None:
-        """Add a chunk."""
         values = self._values(bits)
         if self.ordered:
             low, high = values.min(), values.max()
@@ -103,7 +102,6 @@ class _Running:
         self.squares.add(dot(values, values), 2 * exponent)
 
     def result(self) -> Statistics:
-        """All of it."""
         if not self.finite:
             return Statistics(nan=self.nan, inf=self.inf)
         return Statistics(

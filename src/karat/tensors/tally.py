@@ -40,7 +40,6 @@ class Sum:
             terms[:] = _condensed(terms)
 
     def include(self, other: Sum) -> None:
-        """Add all terms of another sum."""
         for exponent, terms in other._terms.items():
             for term in terms:
                 self.add(term, exponent)
@@ -166,7 +165,6 @@ class Tally:
             getattr(self, name).include(getattr(other, name))
 
     def numbers(self, shape: tuple[int, ...], *, with_ulps: bool) -> Numbers:
-        """All of it, indices as those of `shape`."""
         seen = self.pairs > 0
         has_rel = self.rel.at >= 0
         return Numbers(
@@ -238,5 +236,4 @@ def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def elements_of(shape: tuple[int, ...]) -> int:
-    """How many elements a shape has."""
     return prod(shape)
