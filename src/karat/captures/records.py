@@ -214,7 +214,12 @@ class Journal:
     ) -> int:
         """Write a line and return its number."""
         if os.getpid() != self._pid:
-            self._restart()
+            # A fork: with the parent's lines and numbers, neither would be counted right.
+            self._pid = os.getpid()
+            self.worker = f"{self.worker}.{self._pid}"
+            self.path = self.path.with_name(f"{self.path.stem}.{self._pid}.jsonl")
+            self.entries = []
+            self._handle = None
         entry = JournalEntry(
             worker=self.worker,
             number=len(self.entries) + 1,
@@ -241,14 +246,6 @@ class Journal:
                 self._handle = os.open(self.path, flags, 0o644)
             os.write(self._handle, msgspec.json.encode(entry) + b"\n")
         return entry.number
-
-    def _restart(self) -> None:
-        """In a forked process: with the parent's lines and numbers, neither would be counted right."""
-        self._pid = os.getpid()
-        self.worker = f"{self.worker}.{self._pid}"
-        self.path = self.path.with_name(f"{self.path.stem}.{self._pid}.jsonl")
-        self.entries = []
-        self._handle = None
 
     def close(self) -> None:
         if self._handle is not None:

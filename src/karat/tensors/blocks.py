@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
 from karat.tensors.bits import Bits
 from karat.tensors.comparison import within
 from karat.tensors.dtypes import nbytes
-from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent, read_blocks
+from karat.tensors.tensor import Damaged, Reader, Tensor, TensorExtent, read_blocks
 
 Either = Tensor | TensorExtent
 
@@ -41,51 +40,32 @@ def digest_of(tensor: Either) -> str:
     return digest(tensor.dtype, tensor.shape, read_blocks(tensor.extent))
 
 
-class Blocks(Protocol):
-    """Reads the bytes of one side, for one thread."""
+class Side:
+    """The bytes of one side, for one thread, in blocks of up to so many bytes; the last `buffers` blocks stay.
+
+    What is not in memory is read into the same buffers again and again, because fresh memory is slow to touch.
+    """
+
+    def __init__(self, tensor: Either, block: int, buffers: int = 1) -> None:
+        self._reader: Reader | None = None
+        if isinstance(tensor, Tensor):
+            self._whole: Bits = np.frombuffer(tensor.data, np.uint8)
+        else:
+            size = min(block, tensor.extent.size)
+            self._buffers = [np.empty(size, np.uint8) for _ in range(buffers)]
+            self._reader = tensor.extent.open()
 
     def block(self, start: int, stop: int) -> Bits:
-        """The bytes from `start` to `stop`; good until as many calls later as there are buffers."""
-
-    def close(self) -> None:
-        """Close the reader."""
-
-
-class InMemory:
-    """The bytes themselves; nothing is copied."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.bits: Bits = np.frombuffer(data, np.uint8)
-
-    def block(self, start: int, stop: int) -> Bits:
-        return self.bits[start:stop]
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class Read:
-    """Bytes that are read into the same memory again and again, because fresh memory is slow to touch."""
-
-    def __init__(self, extent: Extent, size: int, buffers: int) -> None:
-        self.buffers = [np.empty(min(size, extent.size), np.uint8) for _ in range(buffers)]
-        self.reader: Reader = extent.open()
-
-    def block(self, start: int, stop: int) -> Bits:
-        self.buffers.append(self.buffers.pop(0))
-        found = self.buffers[-1][: stop - start]
-        self.reader.read_into(start, found.data)
+        if self._reader is None:
+            return self._whole[start:stop]
+        self._buffers.append(self._buffers.pop(0))
+        found = self._buffers[-1][: stop - start]
+        self._reader.read_into(start, found.data)
         return found
 
     def close(self) -> None:
-        self.reader.close()
-
-
-def open_side(tensor: Either, block: int, buffers: int = 1) -> Blocks:
-    """A reader for one thread and blocks of up to so many bytes; the last `buffers` blocks stay."""
-    if isinstance(tensor, Tensor):
-        return InMemory(tensor.data)
-    return Read(tensor.extent, block, buffers)
+        if self._reader is not None:
+            self._reader.close()
 
 
 def is_seekable(tensor: Either) -> bool:
@@ -122,12 +102,7 @@ class Hashing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pool in self.pools:
             pool.shutdown(wait=True)
 
@@ -144,23 +119,23 @@ class Hashing:
             future.result()
 
     def require(self, name: str, digests: tuple[str, str]) -> None:
-        """`Damaged` unless both sides are what they are said to be."""
+        """`Damaged` unless both sides have their recorded digests."""
         for future in self.pending:
             future.result()
         _require(name, digests, (self.running[0].hexdigest(), self.running[1].hexdigest()))
 
 
 def find_damage(name: str, expected: Either, actual: Either, digests: tuple[str, str]) -> None:
-    """`Damaged` unless both sides are what they are said to be."""
+    """`Damaged` unless both sides have their recorded digests."""
     with ThreadPoolExecutor(2, thread_name_prefix="karat-hash") as pool:
         found = list(pool.map(digest_of, (expected, actual)))
     _require(name, digests, (found[0], found[1]))
 
 
-def _require(name: str, said: tuple[str, str], found: tuple[str, str]) -> None:
+def _require(name: str, recorded: tuple[str, str], found: tuple[str, str]) -> None:
     wrong = [
         f"expected sha256 {one} on the {side} side, found {other}"
-        for side, one, other in zip(("expected", "actual"), said, found, strict=True)
+        for side, one, other in zip(("expected", "actual"), recorded, found, strict=True)
         if one != other
     ]
     if wrong:

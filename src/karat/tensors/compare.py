@@ -17,15 +17,7 @@ import numpy as np
 
 from karat.findings import Finding, fail
 from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import (
-    Blocks,
-    Either,
-    Hashing,
-    find_damage,
-    is_seekable,
-    open_side,
-    require_whole,
-)
+from karat.tensors.blocks import Either, Hashing, Side, find_damage, is_seekable, require_whole
 from karat.tensors.comparison import Comparison, Numbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
@@ -176,8 +168,8 @@ def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = 
     kernel = _kernel(plan, stop - start)
     buffers = 1 if hashing is None else Hashing.BUFFERS
     sides = [
-        open_side(plan.expected, plan.read * plan.dtype.itemsize, buffers),
-        open_side(plan.actual, plan.read * plan.other.itemsize, buffers),
+        Side(plan.expected, plan.read * plan.dtype.itemsize, buffers),
+        Side(plan.actual, plan.read * plan.other.itemsize, buffers),
     ]
     try:
         with np.errstate(all="ignore"):
@@ -193,7 +185,7 @@ def _compare_block(
     plan: Plan,
     tally: Tally,
     kernel: Kernel,
-    sides: list[Blocks],
+    sides: list[Side],
     part: tuple[int, int],
     hashing: Hashing | None,
 ) -> None:
