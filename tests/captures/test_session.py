@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,12 +47,17 @@ def test_a_failure_taken_back_leaves_no_claim(tmp_path: Path) -> None:
     assert not made.claimed.exists()
 
 
-def test_a_failure_that_cannot_be_marked_leaves_no_claim_either(tmp_path: Path) -> None:
+def test_a_failure_that_cannot_be_marked_leaves_no_claim_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     session = Session(tmp_path, "s", run="r", root=tmp_path)
     first = failed(session, "test_a").claimed
     assert first is not None
     first.unlink()
-    first.with_suffix(f".{os.getpid()}.tmp").mkdir()  # where the mark is written first
+    monkeypatch.setattr("karat.captures.records.write_bytes", full)  # of the mark alone
     assert failed(session, "test_a").claimed == first
     assert not first.exists()
 
