@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"net", "system"},
     "store": {"bundles", "goldens", "net", "report", "system", "tensors"},
     "system": set(),
-    "tensors": {"report"},
+    "tensors": {"report", "system"},
 }
 PURE = ("compare",)
 IMPURE = {

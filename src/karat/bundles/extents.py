@@ -7,7 +7,6 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -153,6 +152,8 @@ def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> No
 
 
 def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - every diff imports this module, few hash
+
     digest = sha256()
     for block in read_blocks(extent):
         digest.update(block)
@@ -163,6 +164,8 @@ def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -
 
 def copy_to(extent: Extent, path: Path) -> str:
     """Write the bytes to a new file; returns their sha256."""
+    from hashlib import sha256  # noqa: PLC0415 - every diff imports this module, few hash
+
     digest = sha256()
     with path.open("xb") as file:
         for block in read_blocks(extent):

@@ -22,8 +22,8 @@ from karat.bundles.manifest import NAME, TensorRecord, read
 from karat.bundles.places import Place
 from karat.bundles.tensor_files import LARGEST, TABLE, decode_rows, encode_rows, row_of
 from karat.findings import Finding
+from karat.system.pool import available_cores
 from karat.tensors.blocks import start_digest
-from karat.tensors.compare import available_cores
 from karat.tensors.tensor import Damaged, read_blocks, read_range
 
 _TABLE = f"{RAW}/{TABLE}"

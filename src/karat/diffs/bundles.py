@@ -27,8 +27,9 @@ from karat.compare.pairs import verdict_of
 from karat.diffs.cases import Pair
 from karat.findings import CannotVerify, Finding, Severity, fail, info, warn
 from karat.report.words import few
+from karat.system.pool import available_cores
 from karat.tensors.blocks import digest_of
-from karat.tensors.compare import available_cores, compare_tensors
+from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, Numbers, within
 from karat.tensors.dtypes import for_dtype
 from karat.tensors.report import place

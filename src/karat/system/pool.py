@@ -6,6 +6,7 @@ wait for a server that has fallen silent.
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import threading
@@ -23,6 +24,13 @@ _DEFAULT, _MOST = 16, 128
 class _Done(msgspec.Struct, Generic[T], frozen=True):
     result: T | None = None
     error: BaseException | None = None
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def worker_count(env: Mapping[str, str]) -> int:

@@ -8,7 +8,6 @@ and left out of differences, SQNR and cosine.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +15,7 @@ import msgspec
 import numpy as np
 
 from karat.findings import Finding, fail
+from karat.system.pool import available_cores
 from karat.tensors.bits import Bits, per_element, work_dtype
 from karat.tensors.blocks import Either, Hashing, Side, find_damage, is_seekable, require_whole
 from karat.tensors.comparison import Comparison, Numbers, Tolerance, within
@@ -136,12 +136,6 @@ def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] 
         # Both sides are said to be the same and are not: at least one is not what it was.
         find_damage(name, plan.expected, plan.actual, digests)
     return tally
-
-
-def available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _in_parallel(plan: Plan, threads: int) -> Tally:
