@@ -78,7 +78,7 @@ def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Rec
             message = f"expected a whole record, but the file ends inside line {line}"
         else:
             message += "text that is not JSON"
-        odd.add(text_file.on_line(kind, line, message))
+        odd.on_line(kind, line, message)
     return found
 
 

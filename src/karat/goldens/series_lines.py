@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from typing import Any
 
-import numpy as np
-
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Severity, UsageError
 from karat.goldens import json_text, text_file
 from karat.goldens.json_text import rewrite_text
 from karat.goldens.line_records import (
@@ -96,11 +93,20 @@ class _Reader:
         for record in found:
             step = step_of(record.value.get(self.key))
             for name, value in record.fields(self.key):
+                line = record.line
                 if step is not None:
-                    self.note(fields.setdefault(name, {}), name, step, (value, record.line))
+                    held = fields.setdefault(name, {})
+                    if step in held:
+                        message = (
+                            f"expected one value at step {step}, found two, on lines {held[step][1]} and {line};"
+                            " the last one was read"
+                        )
+                        self.odd.on_line("duplicate-key", line, message, metric=name)
+                    held[step] = value, line
                     continue
                 if name in scalars or name in others:
-                    self.twice(name, record.line)
+                    message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
+                    self.odd.on_line("duplicate-key", line, message, metric=name)
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     scalars[name] = text_number(value) or 0.0
                 else:
@@ -115,52 +121,20 @@ class _Reader:
         }
         return Series(metrics, scalars, {**others, **texts})
 
-    def note(
-        self, held: dict[int, tuple[Any, int]], name: str, step: int, found: tuple[Any, int]
-    ) -> None:
-        if step in held:
-            make = partial(_two_values, name, step, held[step][1], found[1])
-            self.odd.note("duplicate-key", Severity.FAIL, make)
-        held[step] = found
-
-    def twice(self, name: str, line: int) -> None:
-        message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
-        make = partial(text_file.on_line, "duplicate-key", line, message, metric=name)
-        self.odd.note("duplicate-key", Severity.FAIL, make)
-
     def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
-        steps = sorted(held)
-        values = [self.value(name, *held[step]) for step in steps]
-        return Metric(np.array(steps, np.int64), np.array(values, np.float64))
-
-    def value(self, name: str, value: Any, line: int) -> float:
-        number = text_number(value)
-        if number is None:
-            if value is not None:
-                make = partial(_no_number, name, value, line)
-                self.odd.note("unreadable", Severity.FAIL, make)
-            return math.nan
-        if isinstance(value, str) and value.lower() != NO_SAMPLE:
-            self.odd.note("number-as-text", Severity.WARN, partial(_as_text, name, value, line))
-        return number
-
-
-def _two_values(name: str, step: int, before: int, line: int) -> Finding:
-    message = (
-        f"expected one value at step {step}, found two, on lines {before} and {line};"
-        " the last one was read"
-    )
-    return text_file.on_line("duplicate-key", line, message, metric=name)
-
-
-def _no_number(name: str, value: Any, line: int) -> Finding:
-    message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
-    return text_file.on_line("unreadable", line, message, metric=name)
-
-
-def _as_text(name: str, value: str, line: int) -> Finding:
-    message = f'expected a number, found the text "{value[:40]}" on line {line}'
-    return text_file.on_line("number-as-text", line, message, metric=name, severity=Severity.WARN)
+        values: dict[int, float] = {}
+        for step, (value, line) in sorted(held.items()):
+            number = text_number(value)
+            values[step] = math.nan if number is None else number
+            if number is None and value is not None:
+                message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
+                self.odd.on_line("unreadable", line, message, metric=name)
+            elif isinstance(value, str) and value.lower() != NO_SAMPLE:
+                message = f'expected a number, found the text "{value[:40]}" on line {line}'
+                self.odd.on_line(
+                    "number-as-text", line, message, metric=name, severity=Severity.WARN
+                )
+        return Metric.of(values)
 
 
 def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:

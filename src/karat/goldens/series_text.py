@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import partial
-
-import numpy as np
 
 from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import text_file
@@ -81,10 +78,7 @@ class SeriesText:
             message = "expected lines of step and value, found only comments"
             nothing = fail("empty", message, where="line 1")
             return Reading(None, findings or (nothing,), self.name)
-        steps = sorted(found)
-        values = np.array([found[step] for step in steps], np.float64)
-        series = Series({METRIC: Metric(np.array(steps, np.int64), values)})
-        return Reading(series, findings, self.name)
+        return Reading(Series({METRIC: Metric.of(found)}), findings, self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         old = like if like is not None and self.claims(like) else None
@@ -131,35 +125,18 @@ def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
     for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
         if sample is None:
             if not _silent(raw):
-                odd.note("ragged-row", Severity.FAIL, partial(_ragged, line, raw))
+                message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
+                odd.on_line("ragged-row", line, message, metric=METRIC)
             continue
         if sample.step in seen:
-            make = partial(_duplicate, line, sample, seen[sample.step])
-            odd.note("duplicate-key", Severity.FAIL, make)
+            before = seen[sample.step]
+            message = f"expected step {sample.step} once, found it on lines {before} and {line}; the last one was read"
+            odd.on_line("duplicate-key", line, message, metric=METRIC)
         if math.isinf(sample.value) and "inf" not in sample.token.lower():
-            odd.note("non-finite-literal", Severity.WARN, partial(_overflow, line, sample))
+            message = f"expected a finite number on line {line}, found {sample.token[:24]}"
+            odd.on_line("non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN)
         seen[sample.step] = line
     return odd.findings()
-
-
-def _ragged(line: int, raw: str) -> Finding:
-    message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
-    return text_file.on_line("ragged-row", line, message, metric=METRIC)
-
-
-def _duplicate(line: int, sample: _Sample, before: int) -> Finding:
-    message = (
-        f"expected step {sample.step} once, found it on lines {before} and {line};"
-        " the last one was read"
-    )
-    return text_file.on_line("duplicate-key", line, message, metric=METRIC)
-
-
-def _overflow(line: int, sample: _Sample) -> Finding:
-    message = f"expected a finite number on line {line}, found {sample.token[:24]}"
-    return text_file.on_line(
-        "non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN
-    )
 
 
 def _rewritten(old: str, samples: dict[int, float]) -> str:

@@ -43,6 +43,12 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the block that karat does not interpret; kept, and compared by structure."""
 
+    @classmethod
+    def of(cls, values: Mapping[int, float]) -> Metric:
+        """The curve of values by step, in any order."""
+        steps = sorted(values)
+        return cls(np.array(steps, np.int64), np.array([values[s] for s in steps], np.float64))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Metric):
             return NotImplemented

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens import json_text, text_file
@@ -239,10 +238,17 @@ class TableCSV:
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Table):
             raise UsageError(f"{self.name} holds tables, not a {golden.shape}")
-        _ensure_whole(golden)
+        wanted = len(golden.columns)
+        for key, cells in golden.rows.items():
+            if len(cells) != wanted:
+                raise UsageError(
+                    f"table-csv cannot hold this table: expected {wanted} cells in the row"
+                    f" {', '.join(key)}, found {len(cells)}"
+                )
         try:
             if like is None or not self.claims(like):
-                written = _plain(golden).encode()
+                rows = [*([golden.columns] if golden.header else []), *golden.rows.values()]
+                written = "".join(fresh_row(row) + "\n" for row in rows).encode()
                 back = self.read(written).golden
             else:
                 written = text_file.encode(_Rewrite(golden, text_file.decode(like)).text(), like)
@@ -265,11 +271,9 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
     _, found = entries(text_file.decode(data))
     form = form_of(found)
     if form is None:
-        return Reading(
-            None,
-            (text_file.on_line("unreadable", 1, "expected rows of cells, found none"),),
-            TableCSV.name,
-        )
+        odd = text_file.LimitedFindings()
+        odd.on_line("unreadable", 1, "expected rows of cells, found none")
+        return Reading(None, odd.findings(), TableCSV.name)
     names = (
         key_columns(form) if key is None else tuple(name for name in key if name in form.columns)
     )
@@ -294,44 +298,24 @@ def _rows(
     odd = text_file.LimitedFindings()
     for entry in form.rows(found):
         if len(entry.cells) != len(form.columns):
-            odd.note("ragged-row", Severity.FAIL, partial(_ragged, entry, form))
+            wanted, width = len(form.columns), len(entry.cells)
+            message = f"expected {wanted} fields on line {entry.line}, found {width}"
+            odd.on_line("ragged-row", entry.line, message)
         cells = form.fit(entry.cells)
         row_key = tuple(cells[place] for place in places)
         if row_key in rows:
-            same = rows[row_key] == cells
-            make = partial(_duplicate, row_key, lines_of[row_key], entry.line, same=same)
-            odd.note("duplicate-row", Severity.WARN if same else Severity.FAIL, make)
+            severity, what = Severity.FAIL, "other cells, and the first was read"
+            if rows[row_key] == cells:
+                severity, what = Severity.WARN, "the same cells"
+            first, name = lines_of[row_key], ", ".join(row_key)
+            message = f"expected one row {name}, found it on line {first} and on line {entry.line} with {what}"
+            odd.on_line("duplicate-row", entry.line, message, severity=severity)
         else:
             rows[row_key] = cells
             lines_of[row_key] = entry.line
     if not rows:
-        odd.add(text_file.on_line("empty", 1, "expected rows below the header, found none"))
+        odd.on_line("empty", 1, "expected rows below the header, found none")
     return rows, odd.findings()
-
-
-def _ragged(entry: CSVEntry, form: Form) -> Finding:
-    wanted, found = len(form.columns), len(entry.cells)
-    message = f"expected {wanted} fields on line {entry.line}, found {found}"
-    return text_file.on_line("ragged-row", entry.line, message)
-
-
-def _duplicate(key: RowKey, first: int, second: int, *, same: bool) -> Finding:
-    name = ", ".join(key)
-    what = "the same cells" if same else "other cells, and the first was read"
-    message = f"expected one row {name}, found it on line {first} and on line {second} with {what}"
-    severity = Severity.WARN if same else Severity.FAIL
-    return text_file.on_line("duplicate-row", second, message, severity=severity)
-
-
-def _ensure_whole(table: Table) -> None:
-    """Refuses a table whose rows do not fit its columns."""
-    wanted = len(table.columns)
-    for key, cells in table.rows.items():
-        if len(cells) != wanted:
-            raise UsageError(
-                f"table-csv cannot hold this table: expected {wanted} cells in the row"
-                f" {', '.join(key)}, found {len(cells)}"
-            )
 
 
 def _ensure_held(table: Table, written: Golden | None) -> None:
@@ -368,11 +352,6 @@ def _shown(cells: tuple[str, ...] | None) -> str:
         return "nothing"
     text = ",".join(cells)
     return repr(text if len(text) <= 80 else text[:76] + "…")
-
-
-def _plain(table: Table) -> str:
-    header = [table.columns] if table.header else []
-    return "".join(fresh_row(cells) + "\n" for cells in [*header, *table.rows.values()])
 
 
 class _Rewrite:

@@ -79,25 +79,6 @@ def limited(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return found.findings()
 
 
-def on_line(
-    kind: str,
-    line: int,
-    message: str,
-    *,
-    metric: str | None = None,
-    severity: Severity = Severity.FAIL,
-) -> Finding:
-    """A finding about one line of a file."""
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=message,
-        metric=metric,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
-
-
 class LimitedFindings:
     """At most a handful of findings of each kind, then one that counts the rest; those are never made.
 
@@ -123,6 +104,29 @@ class LimitedFindings:
             self._shown.append(make())
         else:
             self._last[group] = make
+
+    def on_line(
+        self,
+        kind: str,
+        line: int,
+        message: str,
+        *,
+        metric: str | None = None,
+        severity: Severity = Severity.FAIL,
+    ) -> None:
+        """Takes a finding about one line of a file."""
+
+        def make() -> Finding:
+            return Finding(
+                kind=kind,
+                severity=severity,
+                message=message,
+                metric=metric,
+                where=f"line {line}",
+                numbers={"line": line},
+            )
+
+        self.note(kind, severity, make)
 
     def findings(self) -> tuple[Finding, ...]:
         """The first of each kind in the order they came, and what counts the others."""

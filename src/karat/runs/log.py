@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.series_json import text_number
@@ -92,16 +90,21 @@ class _Found:
             step = _INT64
         if -_INT64 <= step < _INT64:
             return step
-        self.odd.note("unreadable", Severity.FAIL, partial(_not, "a step", text, STEP, line))
+        self.unusable("a step", text, STEP, line)
         return None
+
+    def unusable(self, expected: str, text: str, name: str, line: int) -> None:
+        message = f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"'
+        self.odd.on_line("unreadable", line, message, metric=name)
 
     def take(self, name: str, text: str, line: int) -> None:
         if self.step is None:
-            self.odd.note("unreadable", Severity.WARN, partial(_no_step_yet, name, line))
+            message = f'expected a step on line {line} or before it, found "{name}" without one; it was left out'
+            self.odd.on_line("unreadable", line, message, metric=name, severity=Severity.WARN)
             return
         value = text_number(text.strip())
         if value is None:
-            self.odd.note("unreadable", Severity.FAIL, partial(_not, "a number", text, name, line))
+            self.unusable("a number", text, name, line)
             value = float("nan")
         self.again += self.step in self.values[name]
         self.values[name][self.step] = value
@@ -109,12 +112,7 @@ class _Found:
             self.furthest = self.step
 
     def reading(self) -> Reading:
-        metrics = {}
-        for name, held in self.values.items():
-            steps = sorted(held)
-            values = np.array([held[step] for step in steps], np.float64)
-            if held:
-                metrics[name] = Metric(np.array(steps, np.int64), values)
+        metrics = {name: Metric.of(held) for name, held in self.values.items() if held}
         for name in self.values if metrics else ():
             if name not in metrics:
                 message = f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
@@ -133,26 +131,6 @@ class _Found:
             again = info("superseded", message, numbers={"replaced": self.again})
             self.odd.add(ends_behind(self.step, self.furthest) or again)
         return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
-
-
-def _not(expected: str, text: str, name: str, line: int) -> Finding:
-    return fail(
-        "unreadable",
-        f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"',
-        metric=name,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
-
-
-def _no_step_yet(name: str, line: int) -> Finding:
-    return warn(
-        "unreadable",
-        f'expected a step on line {line} or before it, found "{name}" without one; it was left out',
-        metric=name,
-        where=f"line {line}",
-        numbers={"line": line},
-    )
 
 
 def _stuck(name: str, line: int) -> Finding:

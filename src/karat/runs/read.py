@@ -9,11 +9,9 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 
-import numpy as np
 from msgspec import structs
 
 from karat.findings import Severity, fail, info
@@ -22,7 +20,7 @@ from karat.goldens.line_records import STEP_KEYS
 from karat.goldens.series_json import step_of, text_number
 from karat.goldens.shapes import Metric, Reading, Series, Shape
 from karat.goldens.table_csv import Form, key_columns, names_columns
-from karat.goldens.text_file import BOM, LimitedFindings, on_line
+from karat.goldens.text_file import BOM, LimitedFindings
 from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
 from karat.runs.log import read_log
 from karat.runs.settings import RecordSettings
@@ -212,7 +210,7 @@ def read_csv(path: Path) -> Reading:
                 if any(cell.strip() for cell in row):
                     columns.add(row, rows.line_num)
         except csv.Error as error:
-            odd.add(on_line("unreadable", rows.line_num, f"expected CSV, found {error}"))
+            odd.on_line("unreadable", rows.line_num, f"expected CSV, found {error}")
             return Reading(None, odd.findings(), _CSV)
         last = next(reversed(columns.lines), None)
         if columns.again and (behind := ends_behind(last, max(columns.lines))):
@@ -236,27 +234,22 @@ class _Columns:
         self.again = False
         self.odd = odd
 
-    def note(self, kind: str, line: int, message: str, metric: str | None = None) -> None:
-        make = partial(on_line, kind, line, message, metric=metric)
-        self.odd.note(kind, Severity.FAIL, make)
-
     def add(self, row: list[str], line: int) -> None:
         width = len(self.header)
         if len(row) != width:
             message = f"expected {width} fields on line {line}, found {len(row)}"
-            self.note("ragged-row", line, message)
+            self.odd.on_line("ragged-row", line, message)
             row = (row + [""] * width)[:width]
         # pandas writes whole numbers as `1.0` where a column has gaps.
         step = step_of(row[self.at].strip().removesuffix(".0"))
         if step is None:
             message = f'expected a step on line {line}, found "{row[self.at][:40]}"'
-            self.note("unreadable", line, message)
+            self.odd.on_line("unreadable", line, message)
             return
         if step in self.lines:
             self.again = True
             message = f"step {step} stands on line {self.lines[step]} and again on line {line}; the later one was read"
-            make = partial(on_line, "superseded", line, message, severity=Severity.INFO)
-            self.odd.note("superseded", Severity.INFO, make)
+            self.odd.on_line("superseded", line, message, severity=Severity.INFO)
         self.lines.pop(step, None)  # so that the last one read is the last one here
         self.lines[step] = line
         for name, cell in zip(self.header, row, strict=True):
@@ -276,7 +269,8 @@ class _Columns:
                     if number is None:
                         line = self.lines[step]
                         message = f'expected a number on line {line}, found "{held[step][:40]}"'
-                        self.note("unreadable", line, message, name)
-                values = [math.nan if n is None else n for n in numbers.values()]
-                metrics[name] = Metric(np.array(steps, np.int64), np.array(values, np.float64))
+                        self.odd.on_line("unreadable", line, message, metric=name)
+                metrics[name] = Metric.of(
+                    {step: math.nan if n is None else n for step, n in numbers.items()}
+                )
         return Series(metrics, {}, others)
