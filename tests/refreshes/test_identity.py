@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.goldens.paths import pattern_regex
+from karat.findings import Finding
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, pattern_regex
 from karat.refreshes.identity import (
+    Lookup,
+    Targets,
     clashes,
     fill,
     in_common,
@@ -14,6 +17,7 @@ from karat.refreshes.identity import (
     read_identity,
     renamed,
 )
+from karat.refreshes.settings import RefreshSettings
 
 NAMES = st.text(
     st.characters(blacklist_characters="/{}*", blacklist_categories=("Cs", "Cc")),
@@ -105,3 +109,98 @@ def test_a_name_that_no_file_could_have_is_not_even_read() -> None:
     assert read_identity([f"a/{longest[:-5]}h.json"], [pattern]) is None
     # Read, this would take minutes; twenty thousand such names fit into one archive.
     assert read_identity([f"golden_values_{'_' * 60_000}.json"], [pattern]) is None
+
+
+G = "golden_values.json"
+BERT, GPT = f"tests/bert/tp1/{G}", f"tests/gpt/tp2/{G}"
+
+
+def found(member: str, artifact: str, *known: str, cases: tuple[str, ...] = ()) -> str | None:
+    targets = Targets(RefreshSettings(), PathFilter(DEFAULT_GLOBS), known, cases)
+    target = targets.find(member, artifact, {"case": "x"} if cases else {})
+    return None if isinstance(target, Finding) else target
+
+
+@pytest.mark.parametrize(
+    ("member", "artifact"),
+    [
+        (BERT, "."),
+        (BERT, "logs-7"),
+        (f"bert/tp1/{G}", "tests"),
+        (f"bert/tp1/{G}", "."),
+        (f"tp1/{G}", "bert"),
+        (f"work/repo/{BERT}", "logs-7"),
+    ],
+)
+def test_a_path_that_ends_as_the_golden_s_does(member: str, artifact: str) -> None:
+    assert found(member, artifact, BERT, GPT) == BERT
+
+
+@pytest.mark.parametrize(
+    ("member", "artifact"),
+    [
+        (f"t5/tp1/{G}", "tests"),
+        (f"t5/tp1/{G}", "."),
+        (f"tp1/{G}", "t5"),
+        (f"x/tests/t5/tp1/{G}", "logs-7"),
+        (G, "bert"),
+        (G, "logs-7"),
+        (f"tp3/{G}", "."),
+    ],
+)
+def test_a_folder_of_another_name_is_another_case(member: str, artifact: str) -> None:
+    assert found(member, artifact, BERT, GPT) is None
+
+
+def test_an_artifact_s_name_may_disagree_where_the_file_s_name_is_the_only_one() -> None:
+    assert found("goldens/loss.json", "results", "tests/goldens/loss.json") == (
+        "tests/goldens/loss.json"
+    )
+    assert found("goldens/loss.json", "results/other", "tests/goldens/loss.json") is not None
+    assert found("other/loss.json", "results", "tests/goldens/loss.json") is None
+
+
+def test_a_name_alone_does_only_where_nothing_else_was_given() -> None:
+    assert found(G, ".", BERT) == BERT
+    assert found(G, ".", BERT, GPT) is None
+    assert found(G, "logs-7", BERT) is None
+
+
+def test_two_goldens_that_fit_alike_are_not_guessed_between() -> None:
+    known = (f"one/tp1/{G}", f"two/tp1/{G}")
+    assert found(f"tp1/{G}", ".", *known) is None
+    assert found(f"two/tp1/{G}", ".", *known) == known[1]
+    assert found(f"tp1/{G}", "two", *known) == known[1]
+
+
+def test_a_golden_that_says_another_identity_is_not_it() -> None:
+    assert found(BERT, ".", BERT, cases=("tests/{model}/{case}/golden_values.json",)) is None
+
+
+KEYS = st.sampled_from(["case", "model", "run_id", "uuid", "attempt", "job_id", "shard"])
+IDENTITIES = st.dictionaries(KEYS, st.sampled_from(["a", "A", "b", "1"]), max_size=4)
+
+
+@given(st.lists(IDENTITIES, max_size=8), IDENTITIES)
+def test_it_agrees_with_asking_each(known: list[dict[str, str]], asked: dict[str, str]) -> None:
+    lookup = Lookup((identity, i) for i, identity in enumerate(known))
+    expected = [
+        i for i, one in enumerate(known) if in_common(asked, one) and not clashes(asked, one)
+    ]
+    assert list(lookup.agreeing(asked)) == expected
+
+
+def test_among_thousands_only_the_near_ones_are_looked_at() -> None:
+    looked: list[int] = []
+
+    class Watched(dict[str, str]):
+        def __and__(self, other: object) -> None: ...
+
+        def keys(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            looked.append(1)
+            return super().keys()
+
+    lookup = Lookup((Watched(model="gpt", case=f"c{i}"), i) for i in range(2000))
+    looked.clear()
+    assert lookup.agreeing({"model": "gpt", "case": "C7"}) == (7,)
+    assert len(looked) < 20

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib import resources
 from pathlib import Path
@@ -8,8 +9,9 @@ import jsonschema
 import pytest
 
 from karat.findings import UsageError
+from karat.goldens.provenance import LockEntry, Provenance
 from karat.refreshes.identity import Manifest, read_manifest
-from karat.runs.record import manifest, parse_identity
+from karat.runs.record import LockLine, manifest, parse_identity
 
 GITHUB = {
     "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "bert", "GITHUB_SHA": "abc",
@@ -73,3 +75,31 @@ def test_refresh_understands_it(tmp_path: Path) -> None:
     read = read_manifest(file, "x")
     assert isinstance(read, Manifest)
     assert read.as_identity() == {"run_id": "77", "job_id": "9", "platform": "h100", "case": "a"}
+
+
+DATA = b"golden"
+SHA = hashlib.sha256(DATA).hexdigest()
+PLAIN = Provenance(source="record")
+FORCED = Provenance(source="record", accepted="--accept-incomplete")
+
+
+@pytest.mark.parametrize(
+    ("entries", "origin", "known"),
+    [
+        ({}, PLAIN, True),  # nobody has begun a lock
+        ({}, FORCED, False),
+        ({"other": LockEntry(source="github", sha256=SHA)}, PLAIN, False),
+        ({"g": LockEntry(source="github", sha256=SHA)}, PLAIN, True),
+        ({"g": LockEntry(source="github", sha256="0")}, PLAIN, False),
+        ({"g": LockEntry(source="github", sha256=SHA)}, FORCED, False),
+        ({"g": LockEntry(source="record", sha256=SHA, accepted="x")}, FORCED, True),
+        ({"g": LockEntry(source="record", sha256=SHA, metrics={"lr": FORCED})}, FORCED, True),
+    ],
+)
+def test_what_the_lock_says_already(
+    entries: dict[str, LockEntry],
+    origin: Provenance,
+    known: bool,  # noqa: FBT001
+) -> None:
+    line = LockLine(file=Path("goldens.lock.json"), path="g", entries=entries)
+    assert line.knows(DATA, origin) is known
