@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +52,7 @@ from karat.store.objects import (
 from karat.store.packing.output import STAGING as PACK_STAGING, read_sums
 from karat.store.packing.pack import grouped_lines
 from karat.store.place import open_word, split_word
-from karat.system.pool import in_parallel
+from karat.system.pool import available_cores, in_parallel
 from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.verify/1"
@@ -338,7 +337,7 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
         said = f"{path}: expected by {SUMS}, found nothing"
         yield _finding("bundle-damaged", said, path, then)
     listed = [path for path in sums if path in there]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, available_cores())) as pool:
         digests = [*pool.map(lambda path: file_digest(place.extent(path)), listed)]
     for path, found in zip(listed, digests, strict=True):
         if found != sums[path]:

@@ -21,6 +21,13 @@ T = TypeVar("T")
 _DEFAULT, _MOST = 16, 128
 
 
+def available_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class _Done(msgspec.Struct, Generic[T], frozen=True):
     result: T | None = None
     error: BaseException | None = None

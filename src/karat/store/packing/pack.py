@@ -9,7 +9,6 @@ clock, time zone or number of jobs.
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import threading
 from collections import deque
@@ -36,6 +35,7 @@ from karat.store.packing.zips import (
     pack_case,
     stored_size,
 )
+from karat.system.pool import available_cores
 from karat.tensors.tensor import Damaged
 
 Progress = Callable[[int, int], None]
@@ -138,7 +138,7 @@ def _pack_all(
             combined = CombinedZip(work.folder / options.combined)
             stack.callback(combined.close)
         todo = zip(found.candidates, _targets(work, found, options), strict=True)
-        pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(options.jobs or available_cores())
         stack.callback(pool.shutdown, cancel_futures=True)
         stack.callback(tally.stop)
         for outcome in _each(todo, packing, pool):
