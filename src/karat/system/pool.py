@@ -33,13 +33,6 @@ class _Done(msgspec.Struct, Generic[T], frozen=True):
     error: BaseException | None = None
 
 
-def available_cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def worker_count(env: Mapping[str, str]) -> int:
     """How many downloads run at once: KARAT_JOBS, or 16."""
     text = env.get("KARAT_JOBS") or str(_DEFAULT)

@@ -12,8 +12,8 @@ for, because it died or could not start, are read here: workers make a scan fast
 
 from __future__ import annotations
 
-import os
 import gc
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +26,6 @@ from karat.policy.scan.facts import FileFacts
 from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
 from karat.policy.scan.vocabulary import MARK
-from karat.system.pool import available_cores
 
 _IMPORT = re.compile(rb"import\b")
 _FROM = re.compile(rb"\bfrom\b((?:[ \t\f.\w\x80-\xff]|\\\r?\n)*)\Z")
@@ -73,7 +72,9 @@ def look(
 ) -> list[Glance]:  # fmt: skip
     """A glance at every file, in order; `jobs` None for as many processes as help."""
     if jobs is None:
-        jobs = min(available_cores(), _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
+        # Not Linux: no affinity to ask for.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jobs = min(cores or 1, _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
     count = max(1, min(jobs, len(paths)))
     shares = [list(paths[number::count]) for number in range(count)]
     workers = [_start(share, roots) for share in shares[1:]]
@@ -207,8 +208,8 @@ def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes
     if not sys.executable:
         return None
     # -P: the scanned tree may be the current folder, and must not be imported from.
-    here = os.getcwd()
-    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry) and entry != here)
+    here = os.getcwd()  # noqa: PTH109
+    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry) and entry != here)  # noqa: PTH117
     message = msgspec.msgpack.encode(
         Share(paths=tuple(map(os.fsencode, paths)), roots=tuple(roots))
     )
