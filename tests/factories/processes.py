@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from karat.engines.process_tree import process_of
+from karat.system.processes import process_of
 
 _PATIENCE = 60.0
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from karat.engines.process_tree import descendants, processes
+from karat.system.processes import descendants, processes
 
 _READY = 60.0
 

@@ -25,9 +25,9 @@ import msgspec
 import karat
 from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_files, stamps
 from karat.engines.job import Command, Job, JobResult, Ran
-from karat.engines.process_tree import MARK, end_marked
 from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
+from karat.system.processes import MARK, end_marked
 
 OUT = "KARAT_OUT"
 _BEGIN = (

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-from karat.engines.process_tree import (
+from karat.system.processes import (
     MARK,
     Process,
     Table,

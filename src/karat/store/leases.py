@@ -22,6 +22,7 @@ import msgspec
 
 from karat.findings import CannotVerify, KaratError
 from karat.store.backends import Absent, Backend, Stored, StoreProblem
+from karat.system.processes import process_of
 
 LEASES, COLLECTORS = "pushes/", "gc/"
 SCHEMA = "karat.lease/1"
@@ -264,13 +265,9 @@ def this_process() -> str:
 
 
 def _began(number: str) -> str | None:
-    """When a process began, in ticks since boot; a zombie has ended."""
-    try:
-        text = Path(f"/proc/{int(number)}/stat").read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else fields[19]
+    """When a process began, in ticks since boot; None if it has ended or is hidden."""
+    process = process_of(int(number)) if number.isdecimal() else None
+    return None if process is None else str(process.started)
 
 
 def _identifier() -> str:

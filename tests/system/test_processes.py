@@ -14,9 +14,9 @@ import pytest
 from conftest import missing
 from factories.jobs import job, shell
 from factories.processes import gone, started
-from karat.engines import process_tree
 from karat.engines.job import JobResult, Role
 from karat.engines.runner import Slot, run_job
+from karat.system import processes
 
 if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
@@ -66,7 +66,7 @@ def test_a_timeout_ends_daemons_and_the_deaf(slot: Slot, tree: str, tmp_path: Pa
     assert ran.exit_code is None
     assert ran.seconds >= 2.0
     # At once: when the runner returns, nothing may disturb the next measurement.
-    assert [pid for pid in started(tmp_path / "pids", 5) if process_tree.process_of(pid)] == []
+    assert [pid for pid in started(tmp_path / "pids", 5) if processes.process_of(pid)] == []
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_what_the_command_for_the_killed_starts_may_stay(slot: Slot, tmp_path: P
     command = shell("sleep 1000", timeout=0.3, when_killed=(("sh", "-c", again),))
     run_job(job(command), slot, lambda: False)
     (pid,) = started(pids, 1)
-    assert process_tree.process_of(pid) is not None
+    assert processes.process_of(pid) is not None
     os.kill(pid, signal.SIGKILL)
     assert gone([pid])
 
@@ -126,7 +126,7 @@ def test_what_prepares_may_leave_a_server_until_the_job_is_over(slot: Slot, tmp_
     result = run_job(job(prepare, look, look), slot, lambda: False)
     assert [ran.output for ran in result.ran[1:]] == [b"alive\n"] * 2
     (pid,) = started(pids, 1)
-    assert process_tree.process_of(pid) is None
+    assert processes.process_of(pid) is None
 
 
 def test_who_gives_up_the_mark_may_stay(slot: Slot, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_who_gives_up_the_mark_may_stay(slot: Slot, tmp_path: Path) -> None:
     wait = f"while [ ! -s {pids} ]; do sleep 0.01; done"
     run_job(job(shell(f"{serve} {wait}", role="build"), "true"), slot, lambda: False)
     (pid,) = started(pids, 1)
-    assert process_tree.process_of(pid) is not None
+    assert processes.process_of(pid) is not None
     os.kill(pid, signal.SIGKILL)
 
 
@@ -174,7 +174,7 @@ def test_a_supervisor_that_is_killed_is_noticed_and_its_processes_are_ended(
     words = [sys.executable, "-c", _RUNNER, tree, str(tmp_path / "area"), str(tmp_path / "after")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as runner:
         pids = started(tmp_path / "pids", 5)
-        table = process_tree.processes()
+        table = processes.processes()
         (supervisor,) = [process.pid for process in table.values() if process.parent == runner.pid]
         os.kill(supervisor, signal.SIGKILL)
         assert gone(pids)
@@ -194,13 +194,13 @@ def test_names_of_processes_may_be_anything(tmp_path: Path) -> None:
     odd = tmp_path / ") R 1 2"
     odd.symlink_to("/bin/sleep")
     with subprocess.Popen([odd, "1000"], start_new_session=True) as process:
-        found = process_tree.process_of(process.pid)
+        found = processes.process_of(process.pid)
         assert found is not None
         assert (found.parent, found.session) == (os.getpid(), process.pid)
-        assert process.pid in process_tree.descendants(os.getpid(), process_tree.processes())
-        process_tree.send_signal(found._replace(started=found.started + 1), signal.SIGKILL)
-        assert process_tree.process_of(process.pid) is not None
-        process_tree.send_signal(found, signal.SIGKILL)
+        assert process.pid in processes.descendants(os.getpid(), processes.processes())
+        processes.send_signal(found._replace(started=found.started + 1), signal.SIGKILL)
+        assert processes.process_of(process.pid) is not None
+        processes.send_signal(found, signal.SIGKILL)
 
 
 # As perl does for `$0 = …`, and setproctitle: the title is written over arguments and environment.
@@ -227,4 +227,4 @@ def test_a_process_that_changed_its_title_ends_with_its_job(
     # What prepares may leave a server, and the server may have a title.
     assert result.ran[1].output == (b"there\n" if role == "prepare" else b"")
     (pid,) = started(pids, 1)
-    assert process_tree.process_of(pid) is None
+    assert processes.process_of(pid) is None
