@@ -36,7 +36,11 @@ def show(report: CheckReport, stream: IO[str]) -> None:
 def lines(report: CheckReport) -> Iterator[Line]:
     """The report, gravest first; the last line is the outcome of the whole."""
     alone = len(report.checks) == 1
-    loud = [c for c in report.checks if alone or _has_news(c)]
+    loud = [
+        c
+        for c in report.checks
+        if alone or (c.outcome not in _QUIET or c.severity not in {None, Severity.INFO})
+    ]
     for checked in loud[:_CHECKS_SHOWN]:
         yield from _checked(checked)
         yield ()
@@ -48,10 +52,6 @@ def lines(report: CheckReport) -> Iterator[Line]:
         if finding.next:
             yield ("  next: ", "dim"), (finding.next, "cyan")
     yield _last(report)
-
-
-def _has_news(checked: Checked) -> bool:
-    return checked.outcome not in _QUIET or checked.severity not in {None, Severity.INFO}
 
 
 def _last(report: CheckReport) -> Line:

@@ -97,7 +97,14 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     wanted = github or (github is None and provider_of() == "github")
     try:
-        _write(report, json_file, junit)
+        if json_file is not None:
+            from karat.checks import data  # noqa: PLC0415 - only for those who asked
+
+            deliver(json_file, data.render(report))
+        if junit is not None:
+            from karat.checks import ci  # noqa: PLC0415
+
+            deliver(junit, ci.render_junit(report))
         if wanted:
             _tell_github(report, stdout="-" not in {json_file, junit})
     except CannotVerify as error:
@@ -108,17 +115,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     if report.exit_code and not quiet:
         last_line(report.all_findings())
     return int(report.exit_code)
-
-
-def _write(report: CheckReport, json_file: str | None, junit: str | None) -> None:
-    if json_file is not None:
-        from karat.checks import data  # noqa: PLC0415 - only for those who asked
-
-        deliver(json_file, data.render(report))
-    if junit is not None:
-        from karat.checks import ci  # noqa: PLC0415
-
-        deliver(junit, ci.render_junit(report))
 
 
 def _identity(words: tuple[str, ...]) -> dict[str, str]:

@@ -79,13 +79,13 @@ def _goldens(path: Path) -> None:
 
 
 def _bundles(path: Path) -> None:
-    from karat.demo.captured import FILES  # noqa: PLC0415 - only this verb needs it
+    from karat.demo.programs import BACKEND  # noqa: PLC0415 - only this verb needs it
     from karat.demo.sample import write  # noqa: PLC0415 - as above
 
     if find_spec("safetensors") is None:
         click.echo("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
         return
-    write(path, FILES)
+    write(path, BACKEND)
     os.chdir(path)
     click.secho(f"Tests in {path}; what passes is kept for other machines.\n", bold=True)
     _python("suite.py")
@@ -93,10 +93,10 @@ def _bundles(path: Path) -> None:
 
 
 def _gradients(path: Path) -> None:
-    from karat.demo.operators import FILES  # noqa: PLC0415 - only this verb needs it
+    from karat.demo.programs import OPERATORS  # noqa: PLC0415 - only this verb needs it
     from karat.demo.sample import write  # noqa: PLC0415 - as above
 
-    write(path, FILES)
+    write(path, OPERATORS)
     os.chdir(path)
     click.secho(f"Operators in {path}; every gradient is checked, or it is said.\n", bold=True)
     _python("wrong.py")

@@ -93,7 +93,17 @@ def compare_structure(
         elif kind == "number":
             _number(walk, a, b, at)
         elif a != b:
-            _leaf(walk, kind, a, b, at)
+            if kind == "text":
+                same = next(
+                    (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
+                    min(len(a), len(b)),
+                )
+                details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
+                walk.note("text-changed", Severity.WARN, at, "text changed", details)
+            else:
+                walk.note(
+                    "value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}"
+                )
     rows: list[MetricChange] = []
     findings = [_finding(*key[:3], notes) for key, notes in walk.notes.items()]
     for row, found in judge_values(list(walk.samples.values()), rules, path):
@@ -138,17 +148,6 @@ def _float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
-
-
-def _leaf(walk: _Walk, kind: str, a: Any, b: Any, at: _At) -> None:
-    if kind == "text":
-        same = next(
-            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-        )
-        details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
-        walk.note("text-changed", Severity.WARN, at, "text changed", details)
-    else:
-        walk.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
 
 
 def _cut(text: str, at: int) -> str:

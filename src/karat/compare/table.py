@@ -62,7 +62,19 @@ def compare_table(
     findings = [*_rows_lost_and_gained(old, new), *_columns_lost_and_gained(old, new)]
     rows: list[MetricChange] = []
     for name in (c for c in old.columns if c in new.columns and c not in old.key):
-        column = _column(name, old, new, rules.rule_for(name, path))
+        rule = rules.rule_for(name, path)
+        i, j = old.columns.index(name), new.columns.index(name)
+        keys = [key for key in old.rows if key in new.rows]
+        cells = [
+            _Cell(key, a, b, _number(a), _number(b))
+            for key in keys
+            for a, b in [(old.rows[key][i], new.rows[key][j])]
+        ]
+        margins: list[float | None] = [None] * len(keys)
+        if rule.margin_column in old.columns:
+            k = old.columns.index(rule.margin_column)
+            margins = [_number(old.rows[key][k]) for key in keys]
+        column = _Column(name, rule, cells, margins)
         row, found = _compare_column(column, rules, path, status)
         rows.append(row)
         findings.extend(found)
@@ -105,21 +117,6 @@ def _about(
         message=f"{column}: {what}" + (f": {few(cells, _NAMES_SHOWN)}" if cells else ""),
         numbers={"cells": len(cells)} if cells else {},
     )
-
-
-def _column(name: str, old: Table, new: Table, rule: Rule) -> _Column:
-    i, j = old.columns.index(name), new.columns.index(name)
-    keys = [key for key in old.rows if key in new.rows]
-    cells = [
-        _Cell(key, a, b, _number(a), _number(b))
-        for key in keys
-        for a, b in [(old.rows[key][i], new.rows[key][j])]
-    ]
-    margins: list[float | None] = [None] * len(keys)
-    if rule.margin_column in old.columns:
-        k = old.columns.index(rule.margin_column)
-        margins = [_number(old.rows[key][k]) for key in keys]
-    return _Column(name, rule, cells, margins)
 
 
 def _number(text: str) -> float | None:

@@ -267,7 +267,17 @@ class RevisionFiles:
 
     def __init__(self, root: Path, commit: str, prefix: str = "") -> None:
         self._objects = Objects(root)
-        self._sized = _sized_tree(root, commit, prefix)
+        found: dict[str, tuple[str, int | None]] = {}
+        for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(
+            b"\0"
+        ):
+            meta, _, raw = entry.partition(b"\t")
+            path = os.fsdecode(raw)
+            mode, kind, *rest = meta.split() or [b"", b""]
+            if kind == b"blob" and mode != b"120000" and path.startswith(prefix):
+                oid, size = rest
+                found[path[len(prefix) :]] = oid.decode(), int(size) if size.isdigit() else None
+        self._sized = found
 
     def paths(self) -> Collection[str]:
         return self._sized
@@ -371,16 +381,3 @@ def _followed(extent: Extent, path: str, fetched: Callable[[], Path | None]) -> 
         return pointed_to(extent, path, fetched)
     except (CannotVerify, Damaged):
         return extent
-
-
-def _sized_tree(root: Path, commit: str, prefix: str) -> dict[str, tuple[str, int | None]]:
-    """Every plain file of a revision below the prefix, with its blob and its size; None if git has no such blob."""
-    found: dict[str, tuple[str, int | None]] = {}
-    for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
-        meta, _, raw = entry.partition(b"\t")
-        path = os.fsdecode(raw)
-        mode, kind, *rest = meta.split() or [b"", b""]
-        if kind == b"blob" and mode != b"120000" and path.startswith(prefix):
-            oid, size = rest
-            found[path[len(prefix) :]] = oid.decode(), int(size) if size.isdigit() else None
-    return found

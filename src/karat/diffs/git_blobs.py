@@ -135,14 +135,6 @@ def absent_blob(oid: str, name: str) -> Elsewhere:
     return Elsewhere(size=0, why=_missing(oid, name))
 
 
-def _not_fetched(size: int, name: str) -> Elsewhere:
-    message = f"{name}: {not_fetched(size)}"
-    return Elsewhere(
-        size=size,
-        why=CannotVerify(message, next_command="git lfs fetch --all && git lfs checkout"),
-    )
-
-
 def pointed_to(extent: Extent, name: str, fetched: Callable[[], Path | None]) -> Extent:
     """What a Git LFS pointer stands for, where `fetched` has it; anything else as it is."""
     found = pointer(read_all(extent, name=name)) if extent.size <= LONGEST else None
@@ -152,7 +144,11 @@ def pointed_to(extent: Extent, name: str, fetched: Callable[[], Path | None]) ->
     folder = fetched()
     path = folder / oid[:2] / oid[2:4] / oid if folder else None
     if path is None or not path.is_file() or path.stat().st_size != size:
-        return _not_fetched(size, name)
+        message = f"{name}: {not_fetched(size)}"
+        return Elsewhere(
+            size=size,
+            why=CannotVerify(message, next_command="git lfs fetch --all && git lfs checkout"),
+        )
     return FileExtent(path=path, start=0, size=size, file_size=size, name=name)
 
 

@@ -179,7 +179,9 @@ def _resolve(word: str, cwd: Path) -> Side:
             next_command=f"karat diff ./{word} …   (the path)   or   karat diff refs/heads/{word} …",
         )
     if exists:
-        return _existing(path, word)
+        if path.is_dir():
+            return Bundles(path, word, str(path)) if is_of_zips(path) else Folder(path, word)
+        return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
     if commit and root:
         return Revision(root, word, commit)
     where = "no git repository here" if root is None else f"no revision of {root}"
@@ -187,12 +189,6 @@ def _resolve(word: str, cwd: Path) -> Side:
         f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it",
         next_command="karat diff --help",
     )
-
-
-def _existing(path: Path, word: str) -> Side:
-    if path.is_dir():
-        return Bundles(path, word, str(path)) if is_of_zips(path) else Folder(path, word)
-    return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
 
 
 def _is_zip(path: Path) -> bool:
@@ -256,7 +252,13 @@ def _git_items(
     items, findings = [], []
     for change in changes:
         if change.special:
-            findings.append(_special(change.path, change.special))
+            findings.append(
+                warn(
+                    "cannot-read",
+                    f"expected a plain file, found a {change.special}; karat does not follow it",
+                    path=change.path,
+                )
+            )
             continue
         left = Blob(root, change.old) if change.old else None
         right: Ref | None = Blob(root, change.new) if change.new else None
@@ -270,12 +272,6 @@ def _git_items(
         items += [Item(path, blob, blob, certain=True) for path, blob in blobs]
     items.sort(key=lambda item: item.path)
     return Items(items, 0 if everything else len(same), tuple(findings))
-
-
-def _special(path: str, what: str) -> Finding:
-    return warn(
-        "cannot-read", f"expected a plain file, found a {what}; karat does not follow it", path=path
-    )
 
 
 def _listed_items(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -24,19 +25,28 @@ def finding_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
-    """A document as JSON text. NaN and infinities, which JSON has no word for, become null."""
+def encode(document: Mapping[str, Any], *, odd_numbers_as_text: bool = False) -> bytes:
+    """A document as JSON text. NaN and infinities, which JSON has no word for, become null, or text."""
     try:
+        if odd_numbers_as_text:
+            document = _sayable(document, numbers=True)
         data = msgspec.json.encode(document)
     except UnicodeEncodeError:
-        # A file name that is not UTF-8 arrives with lone surrogates, which JSON text cannot carry.
-        data = msgspec.json.encode(_escaped(document))
+        data = msgspec.json.encode(_sayable(document, numbers=False))
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
-def _escaped(value: Any) -> Any:
+def _sayable(value: Any, *, numbers: bool) -> Any:
+    """The same without the lone surrogates of a file name that is not UTF-8; with `numbers`, NaN and infinities as text."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return {
+            _sayable(key, numbers=numbers): _sayable(item, numbers=numbers)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_sayable(item, numbers=numbers) for item in value]
+    if numbers and isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return value

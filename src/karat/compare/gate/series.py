@@ -256,7 +256,16 @@ def likely_kind(
     if absent is not None:
         return absent
     if gate.medians is not None:
-        return _medians(gate, timing=timing)
+        pair = gate.medians
+        if pair is None or not (pair.worse or pair.better) or not pair.expected:
+            return None
+        ratio = pair.got / pair.expected - 1
+        word = (
+            ("slower" if ratio > 0 else "faster")
+            if timing
+            else ("higher" if ratio > 0 else "lower")
+        )
+        return f"{abs(ratio):.1%} {word} over the whole window, by the median"
     usable = gate.demanded & ~gate.missing & ~gate.broken
     bad = (gate.worse if gate.fails else gate.better)[usable]
     if not bad.any():
@@ -282,15 +291,6 @@ def _absent(steps: Steps, gate: Gate) -> str | None:
     return (
         f"{count(int(np.count_nonzero(gone)), 'step')} without a value, the run goes on behind them"
     )
-
-
-def _medians(gate: Gate, *, timing: bool) -> str | None:
-    pair = gate.medians
-    if pair is None or not (pair.worse or pair.better) or not pair.expected:
-        return None
-    ratio = pair.got / pair.expected - 1
-    word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
-    return f"{abs(ratio):.1%} {word} over the whole window, by the median"
 
 
 def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:

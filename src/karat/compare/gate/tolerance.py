@@ -165,7 +165,13 @@ def gate(
     target = np.where(usable, _target(expected, got, rule), expected)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.where(usable, got - target, np.nan)
-        tolerance = _tolerance(target, rule, margins)
+        relative: Values | float = relative_tolerance(rule)
+        if margins is not None and mode_of(rule) not in _STRICT:
+            relative = np.where(np.isfinite(margins), margins, relative)
+        size = np.abs(target)
+        # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
+        scaled = np.where(size == 0, 0.0, relative * size)
+        tolerance = np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
     worse, better = _out(error, tolerance, usable, direction_of(rule))
     return Gate(
         demanded=demanded,
@@ -187,16 +193,6 @@ def _target(expected: Values, got: Values, rule: Rule) -> Values:
     low = -inf if rule.min is None else rule.min
     high = inf if rule.max is None else rule.max
     return np.clip(got, low, high)
-
-
-def _tolerance(expected: Values, rule: Rule, margins: Values | None) -> Values:
-    relative: Values | float = relative_tolerance(rule)
-    if margins is not None and mode_of(rule) not in _STRICT:
-        relative = np.where(np.isfinite(margins), margins, relative)
-    size = np.abs(expected)
-    # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
-    scaled = np.where(size == 0, 0.0, relative * size)
-    return np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
 
 
 def _out(

@@ -312,11 +312,6 @@ def _generic(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-def _text(value: str) -> str:
-    """A text as it is; in quotes where it would read like a value that is none."""
-    return f'"{value}"' if value in _LITERALS else value
-
-
 def _leaf(value: Any) -> Value:
     if value is None:
         return "null"
@@ -326,7 +321,7 @@ def _leaf(value: Any) -> Value:
         return "{}" if isinstance(value, dict) else "[]"
     if isinstance(value, str):
         # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
-        return float("nan") if value == "nan" else _text(value)
+        return float("nan") if value == "nan" else (f'"{value}"' if value in _LITERALS else value)
     try:
         return float(value)
     except OverflowError:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.result import Diff, Group
 from karat.findings import Severity
@@ -129,18 +131,9 @@ def totals(diff: Diff) -> dict[str, Any]:
     }
 
 
-def _group_json(g: Group) -> dict[str, Any]:
-    return {
-        "title": g.title,
-        "kind": g.kind,
-        "severity": g.severity.value,
-        "platform": g.platform,
-        "family": g.family,
-        "direction": g.direction,
-        "low": g.low,
-        "high": g.high,
-        "members": [{"path": path, "metric": metric} for path, metric in g.members],
-    }
+def _group_json(group: Group) -> dict[str, Any]:
+    members = [{"path": path, "metric": metric} for path, metric in group.members]
+    return {**msgspec.to_builtins(group), "members": members}
 
 
 def change_json(c: Change) -> dict[str, Any]:

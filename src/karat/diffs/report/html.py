@@ -21,7 +21,7 @@ from karat.tensors.comparison import within
 from karat.tensors.report import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -57,7 +57,12 @@ _SCRIPTS: Final = ("words.js", "plot.js", "page.js")
 def render(diff: Diff, *, title: str | None = None, command: str | None = None) -> str:
     """One self-contained HTML file; the same Diff always gives the same bytes."""
     heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
-    rows = _rows(diff)
+    rows = [
+        _Row(file, change, numbers)
+        for file, change in enumerate(diff.changes)
+        for numbers in change.metrics or (None,)
+    ]
+    rows = sorted(rows, key=lambda row: row.gravity)
     curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
     body = fill(
@@ -71,7 +76,30 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
             if command
             else "",
             "noscript": _noscript(findings),
-            "data": script_json(_data(diff, rows, places, findings)),
+            "data": script_json(
+                {
+                    "fields": _FIELDS,
+                    "verdicts": [verdict.value for verdict in Verdict],
+                    "root": diff.root,
+                    "limit": MAX_POINTS,
+                    "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
+                    "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
+                    "findings": [
+                        [
+                            f.severity.value,
+                            f.kind,
+                            f.path,
+                            f.metric,
+                            f.where,
+                            _without_metric(f),
+                            f.next,
+                        ]
+                        for f in findings
+                    ],
+                    "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
+                    "groups": _groups(diff),
+                }
+            ),
             "curves": script_json(curves),
         },
     )
@@ -117,35 +145,6 @@ class _Row:
     def gravity(self) -> tuple[int, float]:
         size = self.numbers.max_abs_rel_diff if self.numbers else None
         return self.verdict.rank, -np.inf if size is None or np.isnan(size) else -size
-
-
-def _rows(diff: Diff) -> list[_Row]:
-    """All rows, gravest first: by verdict, then by the largest difference."""
-    rows = [
-        _Row(file, change, numbers)
-        for file, change in enumerate(diff.changes)
-        for numbers in change.metrics or (None,)
-    ]
-    return sorted(rows, key=lambda row: row.gravity)
-
-
-def _data(
-    diff: Diff, rows: Sequence[_Row], places: Sequence[int], findings: Sequence[Finding]
-) -> dict[str, Any]:
-    return {
-        "fields": _FIELDS,
-        "verdicts": [verdict.value for verdict in Verdict],
-        "root": diff.root,
-        "limit": MAX_POINTS,
-        "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
-        "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
-        "findings": [
-            [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
-            for f in findings
-        ],
-        "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
-        "groups": _groups(diff),
-    }
 
 
 def _without_metric(finding: Finding) -> str:
