@@ -204,7 +204,7 @@ def test_a_missing_mean_term_is_recognised(rows: int) -> None:
     mean = diagnosed(layer_norm, (x,), layer_norm_backward(mean=False, projection=True)).hint
     assert mean.startswith("the deviation is the same all along axis 1")
     term = diagnosed(layer_norm, (x,), layer_norm_backward(mean=True, projection=False)).hint
-    assert term.startswith("the deviation goes as the output does along axis 1")
+    assert term.startswith("the deviation is proportional to the output along axis 1")
 
 
 def test_a_missing_conjugate_is_recognised_and_both_parts_are_told() -> None:

@@ -136,7 +136,6 @@ class Agreement:
 
     @property
     def failed(self) -> bool:
-        """Whether a probe is out of its tolerance."""
         return any(not one.deviation <= one.tolerance for one in self.met)
 
     @property
@@ -264,8 +263,6 @@ UNKNOWN = "no slope is known: near the point the function is not smooth, or not 
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """A pair on its way to a verdict."""
-
     seen: Observations
     pair: tuple[int, int]
     groups: Sequence[Group]

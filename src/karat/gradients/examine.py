@@ -225,7 +225,6 @@ class Pair:
 
     @property
     def key(self) -> tuple[int, int, str]:
-        """Which pair it is, in which mode."""
         return self.input, self.output, self.comparison.mode
 
 
@@ -242,7 +241,6 @@ class Pullback:
 
 
 def examine_point(ground: Baseline, plan: CheckPlan) -> list[Pair]:
-    """Every wanted pair at one point."""
     seen = observe(ground, plan)
     pulled: dict[int, Pullback] = {}
     found: list[Pair] = []

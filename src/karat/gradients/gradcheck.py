@@ -237,10 +237,6 @@ class _Check:
                     verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
                     reason=f"no second-order gradient: {error_line(error)}",
                     oracle="differences",
-                    error=np.inf,
-                    tolerance=0.0,
-                    scale=0.0,
-                    smallest_error=np.inf,
                 )
             )
 
@@ -317,14 +313,12 @@ class _Check:
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    """An argument that is not what it should be."""
     return UsageError(
         f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP
     )
 
 
 def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
-    """Raise for what no check can be made of."""
     if order not in {1, 2}:
         raise _refused("order", "1 or 2", repr(order))
     for mode in [modes] if isinstance(modes, str) else modes:
@@ -340,7 +334,6 @@ def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> N
 
 
 def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
-    """Which outputs are looked at, by name."""
     if outputs is None:
         return frozenset(range(len(slots)))
     known = [slot.name for slot in slots]

@@ -59,7 +59,6 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def point(self) -> list[Array]:
-        """The problem's point, rounded."""
         return [rounded(one, self.precision.name) for one in self.problem.point]
 
     @property
@@ -360,7 +359,6 @@ def _story(case: LowCase, runs: RunStack, found: LowJudgement) -> str:
 
 
 def _comparison(case: LowCase, i: int, verdict: GradVerdict, why: str, **more: Any) -> Comparison:
-    numbers = {"error": float("nan"), "tolerance": 0.0, "scale": 0.0}
     return Comparison(
         input=case.problem.inputs[i].name,
         output=case.problem.outputs[case.output].name,
@@ -368,7 +366,7 @@ def _comparison(case: LowCase, i: int, verdict: GradVerdict, why: str, **more: A
         verdict=verdict,
         reason=why,
         oracle="float64",
-        **{"smallest_error": float("inf"), **numbers, **more},
+        **{"error": float("nan"), **more},
     )
 
 

@@ -177,7 +177,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_of(runs: RunStack, precision: Precision) -> Limits:
-    """The limits that a set of runs sets."""
     allowed, forward = allowance_of(precision.name), runs.forward
     moved = rms(runs.near - runs.double) / runs.reach
     size = precision.roundoff * rms(runs.double)
@@ -288,7 +287,6 @@ def _judgement(look: str, error: float, tolerance: float, index: int) -> LowJudg
 
 
 def rms(stack: Array) -> Array:
-    """The root of the mean square over the runs."""
     return np.asarray(np.sqrt(np.square(stack).mean(0)))
 
 

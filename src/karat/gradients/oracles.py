@@ -230,7 +230,6 @@ class Observations:
         dtype = self.baseline.computes
         if flat.inputs[i].complex:
             dtype = {"float64": "complex128", "float32": "complex64"}.get(dtype, dtype)
-        fields = {"error": np.inf, "tolerance": 0.0, "scale": 0.0, "smallest_error": np.inf, **more}
         return Comparison(
             input=flat.inputs[i].name,
             output=flat.outputs[k].name,
@@ -240,7 +239,7 @@ class Observations:
             verdict=verdict,
             reason=reason,
             oracle=weakest_oracle(self.probes[i]) if self.probes[i] else self.baseline.oracle,
-            **fields,
+            **more,
         )
 
 

@@ -56,9 +56,7 @@ class Problem(Protocol):
         """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
         ...
 
-    def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        """The outputs at a point."""
-        ...
+    def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]: ...
 
     def vjp(
         self, at: Arrays, cotangents: Sequence[Array | None], *, dtype: str | None = None
@@ -91,8 +89,6 @@ class WrongShape(Exception):  # noqa: N818 - what a backward did, not an error o
 
 
 class FlatProblem:
-    """A problem that takes and gives vectors."""
-
     def __init__(self, problem: Problem, at: Sequence[Vector] | None = None) -> None:
         self.problem = problem
         self.inputs = problem.inputs
@@ -131,7 +127,6 @@ class FlatProblem:
         return [np.asarray(one).reshape(-1) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
-        """Jᵀv at the point."""
         given = [
             None if one is None else shaped(one, slot)
             for one, slot in zip(cotangents, self.outputs, strict=True)
@@ -157,7 +152,6 @@ class FlatProblem:
         )
 
     def at(self, point: Sequence[Vector]) -> FlatProblem:
-        """The same at another point."""
         return FlatProblem(self.problem, point)
 
     def _shaped(self, at: Sequence[Vector]) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal
 
 import msgspec
@@ -45,13 +45,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     oracle: Oracle
     strength: Literal["strong", "weak"] = "strong"
     """`weak`: only the author's own gradients were there to compare with."""
-    error: float
+    error: float = inf
     """The worst deviation over all probes, in the unit of `tolerance`."""
-    tolerance: float
+    tolerance: float = 0.0
     """The oracle's own error estimate plus the round-off floor, capped per dtype."""
-    scale: float
+    scale: float = 0.0
     """The size of the derivative that was compared."""
-    smallest_error: float
+    smallest_error: float = inf
     """The smallest error of a single gradient element that this check could have seen."""
     probes: int = 0
     controls: Mapping[str, bool] = msgspec.field(default_factory=dict)
@@ -132,7 +132,6 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"<GradReport {self.verdict} {self.op}: {self.reason}>"
 
     def __str__(self) -> str:
-        """The whole story, for a person."""
         from karat.gradients.text import text  # noqa: PLC0415 - nobody prints the thousands that pass
 
         return text(self)
@@ -171,7 +170,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def smallest_error(self) -> float:
         """The smallest error of one element that every comparison could have seen."""
-        return max((one.smallest_error for one in self.comparisons), default=float("inf"))
+        return max((one.smallest_error for one in self.comparisons), default=inf)
 
     @property
     def vacuous(self) -> bool:
@@ -214,7 +213,7 @@ def gradient_name(one: Comparison) -> str:
     """Which gradient a comparison is about."""
     order = "" if one.order == 1 else ", second order"
     mode = "" if one.mode == "reverse" else ", forward mode"
-    return f"{one.output} by {one.input} in {one.dtype}{order}{mode}"
+    return f"{one.input} → {one.output} in {one.dtype}{order}{mode}"
 
 
 def _plain(value: Any) -> Any:

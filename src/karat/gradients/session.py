@@ -81,7 +81,6 @@ def listen(listener: Callable[[Event], None]) -> Callable[[], None]:
 
 
 def notify(event: Event) -> None:
-    """Tell every listener."""
     for listener in tuple(_listeners):
         listener(event)
 
@@ -122,12 +121,10 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def focus_of(comparison: Comparison) -> Focus:
-    """The focus that leaves only this comparison."""
     return Focus(input=comparison.input, output=comparison.output, dtype=comparison.dtype)
 
 
 def parse_focus(word: str, where: str = FOCUS) -> Focus:
-    """A focus from `x:out:float64`."""
     parts = word.split(":")
     if len(parts) != 3 or not all(parts):
         raise UsageError(
@@ -138,7 +135,6 @@ def parse_focus(word: str, where: str = FOCUS) -> Focus:
 
 
 def parse_seed(word: str, where: str = SEED) -> int:
-    """A seed from its digits."""
     if not (word.isascii() and word.isdigit() and len(word) <= 40):
         raise UsageError(
             f"{where}: expected a seed, a whole number from a report, found {word!r}",

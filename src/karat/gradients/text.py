@@ -35,7 +35,6 @@ _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
 
 
 def text(report: GradReport) -> str:
-    """The whole story of a gradient check."""
     lines = chain(
         _headline(report),
         _table(report.comparisons),

@@ -153,8 +153,6 @@ _AUTHORS = 1e-5
 
 
 class GradRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test asked to be checked."""
-
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     no_grad: frozenset[str] = frozenset()
@@ -174,18 +172,22 @@ def check(test: Any, subject: Subject, asked: GradRequest) -> GradReport:
     call, given = _checked_function(test, subject, asked)
     if call.is_empty():
         return _check_shapes_only(call)
-    theirs = _author_gradients(asked, call, given)
-    if theirs.grads and theirs.cotangents is not None:
-        _compare_with_author(call, theirs)
-    mean_loss = theirs.grads and theirs.cotangents is None
+    shapes = {one.name: one.array.shape for one in members(subject.written.inputs)}
+    arrays = _arrays(asked.grads, given, shapes, "user_defined_grads")
+    grads = dict(zip(given, arrays, strict=True)) if arrays else {}
+    shapes = {one.name: one.array.shape for one in members(subject.written.outputs)}
+    cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
+    if grads and cotangents is not None:
+        _compare_with_author(call, grads, cotangents)
+    mean_loss = grads and cotangents is None
     return gradcheck(
         call,
         subject.tensors,
         **call.words(),
         rtol=asked.rtol,
         delta=asked.delta,
-        grads=[theirs.grads[name] for name in call.wrt] if mean_loss else None,
-        cotangents=theirs.cotangents,
+        grads=[grads[name] for name in call.wrt] if mean_loss else None,
+        cotangents=cotangents,
         identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
         **asked.more,
     )
@@ -283,35 +285,19 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
         return not any(expected.get(name, 1) for name in self.outputs)
 
 
-class AuthorGradients(msgspec.Struct, frozen=True, kw_only=True):
-    """What the test's author wrote: gradients by input, and cotangents; without those it is the mean loss."""
-
-    grads: dict[str, Array | None]
-    cotangents: tuple[Array | None, ...] | None = None
-
-
-def _author_gradients(
-    asked: GradRequest, call: CheckedFunction, given: tuple[str, ...]
-) -> AuthorGradients:
-    written = call.subject.written
-    shapes = {one.name: one.array.shape for one in members(written.inputs)}
-    grads = _arrays(asked.grads, given, shapes, "user_defined_grads")
-    shapes = {one.name: one.array.shape for one in members(written.outputs)}
-    cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
-    return AuthorGradients(
-        grads=dict(zip(given, grads, strict=True)) if grads else {}, cotangents=cotangents
-    )
-
-
-def _compare_with_author(call: CheckedFunction, theirs: AuthorGradients) -> None:
+def _compare_with_author(
+    call: CheckedFunction,
+    grads: Mapping[str, Array | None],
+    cotangents: tuple[Array | None, ...],
+) -> None:
     """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
 
     It proves nothing of the op, which may be where they came from; the numeric side follows.
     """
     problem = call.problem()
-    found = problem.vjp(problem.point, theirs.cotangents)
+    found = problem.vjp(problem.point, cotangents)
     for slot, gradient in zip(problem.inputs, found, strict=True):
-        expected = theirs.grads[slot.name]
+        expected = grads[slot.name]
         if expected is None:
             continue
         mine = np.zeros(slot.shape) if gradient is None else gradient

@@ -65,8 +65,6 @@ def _skip(
 
 
 class ClassRecord:
-    """What one class did so far in this process."""
-
     def __init__(self) -> None:
         self.declared: list[session.Declared] = []
         self.ran: set[str] = set()
@@ -84,7 +82,6 @@ _records: WeakKeyDictionary[type, ClassRecord] = WeakKeyDictionary()
 
 
 def record_of(cls: type) -> ClassRecord:
-    """The record of this very class."""
     return _records.setdefault(cls, ClassRecord())
 
 

@@ -137,8 +137,6 @@ def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
 
 
 class OpCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to be tested."""
-
     spec: OpSpec
     dtype: str
     device: str
@@ -157,7 +155,6 @@ class OpCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def framework(self) -> str:
-        """The framework of the op."""
         return self.spec.framework or framework_of(self.spec.fn, backward=self.spec.backward)
 
     def sample(self) -> OpSample:

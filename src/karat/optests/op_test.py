@@ -290,7 +290,6 @@ class OpTest(unittest.TestCase):
         return "bfloat16" in self._dtypes()
 
     def is_float16_op(self) -> bool:
-        """Whether an input is float16."""
         return "float16" in self._dtypes()
 
     def is_mkldnn_op(self) -> bool:

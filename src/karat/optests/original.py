@@ -80,7 +80,6 @@ def get_places(string_format: bool = False) -> list[Any]:  # noqa: FBT001, FBT00
 
 
 def get_devices() -> list[Any]:
-    """The same as words: `cpu`, `gpu:0`."""
     return get_places(string_format=True)
 
 
@@ -90,7 +89,6 @@ def get_device(is_gpu: bool = False) -> str:  # noqa: FBT001, FBT002, ARG001 - P
 
 
 def get_device_class() -> Any:
-    """The class of `get_device_place()`."""
     return type(get_device_place())
 
 
@@ -158,7 +156,6 @@ class OpTestTool:
 
     @classmethod
     def skip_if(cls, condition: object, reason: str) -> Decorator:
-        """Skips if the condition holds."""
         return unittest.skipIf(bool(condition), reason)
 
     @classmethod

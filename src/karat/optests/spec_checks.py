@@ -6,7 +6,7 @@ are not there at all, so that nothing passes that compares nothing. Claims of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,11 +29,21 @@ _declared_cases: set[tuple[str, str, str]] = set()
 
 
 class RunningCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case with its tensors on its device."""
-
     case: OpCase
     inputs: Any
     kwargs: dict[str, Any]
+
+    def words(self) -> dict[str, Any]:
+        """The arguments that `gradcheck` and `open_problem` have in common."""
+        spec = self.case.spec
+        return {
+            "op": spec.op,
+            "names": spec.names,
+            "output_names": spec.output_names,
+            "kwargs": self.kwargs,
+            "backward": spec.backward,
+            "framework": self.case.framework,
+        }
 
 
 @contextmanager
@@ -168,16 +178,11 @@ def _gradcheck(made: RunningCase, **more: Any) -> GradReport:
     return gradcheck(
         spec.fn,
         made.inputs,
-        op=spec.op,
-        names=spec.names,
-        output_names=spec.output_names,
-        kwargs=made.kwargs,
+        **made.words(),
         wrt=_wrt(made),
-        backward=spec.backward,
         reference=spec.reference,
         rtol=spec.tolerances.get(case.dtype),
         identity=case.id,
-        framework=case.framework,
         **more,
     )
 
@@ -186,18 +191,8 @@ def _problem(made: RunningCase, *, whole: bool = False) -> Any:
     """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
     from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415
 
-    spec = made.case.spec
-    return open_problem(
-        spec.fn,
-        made.inputs,
-        op=spec.op,
-        names=spec.names,
-        output_names=spec.output_names,
-        kwargs=made.kwargs,
-        wrt=None if whole else _wrt(made),
-        backward=spec.backward,
-        framework=made.case.framework,
-    )
+    wrt = None if whole else _wrt(made)
+    return open_problem(made.case.spec.fn, made.inputs, **made.words(), wrt=wrt)
 
 
 def _wrt(made: RunningCase) -> tuple[str, ...] | None:
@@ -216,14 +211,16 @@ def _wrt(made: RunningCase) -> tuple[str, ...] | None:
     return tuple(name for name in spec.wrt or every if name not in spec.no_grad)
 
 
+def _drawn(slots: Iterable[Any]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(one.shape) for one in slots]
+
+
 def _has_second_order(made: RunningCase) -> bool:
     problem = _problem(made)
-    rng = np.random.default_rng(0)
     try:
-        first = problem.gradient_problem(
-            [rng.standard_normal(one.shape) for one in problem.outputs]
-        )
-        again = first.vjp(first.point, [rng.standard_normal(one.shape) for one in first.outputs])
+        first = problem.gradient_problem(_drawn(problem.outputs))
+        again = first.vjp(first.point, _drawn(first.outputs))
     except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
         return False
     return any(one is not None and np.any(one != 0) for one in again)
@@ -231,9 +228,8 @@ def _has_second_order(made: RunningCase) -> bool:
 
 def _has_forward_mode(made: RunningCase) -> bool:
     problem = _problem(made)
-    rng = np.random.default_rng(0)
     try:
-        problem.jvp(problem.point, [rng.standard_normal(one.shape) for one in problem.inputs])
+        problem.jvp(problem.point, _drawn(problem.inputs))
     except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
         return False
     return True
@@ -345,7 +341,6 @@ KINDS: dict[str, tuple[Chosen, Callable[[OpCase], None]]] = {
 
 
 def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
-    """The class of all tests of all specs."""
     odd = [one for one in specs if not isinstance(one, OpSpec)]
     if not specs or odd:
         raise UsageError(

@@ -32,14 +32,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputArgument(msgspec.Struct, frozen=True):
-    """An argument that is an input of the op."""
-
     name: str
 
 
 class AttributeArgument(msgspec.Struct, frozen=True):
-    """An argument that is an attribute of the op."""
-
     value: Any
 
 
@@ -47,8 +43,6 @@ Argument = InputArgument | AttributeArgument
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How the function is to be called."""
-
     positional: tuple[Argument, ...] = ()
     keyword: Mapping[str, Argument] = msgspec.field(default_factory=dict)
 
@@ -67,7 +61,6 @@ class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
     attrs: Mapping[str, Any]
 
     def input(self, name: str) -> Argument | None:
-        """The input of that name."""
         return InputArgument(name) if name in self.slots else None
 
     def either(self, name: str) -> Argument | None:
@@ -97,7 +90,6 @@ def plan_call(
 
 
 def fold(name: str) -> str:
-    """A name without case and underscores."""
     return name.replace("_", "").casefold()
 
 
@@ -221,8 +213,6 @@ def signature_of(
 
 
 class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test's setUp wrote."""
-
     op: str
     function: Callable[..., Any]
     framework: str
@@ -267,7 +257,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def outputs(self) -> dict[str, Any]:
-        """Every output at the test's own inputs."""
         return self(*self.tensors)
 
     def named(self, result: Any) -> dict[str, Any]:

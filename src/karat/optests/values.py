@@ -81,7 +81,6 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
 
 
 def widened(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
-    """The same numbers, with low precision as float64."""
 
     def wide(one: NamedArray) -> NamedArray:
         if not is_low(one.dtype):
@@ -97,7 +96,6 @@ def is_low(dtype: str) -> bool:
 
 
 def members(slots: tuple[ArraySlot, ...]) -> Iterator[NamedArray]:
-    """Every named array, in order."""
     for slot in slots:
         yield from slot.members
 

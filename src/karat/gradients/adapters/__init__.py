@@ -67,7 +67,6 @@ class Adapter(Protocol):
         """Where it lies: `cpu`, `cuda:0`."""
 
     def shape_of(self, value: Any) -> tuple[int, ...]:
-        """Its lengths."""
         return tuple(value.shape)
 
     def refusal(self, value: Any) -> str:
@@ -168,7 +167,6 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
 
 
 def adapter_named(framework: str) -> Adapter:
-    """The adapter of that name."""
     if framework in BUILT_IN:
         return _built_in(framework)
     points = _third_parties()

@@ -21,8 +21,6 @@ from karat.tensors.dtypes import TABLE
 
 
 class LeafPlace(msgspec.Struct, frozen=True):
-    """Where a tensor was."""
-
     index: int
 
 
@@ -195,7 +193,6 @@ FLOATS = tuple(name for name in TABLE if is_float(name))
 
 
 def is_complex(dtype: str) -> bool:
-    """Whether its elements are complex."""
     of = TABLE.get(dtype)
     return of is not None and of.kind == "complex"
 
@@ -233,7 +230,6 @@ class Call:
     def arguments(
         self, inputs: Sequence[Any], dtype: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the function takes them."""
         leaves = [self.adapter.fresh(one) for one in self._bound_in(dtype)]
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)

@@ -71,7 +71,6 @@ class FrameworkProblem:
         return self._computes
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        """See `Problem`."""
         with self.adapter.scope():
             outputs = self.run(self.natives(at, dtype), dtype)
             return tuple(self.adapter.to_numpy(out) for out in outputs)
@@ -84,7 +83,6 @@ class FrameworkProblem:
             return self.gradients(self._linearised(at, dtype), cotangents)
 
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        """See `Problem`."""
         with self.adapter.scope():
             inputs, along = self.natives(at, dtype), self.natives(tangents, dtype)
             found = self.adapter.pushforward(self.flat(dtype), inputs, along)
@@ -92,7 +90,6 @@ class FrameworkProblem:
             return tuple(self.adapter.to_numpy(one) for one in found)
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
-        """See `Problem`."""
         # Frameworks warn where a function drops the imaginary part; whoever takes the step looks for that.
         with self.adapter.scope(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -157,7 +154,6 @@ class FrameworkProblem:
         ]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
-        """The outputs as tensors."""
         self.forwards += 1
         return self.adapter.forward(self.flat(dtype), inputs)
 
@@ -191,20 +187,17 @@ class FrameworkProblem:
         return found
 
     def pull(self, ran: Linearised, cotangents: Sequence[Any | None]) -> tuple[Any | None, ...]:
-        """Jᵀv as tensors."""
         self.backwards += 1
         return ran.pullback(cotangents)
 
     def gradients(
         self, ran: Linearised, cotangents: Sequence[Array | None]
     ) -> tuple[Array | None, ...]:
-        """Jᵀv as arrays."""
         return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
     def arrays(
         self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None
     ) -> tuple[Array | None, ...]:
-        """Gradients as arrays of their inputs' shapes."""
         return tuple(
             None if one is None else self._array(one, slot)
             for one, slot in zip(gradients, slots or self.inputs, strict=True)
@@ -263,7 +256,6 @@ class GradientProblem(FrameworkProblem):
         self._cotangents = tuple(cotangents)
 
     def flat(self, dtype: str | None) -> FlatFunction:
-        """The gradient over tensors."""
         like = self._likes[0] if self._likes else None
         given = [None if one is None else self._in_double(one, like) for one in self._cotangents]
         return self.adapter.differentiated(self.first.flat(dtype), given)

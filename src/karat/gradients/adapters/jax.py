@@ -22,8 +22,6 @@ def _jax() -> Any:
 
 
 class JaxLinearised:
-    """What jax.vjp gave."""
-
     def __init__(self, outputs: tuple[Any, ...], pull: Any) -> None:
         self.outputs = outputs
         self._pull = pull
@@ -34,8 +32,6 @@ class JaxLinearised:
 
 
 class JaxAdapter(Adapter):
-    """See `karat.gradients.adapters.Adapter`."""
-
     name = "jax"
     pure = True
 

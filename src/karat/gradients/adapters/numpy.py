@@ -19,8 +19,6 @@ from karat.gradients.problem import Array, Unsupported
 
 
 class NumpyAdapter(Adapter):
-    """See `karat.gradients.adapters.Adapter`."""
-
     name = "numpy"
 
     def owns(self, value: object) -> bool:

@@ -83,8 +83,6 @@ def _tie() -> Any:
 
 
 class PaddleLinearised:
-    """A graph, and its ends."""
-
     def __init__(
         self,
         leaves: list[Any],
@@ -105,8 +103,6 @@ class PaddleLinearised:
 
 
 class PaddleAdapter(Adapter):
-    """See `karat.gradients.adapters.Adapter`."""
-
     name = "paddle"
 
     def owns(self, value: object) -> bool:

@@ -26,8 +26,6 @@ def _torch() -> Any:
 
 
 class TorchLinearised:
-    """A graph, and its ends."""
-
     def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
         self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
         self._outputs = outputs
@@ -39,8 +37,6 @@ class TorchLinearised:
 
 
 class TorchAdapter(Adapter):
-    """See `karat.gradients.adapters.Adapter`."""
-
     name = "torch"
 
     def owns(self, value: object) -> bool:

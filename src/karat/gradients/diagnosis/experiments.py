@@ -52,7 +52,6 @@ class BoundedOracle:
 
     @property
     def spent(self) -> bool:
-        """Whether no more may be asked."""
         return self.asked >= self.most or self.broke()
 
     def share(self, direction: Vector, *, rough: bool) -> float:
@@ -380,7 +379,7 @@ def missing_term(wrong: WrongGradient) -> str:
     out = wrong.problem.forward(wrong.problem.point)[wrong.output]
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, out)):
-            return f"the deviation goes as the output does along axis {axis}: a term with a sum over it is missing"
+            return f"the deviation is proportional to the output along axis {axis}: a term with a sum over it is missing"
     return ""
 
 

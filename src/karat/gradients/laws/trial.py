@@ -108,13 +108,11 @@ class Trial:
         return found
 
     def usual(self, at: Sequence[Array], cotangents: Sequence[Array]) -> Gradients:
-        """The gradient by the ordinary way."""
         if at is self.problem.point and cotangents is self.cotangents:
             return self.gradients
         return self.problem.vjp(at, cotangents)
 
     def draw(self) -> tuple[Array, ...]:
-        """A cotangent per output."""
         return tuple(
             self.normal(slot.shape, is_complex=slot.complex) for slot in self.problem.outputs
         )
@@ -129,7 +127,6 @@ class Trial:
         return found.astype(np.complex128 if is_complex else np.float64, copy=False)
 
     def signs(self, like: Array) -> Array:
-        """Plus and minus one."""
         return np.asarray(self.rng.integers(0, 2, like.shape) * 2.0 - 1.0)
 
     def bound(self, index: int, compared: TwoWays) -> float:
@@ -234,7 +231,6 @@ def needs_framework(law: Callable[[Trial, FrameworkProblem], Property | None]) -
 
 
 def largest(array: Array | None) -> float:
-    """The largest finite absolute value."""
     if array is None or not array.size:
         return 0.0
     sizes = np.abs(array)
@@ -251,7 +247,6 @@ def largest_gap(found: Array | None, expected: Array | None) -> float:
 
 
 def describe_difference(name: str, found: Array | None, expected: Array | None) -> str:
-    """The worst element in words."""
     if found is None or expected is None:
         have, want = (
             "None" if one is None else f"values up to {largest(one):.3g}"
