@@ -83,17 +83,11 @@ def list_cases(backend: Backend, word: str) -> StoreListing:
     meant = references.resolve(backend, word)
     snapshot = snapshots.load(backend, meant.digest)
     cases = tuple(
-        ListedCase(
-            path=case.path, files=len(case.files), size=sum(file.size for file in case.files)
-        )
+        ListedCase(path=case.path, files=len(case.files), size=sum(f.size for f in case.files))
         for case in snapshot.cases
     )
-    counted = msgspec.structs.replace(
-        meant,
-        cases=len(cases),
-        files=sum(case.files for case in cases),
-        size=snapshot.size,
-    )
+    files = sum(case.files for case in cases)
+    counted = msgspec.structs.replace(meant, cases=len(cases), files=files, size=snapshot.size)
     listed = _listed(counted, pins.read_all(backend), 1)
     return StoreListing(store=backend.url, references=(listed,), cases=cases)
 
@@ -101,13 +95,7 @@ def list_cases(backend: Backend, word: str) -> StoreListing:
 def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
     pin = pinned.get(reference.digest)
     return ListedReference(
-        name=reference.name,
-        digest=reference.digest,
-        date=reference.date,
-        expires=reference.expires,
-        cases=reference.cases,
-        files=reference.files,
-        size=reference.size,
-        pinned=None if pin is None else pin.reason,
-        entries=entries,
-    )
+        name=reference.name, digest=reference.digest, date=reference.date, expires=reference.expires,
+        cases=reference.cases, files=reference.files, size=reference.size,
+        pinned=None if pin is None else pin.reason, entries=entries,
+    )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -336,10 +335,12 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
     for path in sums.keys() - there.keys():
         said = f"{path}: expected by {SUMS}, found nothing"
         yield _finding("bundle-damaged", said, path, then)
-    listed = [path for path in sums if path in there]
-    with ThreadPoolExecutor(min(8, available_cores())) as pool:
-        digests = [*pool.map(lambda path: file_digest(place.extent(path)), listed)]
-    for path, found in zip(listed, digests, strict=True):
+
+    def digest(path: str) -> tuple[str, str]:
+        return path, file_digest(place.extent(path))
+
+    listed = [partial(digest, path) for path in sums if path in there]
+    for path, found in sorted(in_parallel(listed, min(8, available_cores()))):
         if found != sums[path]:
             said = f"{path}: expected sha256 {sums[path]} by {SUMS}, found {found}"
             yield _finding("bundle-damaged", said, path, then)

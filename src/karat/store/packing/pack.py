@@ -129,8 +129,20 @@ def _pack_all(
     work: StagedOutput, found: Survey, options: PackOptions, progress: Progress | None
 ) -> tuple[list[_Outcome], PackedFile | None]:
     """Every case, in order; and all of them in one, if that is wanted."""
-    tally = _Tally(sum(candidate.size for candidate in found.candidates), progress)
-    packing = ZipOptions(compression=options.compression, level=options.level, count=tally.count)
+    total, done = sum(candidate.size for candidate in found.candidates), 0
+    lock, stopped = threading.Lock(), threading.Event()
+
+    def count_bytes(packed: int) -> None:
+        """Also stops whoever counts once packing was stopped, however large the case."""
+        nonlocal done
+        with lock:
+            if stopped.is_set():
+                raise InterruptedError("packing was stopped")
+            done += packed
+            if progress is not None:
+                progress(done, total)
+
+    packing = ZipOptions(compression=options.compression, level=options.level, count=count_bytes)
     outcomes = []
     with contextlib.ExitStack() as stack:
         combined = None
@@ -140,7 +152,7 @@ def _pack_all(
         todo = zip(found.candidates, _targets(work, found, options), strict=True)
         pool = ThreadPoolExecutor(options.jobs or available_cores())
         stack.callback(pool.shutdown, cancel_futures=True)
-        stack.callback(tally.stop)
+        stack.callback(stopped.set)
         for outcome in _each(todo, packing, pool):
             if combined is not None and outcome.part is not None:
                 combined.take(outcome.part, outcome.target.file)
@@ -225,33 +237,14 @@ def _pack_one(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> 
     )
 
 
-class _Tally:
-    """Bytes packed so far; once stopped, whoever counts is stopped too, however large the case."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress = total, progress
-        self._done, self._lock = 0, threading.Lock()
-        self._stopped = False
-
-    def count(self, packed: int) -> None:
-        with self._lock:
-            if self._stopped:
-                raise InterruptedError("packing was stopped")
-            self._done += packed
-            if self._progress is not None:
-                self._progress(self._done, self._total)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-
-
 def _check_apart(directories: Sequence[str], output: str) -> None:
+    if "" in {
+        output,
+        *directories,
+    }:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
+        said = "expected a folder, found an empty word"
+        raise UsageError(said, next_command="karat pack --help")
     out = Path(output).resolve()
-    for word in (output, *directories):
-        if not word:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
-            said = "expected a folder, found an empty word"
-            raise UsageError(said, next_command="karat pack --help")
     for directory in directories:
         if out.is_relative_to(Path(directory).resolve()):
             raise UsageError(

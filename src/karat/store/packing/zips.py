@@ -79,15 +79,26 @@ class ZipWriter:
         method = STORED if stored else METHODS[self._compression]
         blank = Member(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
         self._file.write(local_header(blank))
-        tally = _Tally()
-        for packed in self._packed(tally.counted(chunks), method):
-            tally.packed += self._file.write(packed)
-        if tally.size != size:
+        packer = None if method == STORED else _packer(method, self._level)
+        seen = packed = crc = 0
+        for chunk in chunks:
+            seen += len(chunk)
+            crc = zlib.crc32(chunk, crc)
+            packed += self._file.write(chunk if packer is None else packer.compress(chunk))
+        if packer is not None:
+            packed += self._file.write(packer.flush())
+        if seen != size:
             raise Damaged(
-                f"expected {size:,} bytes of {name}, found {tally.size:,}: it changed meanwhile"
+                f"expected {size:,} bytes of {name}, found {seen:,}: it changed meanwhile"
             )
-        member = msgspec.structs.replace(blank, packed=tally.packed, crc=tally.crc)
-        self._finish(member)
+        member = msgspec.structs.replace(blank, packed=packed, crc=crc)
+        if not is_large(member.size) and member.packed >= WHOLE:
+            raise Damaged(f"{member.name} packs to {member.packed:,} bytes, more than it has")
+        self._file.seek(member.start)
+        self._file.write(local_header(member))
+        self._at = member.end
+        self._file.seek(self._at)
+        self.members.append(member)
         return member
 
     def take(self, member: Member, chunks: Iterable[bytes | memoryview]) -> None:
@@ -117,43 +128,10 @@ class ZipWriter:
         self._file.write(tail)
         return tail
 
-    def _packed(
-        self, chunks: Iterator[bytes | memoryview], method: int
-    ) -> Iterator[bytes | memoryview]:
-        if method == STORED:
-            yield from chunks
-            return
-        packer = _packer(method, self._level)
-        for chunk in chunks:
-            yield packer.compress(chunk)
-        yield packer.flush()
-
-    def _finish(self, member: Member) -> None:
-        if not is_large(member.size) and member.packed >= WHOLE:
-            raise Damaged(f"{member.name} packs to {member.packed:,} bytes, more than it has")
-        self._file.seek(member.start)
-        self._file.write(local_header(member))
-        self._at = member.end
-        self._file.seek(self._at)
-        self.members.append(member)
-
 
 def stored_size(name: str, size: int) -> int:
     """Bytes that a stored file takes in a zip, before its directory."""
     return Member(name=name, method=STORED, size=size, packed=size, crc=0, start=0).end
-
-
-class _Tally:
-    """What went by."""
-
-    def __init__(self) -> None:
-        self.size = self.crc = self.packed = 0
-
-    def counted(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        for chunk in chunks:
-            self.size += len(chunk)
-            self.crc = zlib.crc32(chunk, self.crc)
-            yield chunk
 
 
 def checked_level(compression: Compression, level: int | None) -> int:
