@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
 from karat.cli.output import deliver
 from karat.findings import UsageError
+from karat.system.command import Command
 
 _EXAMPLES = """
 \b
@@ -44,13 +44,15 @@ def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
             f"expected {output} not to be there, found it; it was not touched",
-            next_command=f"karat hunt init --preset {shlex.quote(name)} --output {shlex.quote(output)} --force",
+            next_command=Command(
+                "karat", "hunt", "init", "--preset", name, "--output", output, "--force"
+            ),
         )
     deliver(output, preset_text(name, Path.cwd()))
     if not quiet and output != "-":
         click.echo(
             f"wrote {output}: fill in the probe's command and metrics, then see what would be run"
         )
-        again = "" if output == "hunt.toml" else f" {shlex.quote(output)}"
-        click.echo(f"next: karat hunt run{again} --dry-run", err=True)
+        named = () if output == "hunt.toml" else (output,)
+        click.echo(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", err=True)
     return 0

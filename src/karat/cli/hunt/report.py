@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from karat.cli.output import quiet_option
+from karat.cli.hunt import report_options
 
 _EXAMPLES = """
 \b
@@ -17,18 +17,11 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
-)
-@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
-)
-@quiet_option
+@report_options
 def command(
     *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
 ) -> int:  # fmt: skip
-    """Write down what a hunt found: terminal, JSON, Markdown, HTML.
+    """Report what a hunt found: terminal, JSON, Markdown, HTML.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. The journal alone is read: a hunt that is
     still running, or was killed, has a report as well, which says so. The exit code is that of `karat hunt run`.

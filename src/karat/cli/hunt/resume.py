@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import quiet_option
+from karat.cli.hunt import report_options, search_options
 from karat.findings import UsageError
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.cli.hunt.session import Reports
@@ -26,43 +26,18 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
-@click.option(
-    "--strategy",
-    type=click.Choice(["adaptive", "sweep", "bisect"]),
-    help="Go on with another strategy.",
-)
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0.5, 1, max_open=True),
-    metavar="P",
-    help="How sure the search must be.",
-)
+@search_options
 @click.option(
     "--max-runs", type=click.IntRange(min=1), metavar="N",
-    help="Stop after so many runs, those that are done already included.",
+    help="Stop after this many runs, including those that are done.",
 )  # fmt: skip
-@click.option("--engine", type=click.Choice(["local", "ray"]), help="Where probes run.")
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Probes at a time, each in a slot of its own.",
-)
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
-)
-@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
-)
-@quiet_option
+@report_options
 def command(  # noqa: PLR0913 - one parameter per option
     *, journal_file: str | None, strategy: str | None, confidence: float | None, max_runs: int | None,
     engine: str | None, jobs: int | None, json_file: str | None, html_file: str | None, markdown_file: str | None,
     quiet: bool,
 ) -> int:  # fmt: skip
-    """Go on with a hunt that was stopped or killed.
+    """Continue a hunt that was stopped or killed.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. Nothing that is in the journal is run again.
     What hunt.toml says of the search and the engine may have changed meanwhile, but not what is measured, and where.
@@ -85,33 +60,25 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
     from karat.hunts.hunt import remember_overrides, remembered_overrides  # noqa: PLC0415
     from karat.hunts.hunt_toml import apply_overrides, workspace_of  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.journal.records import settings_json  # noqa: PLC0415
+    from karat.hunts.journal.records import changed_settings, settings_json  # noqa: PLC0415
 
     with Journal.resume(path) as journal:
         facts = journal.facts()
-        file = _file(Path(facts["file"]))
+        # Where it was when the hunt began; in this folder, if the whole folder has moved.
+        file = Path(facts["file"])
+        file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
         plain = hunt_toml.read(file)
         together = said.over(remembered_overrides(journal))
         settings = apply_overrides(plain, together)
-        _same_hunt(file, path, facts["settings"], settings_json(settings))
+        changed = changed_settings(facts["settings"], settings_json(settings))
+        if changed:
+            raise UsageError(
+                f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
+                "measured before and after would not compare",
+                next_command=Command(
+                    "karat", "hunt", "run", str(file), "--journal", str(path), "--fresh"
+                ),
+            )
         journal.set_fact("settings", settings_json(settings))
         remember_overrides(journal, together)
         return hunt(settings, workspace_of(file, plain), journal, reports)
-
-
-def _file(begun: Path) -> Path:
-    """hunt.toml where it was when the hunt began; in this folder, if the whole folder has moved."""
-    moved = Path(begun.name)
-    return moved if not begun.exists() and moved.is_file() else begun
-
-
-def _same_hunt(file: Path, path: Path, old: str, new: str) -> None:
-    from karat.hunts.journal.records import changed_settings  # noqa: PLC0415
-
-    changed = changed_settings(old, new)
-    if changed:
-        raise UsageError(
-            f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
-            "measured before and after would not compare",
-            next_command=f"karat hunt run {shlex.quote(str(file))} --journal {shlex.quote(str(path))} --fresh",
-        )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import quiet_option
+from karat.cli.hunt import report_options, search_options
 
 _EXAMPLES = """
 \b
@@ -21,57 +21,34 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("hunt_toml", metavar="[HUNT.toml]", required=False, default="hunt.toml")
+@search_options
 @click.option(
-    "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]),
-    help="How to search; overrules [search].",
-)  # fmt: skip
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME",
-    help="Look at this metric only. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--confidence", type=click.FloatRange(0.5, 1, max_open=True), metavar="P",
-    help="How sure the search must be; overrules [search].",
-)  # fmt: skip
-@click.option(
-    "--max-runs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Stop after so many runs, all stages together.",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Only look at this metric. Repeatable.",
 )
+@click.option(
+    "--max-runs", type=click.IntRange(min=1), metavar="N",
+    help="Stop after this many runs, all stages together.",
+)  # fmt: skip
 @click.option(
     "--stage",
     metavar="NAME",
-    help="Begin at this stage: its words, its timeline or its number from 0.",
-)
-@click.option(
-    "--engine", type=click.Choice(["local", "ray"]), help="Where probes run; overrules [engine]."
-)
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Probes at a time, each in a slot of its own.",
+    help="Start at this stage: its text, its timeline or its number from 0.",
 )
 @click.option(
     "--journal", "journal_file", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."
 )
 @click.option(
-    "--fresh", is_flag=True, help="Begin anew; a journal that is there is put aside, not deleted."
+    "--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."
 )
-@click.option("--resume", is_flag=True, help="Go on with the journal that is there.")
+@click.option("--resume", is_flag=True, help="Continue the existing journal.")
 @click.option(
     "--dry-run", is_flag=True, help="Show points, the first commands and the cost; run nothing."
 )
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
-)
-@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
-)
-@quiet_option
+@report_options
 def command(  # noqa: PLR0913 - one parameter per option
     *, hunt_toml: str, strategy: str | None, metrics: tuple[str, ...], confidence: float | None, max_runs: int | None,
     stage: str | None, engine: str | None, jobs: int | None, journal_file: str | None, fresh: bool, resume: bool,
@@ -80,12 +57,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     """Hunt for every regression, dip and crash on a timeline.
 
     hunt.toml (karat hunt init) says which timeline, what to run at each point and what to read off it. Every attempt is in
-    the journal at once: a hunt that is stopped or killed goes on with `karat hunt resume`.
+    the journal at once: a hunt that is stopped or killed continues with `karat hunt resume`.
     """
     from karat.cli.hunt.session import Reports, hunt  # noqa: PLC0415 - help must be quick
     from karat.hunts import hunt_toml as hunt_file  # noqa: PLC0415
     from karat.hunts.hunt import new_journal, remember_overrides  # noqa: PLC0415
-    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, workspace_of  # noqa: PLC0415  # noqa: PLC0415
+    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, workspace_of  # noqa: PLC0415
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()

@@ -1,4 +1,4 @@
-"""What `karat hunt run` and `karat hunt resume` share: an engine, a journal and someone who watches, until it ends."""
+"""What the commands of `karat hunt` share: reports, a hunt until it ends, and the dry run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from karat.hunts.report.findings import findings_of
 from karat.hunts.report.live import Listener, listener_for
 from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Workspace
-from karat.report.terminal import print_lines
+from karat.report.terminal import print_lines, room_of
 
 _EXIT = 130
 
@@ -54,13 +54,9 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
 
             deliver(self.markdown, report_markdown.render(report))
         if not self.quiet and "-" not in {self.json, self.html, self.markdown}:
-            self._show(report)
+            from karat.hunts.report.terminal import report_lines  # noqa: PLC0415
 
-    def _show(self, report: HuntReport) -> None:
-        from karat.hunts.report.terminal import report_lines  # noqa: PLC0415
-        from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
-
-        print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
+            print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
 
 
 def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Reports) -> int:
@@ -92,9 +88,6 @@ def _ends_whole() -> None:
         # Under nohup a closed terminal is nothing to end for.
         if signal.getsignal(sent) is not signal.SIG_IGN:
             signal.signal(sent, signal.default_int_handler)
-
-
-# DOC-HERE hunt_plan: `karat hunt run --dry-run`.
 
 
 def show(settings: HuntSettings, place: Workspace, journal: Path, json_file: str | None) -> int:

@@ -24,7 +24,7 @@ Examples:
     help="Write it as JSON, schema karat.hunt-status/1; - is stdout.",
 )
 def command(*, journal_file: str | None, json_file: str | None) -> int:
-    """Say how far a hunt is.
+    """Show how far a hunt is.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. It may be at work meanwhile. The exit code is
     0 whatever the hunt found: `karat hunt report` judges.

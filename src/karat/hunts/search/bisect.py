@@ -154,7 +154,7 @@ _TINY = 1e-6
 class MetricAnswer(NamedTuple):
     """What one metric wants, and what is known of it."""
 
-    wishes: tuple[RunRequest, ...]
+    requests: tuple[RunRequest, ...]
     span: Span | None
     flakes: float | None
     left: int
@@ -185,17 +185,17 @@ class Bisect:
         """What to run next."""
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         answers = [self._answer(metric, seen, in_flight, max(room, 1)) for metric in self._metrics]
-        wishes = [wish for answer in answers for wish in answer.wishes]
+        requests = [request for answer in answers for request in answer.requests]
         if self._settings.max_runs:
-            wishes = [wish for wish in wishes if wish.rank < SPECULATION]
-        wanted = choose(wishes, allowed)
-        rest = choose(wishes, len(wanted) + 4)[len(wanted) :]
+            requests = [request for request in requests if request.rank < SPECULATION]
+        wanted = choose(requests, allowed)
+        rest = choose(requests, len(wanted) + 4)[len(wanted) :]
         tested = {at for at, one in seen.items() if one.values}
         notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
-        if wishes and not wanted and not in_flight and room > 0:
+        if requests and not wanted and not in_flight and room > 0:
             notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were wanted",)
         spans = tuple(answer.span for answer in answers if answer.span)
-        if not wishes and not in_flight:
+        if not requests and not in_flight:
             notes += wide_span_notes(spans)
         return Decision(
             asks=wanted,
@@ -254,13 +254,15 @@ class _Search:
         nothing = belief.all_old + belief.all_new
         if not self.binary:
             nothing = max(nothing, 1 - self._apart(low, high))
-        if nothing >= self.settings.confidence or self._hopeless(nothing, low, high):
+        if nothing >= self.settings.confidence or (
+            nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
+        ):
             return MetricAnswer((), None, belief.flakes, 0, self._same(belief))
         span, sure = self._span(belief)
         if sure and nothing <= 1 - self.settings.confidence:
             return MetricAnswer((), span, belief.flakes, 0, "")
-        wishes = tuple(self._wishes(belief, nothing, room))
-        return MetricAnswer((*retries, *wishes), span, belief.flakes, _left(belief), "")
+        requests = tuple(self._requests(belief, nothing, room))
+        return MetricAnswer((*retries, *requests), span, belief.flakes, _left(belief), "")
 
     def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""
@@ -293,10 +295,6 @@ class _Search:
         ends = self.values[low], self.values[high]
         return differ(*ends, smallest=self.smallest, spread=spread)
 
-    def _hopeless(self, nothing: float, low: int, high: int) -> bool:
-        """Both ends were run often enough, and nothing tells them apart."""
-        return nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
-
     def _same(self, belief: Belief) -> str:
         looks = belief.all_old >= belief.all_new
         if not self.binary:
@@ -312,19 +310,15 @@ class _Search:
         first, last = (middle([float(x != 0) for x in self.values[at]]) for at in ends)
         return (first, last) == (1 - self.old, self.old)
 
-    def _classes(self, belief: Belief) -> list[tuple[int, int, float]]:
-        """(last old, first new, probability): places that nothing can tell apart are one."""
+    def _span(self, belief: Belief) -> tuple[Span | None, bool]:
+        """The likeliest place, and whether it is sure."""
         dead = np.array(self.dead, dtype=np.intp)
         every = np.arange(belief.first, belief.first + len(belief.place) + 1)
         alive = every[~np.isin(every, dead)]
         sums = np.concatenate([[0.0], np.cumsum(belief.place)])
         masses = np.diff(sums[alive - belief.first])
         places = zip(alive[:-1], alive[1:], masses, strict=True)
-        return [(int(a), int(b), float(mass)) for a, b, mass in places if mass > _TINY]
-
-    def _span(self, belief: Belief) -> tuple[Span | None, bool]:
-        """The likeliest place, and whether it is sure."""
-        classes = self._classes(belief)
+        classes = [(int(a), int(b), float(mass)) for a, b, mass in places if mass > _TINY]
         if not classes:
             return None, True
         low, high, chance = max(classes, key=lambda c: c[2])
@@ -364,7 +358,7 @@ class _Search:
             return "improvement" if self.old else "regression"
         return span_kind(self.metric, before, after)
 
-    def _wishes(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
+    def _requests(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""
         ends = (belief.first, belief.first + len(belief.place))
         yield from (

@@ -37,13 +37,13 @@ SPECULATION = 4.0
 MIDPOINT = "midpoint of {} and {}"
 
 
-def choose(wishes: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
+def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     """The best ones, each point once."""
     chosen: dict[int, Ask] = {}
-    for wish in sorted(wishes):
+    for request in sorted(requests):
         if len(chosen) >= room:
             break
-        chosen.setdefault(wish.at, Ask(index=wish.at, why=wish.why, ends=wish.ends))
+        chosen.setdefault(request.at, Ask(index=request.at, why=request.why, ends=request.ends))
     return tuple(chosen.values())
 
 
@@ -155,13 +155,13 @@ def grid_requests(
 ) -> list[RunRequest]:
     """What the grid still lacks. `there`: points that have values, or are in flight."""
     tried = {*there, *dead, *again}
-    wishes = [
+    requests = [
         RunRequest(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid")
         for k, at in enumerate(grid_points(count, grid))
         if at not in tried
     ]
-    if wishes:
-        return wishes
+    if requests:
+        return requests
     holes = sorted({*dead, *again})
     present = sorted(there)
     return [*_ends(count, present, holes), *_wide(grid, present, holes)]
@@ -210,74 +210,74 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
-def split_requests(board: SearchState, room: int) -> list[RunRequest]:
+def split_requests(state: SearchState, room: int) -> list[RunRequest]:
     """Runs that would decide something, best first."""
-    wishes = [
+    requests = [
         RunRequest(1.2, at, "again: off its level")
-        for at in board.map.odd
-        if not board.pending.get(at)
+        for at in state.map.odd
+        if not state.pending.get(at)
     ]
-    for i in range(len(board.map.chance)):
-        wishes += _gap(board, i, room)
-    return wishes
+    for i in range(len(state.map.chance)):
+        requests += _gap(state, i, room)
+    return requests
 
 
-def _gap(board: SearchState, i: int, room: int) -> Iterator[RunRequest]:
-    chance = float(board.map.chance[i])
-    low, high = board.map.positions[i], board.map.positions[i + 1]
+def _gap(state: SearchState, i: int, room: int) -> Iterator[RunRequest]:
+    chance = float(state.map.chance[i])
+    low, high = state.map.positions[i], state.map.positions[i + 1]
     if chance < DOUBT:
         return
-    inside = count_untried(low, high, board.dead)
+    inside = count_untried(low, high, state.dead)
     if not inside:
-        yield from _closed(board, i, chance)
+        yield from _closed(state, i, chance)
         return
-    doubtful = _doubtful(board, i) if chance < SURE else None
+    doubtful = _doubtful(state, i) if chance < SURE else None
     if doubtful is not None:
-        yield from _rerun(board, doubtful, chance, "again: unsure which side it is on")
+        yield from _rerun(state, doubtful, chance, "again: unsure which side it is on")
         return
     rank = 3 - min(chance, 0.999)
-    places = midpoints(low, high, board.dead, board.pending)
+    places = midpoints(low, high, state.dead, state.pending)
     for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
         # One in flight is what this stretch waits for; what lies beyond it is a guess.
-        ahead = k or any(low < at < high for at in board.pending)
+        ahead = k or any(low < at < high for at in state.pending)
         yield RunRequest(SPECULATION + k if ahead else rank, index, MIDPOINT, (low, high))
 
 
-def _closed(board: SearchState, i: int, chance: float) -> Iterator[RunRequest]:
+def _closed(state: SearchState, i: int, chance: float) -> Iterator[RunRequest]:
     """Neighbours: run again until the answer is sure enough."""
-    if settled(board, i):
+    if settled(state, i):
         return
     # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
-    doubtful = _doubtful(board, i) if chance < board.confidence else None
+    doubtful = _doubtful(state, i) if chance < state.confidence else None
     if doubtful is None:
-        ends = board.map.positions[i : i + 2]
-        doubtful = min(ends, key=lambda at: board.runs[at] + board.pending.get(at, 0))
-    yield from _rerun(board, doubtful, chance, "again: next to a change")
+        ends = state.map.positions[i : i + 2]
+        doubtful = min(ends, key=lambda at: state.runs[at] + state.pending.get(at, 0))
+    yield from _rerun(state, doubtful, chance, "again: next to a change")
 
 
-def settled(board: SearchState, i: int) -> bool:
+def settled(state: SearchState, i: int) -> bool:
     """Whether a pair of neighbours needs no more runs: surely a change, or surely none."""
-    chance = float(board.map.chance[i])
-    ends = board.map.positions[i : i + 2]
-    believed = all(board.runs[at] >= board.map.needed for at in ends)
-    return chance < DOUBT or (chance >= board.confidence and believed)
+    chance = float(state.map.chance[i])
+    ends = state.map.positions[i : i + 2]
+    believed = all(state.runs[at] >= state.map.needed for at in ends)
+    return chance < DOUBT or (chance >= state.confidence and believed)
 
 
-def _doubtful(board: SearchState, i: int) -> int | None:
+def _doubtful(state: SearchState, i: int) -> int | None:
     """The end of a stretch whose other side may hold the change as well; at the very end there is no other side."""
-    chances, positions = board.map.chance, board.map.positions
+    chances, positions = state.map.chance, state.map.positions
     here = float(chances[i])
     before = float(chances[i - 1]) if i else here
     after = float(chances[i + 1]) if i + 1 < len(chances) else here
     options = [(before, positions[i]), (after, positions[i + 1])]
     enough = max(DOUBT, 0.05 * here)
-    open_ = [(c, at) for c, at in options if c >= enough and board.runs[at] < REPEATS]
+    open_ = [(c, at) for c, at in options if c >= enough and state.runs[at] < REPEATS]
     # A point that settled the question by many runs is no witness of doubt; the one with fewer runs is.
-    return min(open_, key=lambda o: (board.runs[o[1]], -o[0]))[1] if open_ else None
+    return min(open_, key=lambda o: (state.runs[o[1]], -o[0]))[1] if open_ else None
 
 
-def _rerun(board: SearchState, index: int, chance: float, why: str) -> Iterator[RunRequest]:
-    if board.runs[index] < REPEATS and not board.pending.get(index):
+def _rerun(state: SearchState, index: int, chance: float, why: str) -> Iterator[RunRequest]:
+    if state.runs[index] < REPEATS and not state.pending.get(index):
         yield RunRequest(2 - min(chance, 1 - chance), index, why)
 
 
@@ -296,15 +296,15 @@ def midpoints(low: int, high: int, dead: Sequence[int], pending: Collection[int]
         heapq.heappush(pieces, (found - b, found, b))
 
 
-def expected_left(board: SearchState) -> int:
+def expected_left(state: SearchState) -> int:
     """Runs still to come, roughly: halvings of what holds a change, a few more where it is in doubt."""
     total = 0.0
-    for i, chance in enumerate(board.map.chance):
+    for i, chance in enumerate(state.map.chance):
         if chance < DOUBT:
             continue
-        inside = count_untried(board.map.positions[i], board.map.positions[i + 1], board.dead)
+        inside = count_untried(state.map.positions[i], state.map.positions[i + 1], state.dead)
         if inside:
             total += float(chance) * (math.log2(inside + 1) + 1)
-        elif not settled(board, i):
+        elif not settled(state, i):
             total += 1
     return math.ceil(total)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from karat.changepoints.detector.detect import detect
-from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series, Step
+from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Span, Strategy
 from karat.hunts.search.bisect import Bisect
@@ -50,7 +50,7 @@ from karat.hunts.settings import SearchSettings
 class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one metric wants, and what is known of it."""
 
-    wishes: tuple[RunRequest, ...]
+    requests: tuple[RunRequest, ...]
     spans: tuple[Span, ...]
     left: int
     missed: Missed
@@ -77,13 +77,13 @@ class Adaptive:
         """What to run next."""
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
-        wishes = [wish for plan in plans for wish in plan.wishes]
+        requests = [request for plan in plans for request in plan.requests]
         if self._settings.max_runs:
-            wishes = [wish for wish in wishes if wish.rank < SPECULATION]
-        wanted = choose(wishes, allowed)
-        rest = choose(wishes, len(wanted) + 4)[len(wanted) :]
+            requests = [request for request in requests if request.rank < SPECULATION]
+        wanted = choose(requests, allowed)
+        rest = choose(requests, len(wanted) + 4)[len(wanted) :]
         spans = tuple(span for plan in plans for span in plan.spans)
-        over = not wishes and not in_flight
+        over = not requests and not in_flight
         return Decision(
             asks=wanted,
             likely_next=tuple(ask.index for ask in rest),
@@ -114,37 +114,34 @@ class Adaptive:
         failed = read.failed | sure
         dead, again = sorted(read.dead | sure), read.again - sure
         there = {*read.values, *in_flight}
-        wishes = grid_requests(self._count, self._grid, there, dead, again)
-        grid_left = len(wishes)
-        wishes += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
+        requests = grid_requests(self._count, self._grid, there, dead, again)
+        grid_left = len(requests)
+        requests += [
+            RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())
+        ]
         spans: tuple[Span, ...] = ()
         left, flakes = 0, None
         if len(read.values) > 1:
-            board = self._board(metric, read, dead, in_flight)
-            wishes += split_requests(board, 1 + 2 * len(in_flight) + 2)
-            spans = spans_of(metric, board.map, read.values, dead)
-            left, flakes = expected_left(board), board.map.flakes
+            state = SearchState(
+                map=change_map(metric, read.values, self._count, self._settings.smallest),
+                runs={at: len(values) for at, values in read.values.items()},
+                dead=dead,
+                pending=in_flight,
+                confidence=self._settings.confidence,
+            )
+            requests += split_requests(state, 1 + 2 * len(in_flight) + 2)
+            spans = spans_of(metric, state.map, read.values, dead)
+            left, flakes = expected_left(state), state.map.flakes
         if not number and failed:
             found = edges(read.values, failed, self._count)
-            wishes += edge_requests(found, dead, in_flight)
+            requests += edge_requests(found, dead, in_flight)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
         return MetricPlan(
-            wishes=tuple(wishes),
+            requests=tuple(requests),
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             left=grid_left + left,
             missed=missed_dips(self._count, read.values, dead, self._rule_out),
             flakes=flakes,
-        )
-
-    def _board(
-        self, metric: Metric, read: Readings, dead: Sequence[int], in_flight: Mapping[int, int]
-    ) -> SearchState:
-        return SearchState(
-            map=change_map(metric, read.values, self._count, self._settings.smallest),
-            runs={at: len(values) for at, values in read.values.items()},
-            dead=dead,
-            pending=in_flight,
-            confidence=self._settings.confidence,
         )
 
 
@@ -206,9 +203,27 @@ class Sweep:
                 spans += spans_of(metric, found, read.values, sorted(holes)) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
-                analysis = self._analyse(metric, seen)
+                smallest = 0.0 if metric.better == "equal" else self._settings.smallest
+                observations = tuple(
+                    _observation(metric, at, name, seen.get(at))
+                    for at, name in enumerate(self._names)
+                )
+                series = Series(metric=metric.name, better=metric.better, observations=observations)
+                analysis = detect(series, DetectOptions(smallest=smallest))
                 analyses.append(analysis)
-                spans += [_span(metric, step, holes) for step in analysis.steps]
+                spans += [
+                    Span(
+                        metric=metric.name,
+                        good=step.last_good,
+                        bad=step.first_bad,
+                        before=step.before.value,
+                        after=step.after.value,
+                        confidence=step.confidence,
+                        kind=change_kind(metric.better, step.absolute),
+                        between=unrunnable_between(step.last_good, step.first_bad, holes),
+                    )
+                    for step in analysis.steps
+                ]
             # A run that fails gives no metric its value: once is enough.
             spans += () if number else self._failures(metric, read)
         return Decision(
@@ -230,14 +245,6 @@ class Sweep:
         sure = likelier_than_flakes(found, read.values, failed, self._count)
         return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
 
-    def _analyse(self, metric: Metric, seen: Mapping[int, Observed]) -> Analysis:
-        smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-        observations = tuple(
-            _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
-        )
-        series = Series(metric=metric.name, better=metric.better, observations=observations)
-        return detect(series, DetectOptions(smallest=smallest))
-
     def _notes(self, seen: Mapping[int, Observed], left: int) -> tuple[str, ...]:
         if not left:
             return ()
@@ -254,19 +261,6 @@ def _observation(metric: Metric, index: int, name: str, at: Observed | None) -> 
     gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
     signature = next((text for text in at.signatures if text), "")
     return Observation(label=name, outcome=gravest, signature=signature)
-
-
-def _span(metric: Metric, step: Step, dead: frozenset[int]) -> Span:
-    return Span(
-        metric=metric.name,
-        good=step.last_good,
-        bad=step.first_bad,
-        before=step.before.value,
-        after=step.after.value,
-        confidence=step.confidence,
-        kind=change_kind(metric.better, step.absolute),
-        between=unrunnable_between(step.last_good, step.first_bad, dead),
-    )
 
 
 def open_strategy(
