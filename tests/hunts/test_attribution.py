@@ -69,7 +69,7 @@ def test_one_guilty_part_is_named(
     assert verdict.part == guilty
     assert verdict.parts == (guilty,)
     assert not verdict.interaction
-    assert verdict.message == f"{guilty} alone makes it"
+    assert verdict.message == f"{guilty} alone causes it"
     assert verdict.confidence > 0.8
 
 
@@ -103,7 +103,7 @@ def test_two_that_make_a_part_each_are_both_named_with_sizes(share: float) -> No
 def test_two_of_which_each_is_enough() -> None:
     verdict = blame(Bench(lambda taken: 90.0 if taken else 100.0), "ab")
     assert (verdict.part, verdict.parts) == ("", ("a", "b"))
-    assert verdict.message == "a and b make it, each alone"
+    assert verdict.message == "a and b each cause it alone"
 
 
 def test_more_than_the_sum_is_an_interaction() -> None:
@@ -121,7 +121,7 @@ def test_a_pair_that_does_not_build_is_said_and_not_guessed() -> None:
     levels = {"": 100.0, "b": 100.0, "ab": 90.0}
     half = blame(Bench(lambda taken: levels.get("".join(sorted(taken)))), "ab")
     assert (half.part, half.parts, half.confidence) == ("", ("a",), 0.0)
-    assert half.message.startswith("it takes a; whether that is enough is not known")
+    assert half.message.startswith("it takes a; whether that is enough is unknown")
     # And here it tells that b alone does it.
     levels = {"": 100.0, "b": 90.0, "ab": 90.0}
     known = blame(Bench(lambda taken: levels.get("".join(sorted(taken)))), "ab")
@@ -235,8 +235,8 @@ def test_one_that_is_enough_and_others_that_are_so_together() -> None:
         Bench(lambda taken: 90.0 if "a" in taken or {"b", "c"} <= taken else 100.0), "abc"
     )
     assert (verdict.part, verdict.parts) == ("", ("a",))
-    assert verdict.message == "a alone makes it, and so do b and c together"
+    assert verdict.message == "a alone causes it, and so do b and c together"
     # Where the rest is one part, it cannot be enough as well: that is two, each alone.
     alone = blame(Bench(lambda taken: 90.0 if "a" in taken else None if taken else 100.0), "ab")
     assert alone.part == "a"
-    assert alone.message.startswith("a alone makes it; what the rest does without it is not known")
+    assert alone.message.startswith("a alone causes it; what the rest does without it is unknown")

@@ -86,7 +86,7 @@ def test_ends_that_do_not_differ_are_a_note_and_no_answer() -> None:
     assert answer.spans == ()
     assert answer.notes == ("m: the two ends do not differ; there is nothing to bisect",)
     answer = Simulated([1.0] * 50).hunt(bisect(50))
-    assert answer.notes == ("m: both ends are bad; what was seen otherwise is explained by flakes",)
+    assert answer.notes == ("m: both ends are bad; the rest is explained by flakes",)
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_ends_that_were_taken_for_one_another_are_named_as_that() -> None:
     answer = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05).hunt(bisect(256))
     assert answer.spans == ()
     assert answer.notes == (
-        "m: the good end is bad, and the bad end is good: exchange good and bad of [search]",
+        "m: the good end is bad, and the bad end is good: swap good and bad in [search]",
     )
     # And that is what helps.
     exchanged = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05)

@@ -195,7 +195,7 @@ def test_a_source_that_is_gone_leaves_what_was_fetched(
     timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
     assert timeline.points == before
     assert [f.kind for f in timeline.findings] == ["history-odd"]
-    assert "what was fetched before is used" in timeline.findings[0].message
+    assert "using what was fetched before" in timeline.findings[0].message
     assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "xla 1"
 
 

@@ -80,4 +80,4 @@ def test_a_side_that_gives_no_value_confirms_nothing() -> None:
 
     verdict = confirm(OLD, NEW, SPEED, measure, partial(judge, metric=SPEED), times=2)
     assert verdict.confirmed is None
-    assert verdict.tried == ("run again: no value of the culprit",)
+    assert verdict.tried == ("run again: no value for the culprit",)

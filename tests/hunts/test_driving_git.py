@@ -152,7 +152,7 @@ def test_a_finer_stage_that_cannot_be_opened_is_said_and_tried_again(tmp_path: P
     file = commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, wrong, stages)
     report = hunted(file)
     assert report.state == "stopped"
-    assert "change 0.0 could not be looked into at 'commits'" in report.notes[0]
+    assert "change 0.0 could not be zoomed into at 'commits'" in report.notes[0]
     assert [c.stage for c in report.culprits] == ["0"], "what was found is told all the same"
     commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, hours, stages)
     report = hunted(file)

@@ -107,7 +107,7 @@ def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
     verdict = report.culprits[0].change.verdict
     assert verdict.interaction
     assert verdict.parts == ("ones", "twos")
-    assert verdict.message == "it takes ones and twos together: none alone makes it"
+    assert verdict.message == "it takes ones and twos together: none alone causes it"
     assert {s.part for s in report.culprits[0].suspects} == {"ones", "twos"}
 
 

@@ -63,7 +63,7 @@ def mistake(toml: str) -> str:
         (text(rest="[engine]\ncores = inf\n"), "engine.cores must be"),
         (text("warmups = -1"), "probe.warmups must be at least 0"),
         (text('timeout = "soon"'), "probe.timeout: expected a duration"),
-        (text("timeout = 0"), "probe.timeout must be more than 0"),
+        (text("timeout = 0"), "probe.timeout must be greater than 0"),
         (text("skip_exit_codes = [0]"), "probe.skip_exit_codes"),
         (text('[probe.env]\n"A=B" = "x"\n' + METRIC + "seconds = true"), "probe.env"),
         (text(command='"it\'s"'), "probe.command: expected a command with closed quotes"),

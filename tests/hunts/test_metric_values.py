@@ -67,7 +67,7 @@ def test_one_nan_among_matches_is_no_number(which: str) -> None:
 def test_a_unit_in_the_match_is_converted_or_refused() -> None:
     metric = MetricSettings(name="t", regex=r"took (.*)", unit="ms")
     assert value(metric, run("took 1.5 s")) == pytest.approx(1500)
-    assert value(metric, run("took 3 apples")) == "t is no number: '3 apples'"
+    assert value(metric, run("took 3 apples")) == "t is not a number: '3 apples'"
 
 
 def test_a_file_by_regex() -> None:
@@ -88,8 +88,8 @@ def test_a_file_by_regex() -> None:
         ('{"a": ' + "9" * 400 + "}", "a", "m is inf"),
         ('{"a": "1,000"}', "a", 1000.0),
         ('{"a": true}', "a", 1.0),
-        ('{"a": null}', "a", "m is no number: null"),
-        ('{"a": [1]}', "a", "m is no number: a list of 1"),
+        ('{"a": null}', "a", "m is not a number: null"),
+        ('{"a": [1]}', "a", "m is not a number: a list of 1"),
         ('{"a": 1}', "b", "no value for m: no 'b' in an object with 'a'"),
         ("nothing", "a", "no value for m: no JSON object in the output"),
         ("{" * 50_000, "a", "no value for m: no JSON object in the output"),

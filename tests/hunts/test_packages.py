@@ -82,8 +82,8 @@ def test_points_are_versions_and_say_what_cannot_be_had(
     ]
     assert timeline.points[1].when is not None
     assert [f.message for f in timeline.findings] == [
-        "2 pre-releases of toy left out; packages.prereleases = true takes them",
-        "1 yanked version of toy left out; packages.yanked = true takes them",
+        "2 pre-releases of toy left out; packages.prereleases = true includes them",
+        "1 yanked version of toy left out; packages.yanked = true includes them",
     ]
     everything = opened(hunt(index, "prereleases = true\nyanked = true"), tmp_path)
     assert [p.id for p in everything.points] == ["1.9", "1.10", "2.0", "2.1rc1", "2.1rc2", "2.2"]

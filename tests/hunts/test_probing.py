@@ -105,7 +105,7 @@ def test_a_time_out_is_a_hang() -> None:
 
 @pytest.mark.parametrize(
     ("output", "signature"),
-    [("", "no value for speed"), ("SPEED: nan", "speed is nan"), ("SPEED: -inf", "speed is -inf"), ("SPEED: fast", "speed is no number: 'fast'")],
+    [("", "no value for speed"), ("SPEED: nan", "speed is nan"), ("SPEED: -inf", "speed is -inf"), ("SPEED: fast", "speed is not a number: 'fast'")],
 )  # fmt: skip
 def test_a_run_without_a_number_is_a_crash_of_that_name(output: str, signature: str) -> None:
     attempt = read_one(result(ran(output)))

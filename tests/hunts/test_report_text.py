@@ -152,8 +152,8 @@ def test_every_number_can_be_said(number: float) -> None:
     ("verdict", "text"),
     [
         (Verdict(confirmed=True, confidence=0.995), "confirmed by running both sides again; confidence 99.5%"),
-        (Verdict(confirmed=False, confidence=0.9), "NOT confirmed: both sides, run again, do not differ as they did; confidence 90%"),
-        (Verdict(tried=("run again: 1 before, 2 after (8 and 8 runs): unclear",), confidence=0.6), "both sides were run again, and that did not decide; confidence 60%"),
+        (Verdict(confirmed=False, confidence=0.9), "NOT confirmed: run again, the two sides do not differ as before; confidence 90%"),
+        (Verdict(tried=("run again: 1 before, 2 after (8 and 8 runs): unclear",), confidence=0.6), "both sides were run again, without a clear result; confidence 60%"),
         (Verdict(), "not run again; confidence 99.8%"),
     ],
 )  # fmt: skip

@@ -62,7 +62,7 @@ def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Jo
     report = read_report(path)
     assert report.state == "stopped"
     assert report.stages[0].state == "stopped"
-    assert "its process was killed. To go on: karat hunt resume" in report.notes[0]
+    assert "its process was killed. To continue: karat hunt resume" in report.notes[0]
     assert int(exit_code(findings_of(report))) == 3
 
 
@@ -172,5 +172,5 @@ def test_outcomes_and_logs_of_points(journal: Journal) -> None:
     assert len(first.log) < 5000
     assert (second.outcome, second.log) == (Outcome.OK, "")
     assert second.flags == ("flaky: 1 of 2 failed",)
-    assert third.flags == ("shared with p1: the very same thing was under test",)
+    assert third.flags == ("shared with p1: the same thing was under test",)
     assert build_report(journal).runs == 3

@@ -243,9 +243,7 @@ def attribute(
         said = {
             Side.OLD: "the two points do not differ when they are run again",
             Side.BROKEN: "the two points could not be run again",
-        }.get(
-            swaps.whole, "whether the two points differ could not be told from running them again"
-        )
+        }.get(swaps.whole, "running the two points again did not show whether they differ")
         return Verdict(message=said, tried=swaps.sentences())
     return _decide(swaps, moved)
 
@@ -256,7 +254,7 @@ def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
     partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
     if len(enough) > 1:
-        return _verdict(swaps, parts=enough, message=f"{_all(enough)} make it, each alone")
+        return _verdict(swaps, parts=enough, message=f"{_all(enough)} each cause it alone")
     if enough:
         return _one(swaps, enough[0], moved)
     if partly:
@@ -267,15 +265,15 @@ def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
 
 
 def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
-    """One part alone makes it."""
+    """One part alone causes it."""
     rest = frozenset(moved) - {name}
-    said = f"{name} alone makes it"
+    said = f"{name} alone causes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:
         return _verdict(
             swaps, parts=(name,), message=f"{said}, and so do {_all(sorted(rest))} together"
         )
     if swaps.side(rest) is not Side.OLD:
-        said += f"; what the rest does without it is not known ({swaps.why(rest)})"
+        said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
     return _verdict(swaps, part=name, parts=(name,), message=said)
 
 
@@ -284,17 +282,17 @@ def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> 
     if unknown:
         shares = {name: swaps.share({name}) for name in partly}
         why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
-        said = f"part of it is made alone by {_listed(shares)}; the rest is not known ({why})"
+        said = f"{_listed(shares)} account for part of it alone; the rest is unknown ({why})"
         return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
     every = {name: swaps.share({name}) for name in swaps.moved}
     shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
     parts, listed = tuple(shares), _listed(shares)
     off, blur = abs(sum(every.values()) - 1), _SUM_ERRORS * swaps.blur * sqrt(len(every))
     if off - blur > _ADDS_UP:
-        said = f"it takes them together: alone they make {listed}"
+        said = f"it takes them together: alone they account for {listed}"
         return _verdict(swaps, parts=parts, shares=shares, message=said, interaction=True)
     if off > _ADDS_UP:
-        said = f"alone they make {listed}; whether the rest takes them together could not be told"
+        said = f"alone they account for {listed}; whether the rest takes them together is unclear"
         return _verdict(swaps, parts=parts, shares=shares, message=said, confidence=0.0)
     part = parts[0] if len(parts) == 1 and shares[parts[0]] >= _NEARLY_ALL else ""
     return _verdict(swaps, part=part, parts=parts, shares=shares, message=f"made by {listed}")
@@ -311,12 +309,12 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
     others = [name for name in moved if name not in needed]
     why = "; ".join(f"new {name} alone: {swaps.why({name})}" for name in unknown)
     if len(needed) == 1 and len(moved) > 2 and all(without[n] is Side.NEW for n in others):
-        said = f"without {needed[0]} it is not there, without any other it is ({why})"
+        said = f"without {needed[0]} it disappears, without any other it stays ({why})"
         return _verdict(swaps, part=needed[0], parts=needed, message=said)
     if needed:
-        said = f"it takes {_all(needed)}; whether that is enough is not known ({why})"
+        said = f"it takes {_all(needed)}; whether that is enough is unknown ({why})"
         return _verdict(swaps, parts=needed, message=said, confidence=0.0)
-    said = f"whose it is could not be told ({why})"
+    said = f"which part caused it is unclear ({why})"
     return _verdict(swaps, parts=unknown, message=said, confidence=0.0)
 
 
@@ -329,7 +327,7 @@ def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
         known = len(needed) > 1 and swaps.side(needed) is Side.NEW
         found = needed if known else _fewest(swaps, moved)
     parts = tuple(name for name in moved if name in found)
-    said = f"it takes {_all(parts)} together: none alone makes it"
+    said = f"it takes {_all(parts)} together: none alone causes it"
     return _verdict(swaps, parts=parts, message=said, interaction=True)
 
 
@@ -405,7 +403,7 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     counts = f"{len(before)} and {len(after)} runs"
     if not before or not after:
         which = " and ".join(n for n, v in (("parent", before), ("culprit", after)) if not v)
-        return Verdict(tried=(f"run again: no value of the {which}",))
+        return Verdict(tried=(f"run again: no value for the {which}",))
     said = f"run again: {median(before):.6g} before, {median(after):.6g} after ({counts})"
     if judgement.verdict == "unsure":
         return Verdict(tried=(f"{said}: unclear",), confidence=judgement.probability)

@@ -148,7 +148,7 @@ class Driver:
         except KaratError as error:
             if not row.parent:
                 raise
-            said = f"change {row.parent} could not be looked into at {row.title!r}: {error}"
+            said = f"change {row.parent} could not be zoomed into at {row.title!r}: {error}"
             self._listener.said(said)
             self._lacking.append(said)
             return None
@@ -180,7 +180,7 @@ class Driver:
         more = len(now.keys() - {point.id for point in begun})
         if more:
             self._listener.said(
-                f"{more:,} points are new since this hunt began; they are left out (karat hunt run --fresh takes them in)"
+                f"{more:,} points are new since this hunt began and are left out (karat hunt run --fresh includes them)"
             )
         return points
 

@@ -60,14 +60,14 @@ def _exists(path: Path) -> UsageError | None:
         report, process = build_report(journal), journal.writer()
     if process is not None:
         return UsageError(
-            f"expected to be the only one who hunts into {path}, found process {process} at work on it",
+            f"expected no other hunt into {path}, found process {process} writing it",
             next_command=Command("karat", "hunt", "status", str(path)),
         )
     if not report.runs:
         return None
     what = "a hunt that is not finished" if report.resume else "a finished hunt"
     return UsageError(
-        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh begins anew and puts it aside",
+        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh starts over and archives it",
         next_command=report.resume or Command("karat", "hunt", "report", str(path)),
     )
 

@@ -223,12 +223,12 @@ def _check_probe(probe: ProbeSettings) -> None:
         _understand(f"probe.{key}", split_command, getattr(probe, key))
     _expect(bool(split_command(probe.command)), "probe.command: expected a command, found no words")
     _understand("probe.timeout", parse_duration, probe.timeout)
-    _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be more than 0")
+    _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be greater than 0")
     _check_range("probe.repeats", probe.repeats, 1)
     _check_range("probe.warmups", probe.warmups)
     _expect(
         0 not in probe.skip_exit_codes,
-        "probe.skip_exit_codes: expected codes of runs that say nothing, found 0, which is success",
+        "probe.skip_exit_codes: expected exit codes that mean `cannot be tested`, found 0, which is success",
     )
     for name in probe.env:
         _expect(
@@ -252,7 +252,7 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
     if settings.packages is not None:
         _expect(
             _PROJECT.fullmatch(settings.packages.name) is not None,
-            f"packages.name: expected the name of a project, found {settings.packages.name!r}; extras belong into requires",
+            f"packages.name: expected the name of a project, found {settings.packages.name!r}; extras belong in requires",
         )
     if settings.values is not None:
         both = (bool(settings.values.list), bool(settings.values.file))
@@ -264,7 +264,7 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
         if (table := getattr(settings, name)) is None:
             continue
         _understand(f"{name}.step", parse_duration, table.step)
-        _expect(parse_duration(table.step) > 0, f"{name}.step must be more than 0")
+        _expect(parse_duration(table.step) > 0, f"{name}.step must be greater than 0")
         _expect(
             table.start is None or table.end is None or table.start <= table.end,
             f"{name}: expected start up to end, found {table.start} and {table.end}",
@@ -430,7 +430,7 @@ def find_journal(named: str | None) -> Path:
         journals = sorted(_WORK.glob(f"*{SUFFIX}"))
         if len(journals) > 1:
             raise UsageError(
-                f"expected to be told which hunt is meant, found {', '.join(map(str, journals))}",
+                f"expected the name of a journal, since there are several: {', '.join(map(str, journals))}",
                 next_command=Command("karat", "hunt", "status", str(journals[0])),
             )
         found = journals[0] if journals else _WORK / f"hunt{SUFFIX}"

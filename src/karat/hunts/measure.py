@@ -285,7 +285,7 @@ def log_of(result: JobResult) -> bytes:
         if ran.skipped or ran.error:
             how = "not needed" if ran.skipped else ran.error
         elif ran.timed_out:
-            how = f"out of time after {ran.seconds:.1f} s"
+            how = f"timed out after {ran.seconds:.1f} s"
         elif ran.signal is not None:
             how = f"signal {ran.signal} after {ran.seconds:.1f} s"
         else:

@@ -73,7 +73,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     identity_key: str = ""
     shared_with: str = ""
-    """The point whose results these are, because the very same thing was under test."""
+    """The point whose results these are, because the same thing was under test."""
     seconds: float = 0.0
     started: float = 0.0
     where: str = ""
@@ -198,7 +198,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Of those that make a part of it each: how much of it, alone."""
     message: str = ""
-    """One sentence: `xla alone makes it`."""
+    """One sentence: `xla alone causes it`."""
     confirmed: bool | None = None
     """Whether the culprit and its parent, run again, still differ; None: not tried."""
     confidence: float = 0.0

@@ -108,6 +108,6 @@ def plan_lines(found: HuntPlan) -> Iterator[str]:
     )
     limit = duration(found.longest)
     yield (
-        f"cost: {expected} before anything is known, more where something changed; a sweep takes "
-        f"{count(found.sweep, 'run')}, each {limit} at most besides preparing it"
+        f"cost: {expected} to start with, more where something changed; a sweep takes "
+        f"{count(found.sweep, 'run')}, each {limit} at most, plus preparation"
     )

@@ -122,7 +122,7 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     step: Duration = "1 day"
     engine: Literal["docker", "podman"] | None = None
     mounts: tuple[str, ...] = ()
-    """`HOST:CONTAINER[:ro]`; HOST is seen from hunt.toml's folder."""
+    """`HOST:CONTAINER[:ro]`; HOST is relative to hunt.toml's folder."""
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: str | None = None
     """`all`, a number, or `device=0,1`; None: none."""
@@ -144,7 +144,7 @@ class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     name: str
     url: str
-    """What git can clone: a URL, or a path seen from hunt.toml's folder."""
+    """What git can clone: a URL, or a path relative to hunt.toml's folder."""
     branch: str = "main"
     folder: str = ""
     """Where in the work area it is checked out; by default its name."""
@@ -267,7 +267,7 @@ class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     search: SearchSettings = SearchSettings()
     engine: EngineSettings = EngineSettings()
     work: str = ".karat/hunt"
-    """Kept clones, builds, environments and the journal, seen from hunt.toml's folder."""
+    """Kept clones, builds, environments and the journal, relative to hunt.toml's folder."""
     skip: tuple[str, ...] = ()
     """Points, or ranges of them (`2023-07-11..2023-07-16`), that are not tried."""
     options: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)

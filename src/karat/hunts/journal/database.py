@@ -230,8 +230,8 @@ class WriterLock:
             ) from error
         if handle is None:
             raise UsageError(
-                f"expected to be the only one who hunts into {journal}, found process "
-                f"{path.read_text('ascii', 'replace').strip() or '(unknown)'} at work on it",
+                f"expected no other hunt into {journal}, found process "
+                f"{path.read_text('ascii', 'replace').strip() or '(unknown)'} writing it",
                 next_command=Command("karat", "hunt", "status", str(journal)),
             )
         self._handle = handle

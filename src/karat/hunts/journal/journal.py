@@ -360,8 +360,8 @@ class Journal:
         # SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told.
         if not self.path.exists() or self.path.stat().st_ino != self._file:
             raise CannotVerify(
-                f"expected the journal {self.path}, which this hunt writes, found it removed or replaced meanwhile: what "
-                "was measured is lost with it",
+                f"expected the journal {self.path}, which this hunt writes, found that it was removed or "
+                "replaced: its measurements are lost",
                 next_command="karat hunt run",
             )
         with self._writing() as db:
@@ -439,7 +439,7 @@ def discard(path: Path) -> None:
 
 
 def archive(path: Path) -> Path:
-    """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
+    """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be writing it."""
     lock = WriterLock(path)
     lock.release()
     try:
@@ -463,7 +463,7 @@ def archive(path: Path) -> Path:
                 beside.rename(target.with_name(f"{target.name}{tail}"))
     except OSError as error:
         raise CannotVerify(
-            f"expected to put {path} aside as {target.name}, but: {error.strerror}",
+            f"expected to archive {path} as {target.name}, but: {error.strerror}",
             next_command=Command("ls", "-ld", str(path.parent)),
         ) from error
     return target

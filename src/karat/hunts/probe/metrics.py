@@ -70,7 +70,7 @@ def check_metrics(probe: ProbeSettings) -> None:
     """Raise for the first metric that cannot be read."""
     if not probe.metrics and probe.crash is None:
         raise mistake(
-            "probe: expected [[probe.metrics]] or [probe.crash] to say what is looked at, found neither"
+            "probe: expected [[probe.metrics]] or [probe.crash] to say what to measure, found neither"
         )
     seen: set[str] = set()
     for number, metric in enumerate(probe.metrics, 1):
@@ -210,7 +210,7 @@ def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
         return float(found)
     if isinstance(found, str):
         return _number(found, metric)
-    raise NoValue(f"{metric.name} is no number: {describe_json(found)}")
+    raise NoValue(f"{metric.name} is not a number: {describe_json(found)}")
 
 
 def _by_junit(metric: MetricSettings, run: RunOutput) -> float | None:
@@ -250,7 +250,7 @@ _WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
 def _number(text: str, metric: MetricSettings) -> float:
     found = parse_number(text, metric.unit)
     if found is None:
-        raise NoValue(f"{metric.name} is no number: {text.strip()[:60]!r}")
+        raise NoValue(f"{metric.name} is not a number: {text.strip()[:60]!r}")
     return found
 
 
@@ -293,7 +293,7 @@ def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None
                 yield from wanted.finditer(text)
         except StuckError as error:
             raise PatternTimeout(
-                f"the pattern {pattern!r} does not come to an end on a line of {len(text)} characters: it tries the same"
+                f"the pattern {pattern!r} does not finish on a line of {len(text)} characters: it tries the same"
                 " text over and over, as (a+)+ and (.*)* do"
             ) from error
 
@@ -405,7 +405,7 @@ def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
     try:
         parser.Parse(data, True)
     except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
-        raise ValueError(f"the report is no XML: {error}") from error
+        raise ValueError(f"the report is not XML: {error}") from error
     return tuple(reader.found)
 
 

@@ -168,7 +168,7 @@ def _wrong_commit(point: Point, identity: Mapping[str, str]) -> str:
         if not _COMMIT.fullmatch(asked) or not _COMMIT.fullmatch(found):
             continue
         if not asked.startswith(found) and not found.startswith(asked):
-            return f"asked for {name} {asked[:_SHORT]}, and {name} {found[:_SHORT]} was under test: nothing was rebuilt"
+            return f"expected {name} {asked[:_SHORT]} under test, found {name} {found[:_SHORT]}: nothing was rebuilt"
     return ""
 
 

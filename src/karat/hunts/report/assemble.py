@@ -53,7 +53,7 @@ def build_report(journal: Journal) -> HuntReport:
         budget = 2 * runs if 0 < limit <= runs else 0
         resume = str(resume_command(str(journal.path), budget=budget))
         why = facts.get("why") if said == "stopped" else "its process was killed"
-        notes = (f"The hunt is not finished: {why}. To go on: {resume}",)
+        notes = (f"The hunt is not finished: {why}. To continue: {resume}",)
     stages = tuple(_stage(journal, row, settings, state) for row in rows)
     return HuntReport(
         karat=facts.get("karat", ""),

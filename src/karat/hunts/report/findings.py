@@ -48,7 +48,7 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
         gave = sum(bool(p.values) for p in tried)
         yield _warn(
             "hunt-unfinished",
-            f"expected two points that give a value at least, found {gave} of {count(len(tried), 'point')} tried",
+            f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried",
             then="karat hunt run --dry-run"
             if failed is None
             else show_command(failed, journal=report.journal, log=True),
@@ -58,7 +58,7 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
         built = [p.point.id for p in points if p.values]
         yield _warn(
             "nothing-compared",
-            f"expected a build of its own for each point, found the very same built files at all {len(built)}",
+            f"expected each point to have its own build, found the same built files at all {len(built)}",
             built[-1],
             show_command(built[-1], journal=report.journal, log=True),
         )

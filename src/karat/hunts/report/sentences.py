@@ -91,7 +91,7 @@ def flaky(stage: StageReport) -> str:
     """How many runs fail for nothing; empty where none is known to."""
     if not stage.flake_rate:
         return ""
-    return f"flaky: about {stage.flake_rate:.0%} of the runs fail for no reason of the point"
+    return f"flaky: about {stage.flake_rate:.0%} of the runs fail at random"
 
 
 def ends(kind: str, old: str, new: str) -> str:
@@ -162,8 +162,8 @@ def confirmed(change: ChangeReport) -> str:
     again = _again(change)
     said = {
         True: "confirmed by running both sides again",
-        False: "NOT confirmed: both sides, run again, do not differ as they did",
-        None: "both sides were run again, and that did not decide" if again else "not run again",
+        False: "NOT confirmed: run again, the two sides do not differ as before",
+        None: "both sides were run again, without a clear result" if again else "not run again",
     }[verdict.confirmed]
     return f"{said}; confidence {sure(confidence)}"
 
@@ -176,7 +176,7 @@ def blame(change: ChangeReport) -> str:
     if verdict.message:
         return verdict.message
     if verdict.interaction:
-        return "it takes several repositories together: neither alone makes the change"
+        return "it takes several repositories together: none alone causes the change"
     return f"made by {verdict.part}" if verdict.part else ""
 
 
@@ -315,7 +315,7 @@ def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[s
     before: tuple[Point, Attempt] | None = None
     for point, attempts in tried:
         sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
-        said = [f"shared with {name}: the very same thing was under test" for name in sources]
+        said = [f"shared with {name}: the same thing was under test" for name in sources]
         # What could not be tried is no evidence either way.
         outcomes = [a.outcome for a in attempts if a.outcome in _EVIDENCE]
         failed = sum(outcome is not Outcome.OK for outcome in outcomes)

@@ -154,7 +154,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """running, done, stopped."""
     process: int | None
-    """Who is at work on it."""
+    """Who is writing it."""
     runs: int
     seconds: float
     """Of measuring."""

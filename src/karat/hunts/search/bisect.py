@@ -193,7 +193,7 @@ class Bisect:
         tested = {at for at, one in seen.items() if one.values}
         notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
         if requests and not wanted and not in_flight and room > 0:
-            notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were wanted",)
+            notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were needed",)
         spans = tuple(answer.span for answer in answers if answer.span)
         if not requests and not in_flight:
             notes += wide_span_notes(spans)
@@ -300,9 +300,9 @@ class _Search:
         if not self.binary:
             return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"
         if self._exchanged(belief):
-            return f"{self.metric.name}: the good end is bad, and the bad end is good: exchange good and bad of [search]"
+            return f"{self.metric.name}: the good end is bad, and the bad end is good: swap good and bad in [search]"
         state = ("good" if looks else "bad") if not self.old else ("bad" if looks else "good")
-        return f"{self.metric.name}: both ends are {state}; what was seen otherwise is explained by flakes"
+        return f"{self.metric.name}: both ends are {state}; the rest is explained by flakes"
 
     def _exchanged(self, belief: Belief) -> bool:
         """Whether the runs of both ends say the opposite of what they are known as."""

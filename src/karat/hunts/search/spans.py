@@ -58,8 +58,8 @@ def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
     """A sentence for each change that has points between its sides which were never tried."""
     rests = ((span, span.bad - span.good - 1 - len(span.between)) for span in spans)
     return tuple(
-        f"{span.metric}: a change is known as a range only: {len(span.between)} of the points in it that were tried cannot be "
-        f"run, and {rest} {'was' if rest == 1 else 'were'} not tried; it may be any of them"
+        f"{span.metric}: a change is only known as a range: {len(span.between)} of the points in it that were tried cannot be "
+        f"run, and {rest} {'was' if rest == 1 else 'were'} not tried; it may be at any of them"
         for span, rest in rests
         if rest > 0
     )
@@ -91,7 +91,7 @@ def missed_dips(
             stretches[bisect_left(ends, at)] -= 1
     longest, left = max(stretches), sum(stretches)
     if not left:
-        text = "every point that can be run was run: no dip was missed for want of looking"
+        text = "every point that can be run was run: no dip was missed"
     else:
         points = "1 point" if longest == 1 else f"{longest} points"
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"

@@ -98,7 +98,7 @@ class Adaptive:
         limit = self._settings.max_runs
         if limit and not going and count_runs(seen) >= limit:
             return (
-                f"stopped at max_runs = {limit}: more runs were wanted, and answers may be wide",
+                f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",
             )
         return ()
 
@@ -327,7 +327,9 @@ class PresentPoints:
     ) -> Decision:
         """What to run next."""
         if not self._there:
-            return Decision(asks=(), expected_left=0, notes=("no point of the timeline is there",))
+            return Decision(
+                asks=(), expected_left=0, notes=("no point of the timeline is available",)
+            )
         place, there = self._place, self._there
         decision = self._inner.decide(
             {place[at]: one for at, one in seen.items() if at in place and one.outcomes},

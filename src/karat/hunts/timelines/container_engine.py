@@ -295,7 +295,7 @@ def absolute_mount(mount: str, root: Path) -> str:
     if not host.exists():
         # docker would make an empty folder of it, and the probe would find nothing there.
         raise mistake(
-            f"containers.mounts: expected {mount!r} to name a folder or file that is there, found none at {host}"
+            f"containers.mounts: expected {mount!r} to name an existing folder or file, found none at {host}"
         )
     return f"{check_mountable(host)}:{found['inside']}{found['options'] or ''}"
 
@@ -304,8 +304,8 @@ def check_mountable(host: Path) -> Path:
     """A path of this machine that an engine can mount: in its words a colon ends a path."""
     if ":" in str(host):
         raise mistake(
-            f"expected a path without a colon, since container engines cannot mount others, found {host}; "
-            "the key work of hunt.toml may name another folder to work in"
+            f"expected a path without a colon, which container engines cannot mount, found {host}; "
+            "set work in hunt.toml to another folder"
         )
     return host
 

@@ -173,8 +173,8 @@ def open_commits(
         *line.notes,
     ]
     absent = (
-        f"then it came with the merge {merge} itself: how conflicts were resolved, or the branch together with "
-        "what was there before it"
+        f"so it came with the merge {merge} itself: how conflicts were resolved, or how the branch and "
+        "the code before it work together"
     )
     points = _commit_points(repositories, {**start, name: base}, {name: line.commits})
     return GitTimeline("commits", repositories, points, notes, absent=absent)
@@ -267,7 +267,7 @@ def open_checkouts(
             if disbelieved:
                 notes.append(
                     f"{name}: {disbelieved:,} of {len(commits):,} commits are dated out of the branch's order; "
-                    "each is taken to have come with the commit before it"
+                    "each is given the date of the commit before it"
                 )
     times = _checkout_times(settings, repositories, window, lines)
     if window is None:
@@ -338,7 +338,7 @@ def _recorded_ranges(
             if old and new:
                 found[name] = CommitRange(old=_commit(mirror, old), new=_commit(mirror, new))
         except CannotVerify as error:
-            notes.append(f"{error}; what the branch had at that time is taken instead")
+            notes.append(f"{error}; the branch's commit at that time is used instead")
     if len(found) == len(repositories.mirrors) and all(e.old == e.new for e in found.values()):
         notes.append(
             f"{' and '.join(found)} did not move between the two points: the change came with something else "

@@ -229,7 +229,7 @@ class Mirror:
             found = self._named(revision)
         if found is None:
             raise CannotVerify(
-                f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has none by that name",
+                f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has no such commit",
                 next_command=EDIT,
             )
         return found
@@ -369,13 +369,13 @@ class Mirror:
 
 
 def clone_url(settings: RepositorySettings, root: Path) -> str:
-    """What git clones: a path is seen from hunt.toml's folder; a password in a URL is refused."""
+    """What git clones: a path is relative to hunt.toml's folder; a password in a URL is refused."""
     url = settings.url
     if not url or url.startswith("-"):
         raise mistake(f"repository {settings.name}: expected a URL or a path, found {url!r}")
     if _SECRET.match(url):
         raise UsageError(
-            f"repository {settings.name}: expected a URL without a password; others see it on the command line",
+            f"repository {settings.name}: expected a URL without a password, which others could see on the command line",
             next_command="git credential-store --help",
         )
     if "://" in url or re.match(r"[^/]+:", url):

@@ -250,7 +250,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
             url = mirror.shown_url
             odd = []
             if mirror.stale:
-                said = f"{mirror.stale}; what was fetched before is used"
+                said = f"{mirror.stale}; using what was fetched before"
                 odd.append((said, NextCommand("git", "ls-remote", url)))
             if mirror.shallow_at:
                 cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"

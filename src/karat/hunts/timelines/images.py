@@ -249,7 +249,7 @@ def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
             kind="transfer-failed",
             severity=Severity.WARN,
             message=f"whether {len(unknown)} of {len(images)} images exist could not be said "
-            f"({unknown[0].unknown}): {_some([one.reference.text for one in unknown])}; they are tried all the same",
+            f"({unknown[0].unknown}): {_some([one.reference.text for one in unknown])}; they are tried anyway",
             numbers={"unknown": len(unknown), "points": len(images)},
             next="karat hunt resume",
         )

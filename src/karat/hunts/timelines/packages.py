@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,13 @@ _LOCAL = re.compile(
     r"(?P<rest>\s*(?:\[[^\]]*\])?\s*(?:;.*)?)"
 )
 _SCHEME = re.compile(r"\w:")
+_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+_NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
+_CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
+_SECONDS = 1800.0
+_MARK = "karat-is-whole"
+_SETTLED = dt.timedelta(days=1)
+"""Wheels of a release may come hours after its first file."""
 
 
 def resolve_requirement(root: Path, requirement: str) -> str:
@@ -53,13 +61,9 @@ def resolve_requirement(root: Path, requirement: str) -> str:
     path = root / found["path"]
     if not path.exists():
         raise mistake(
-            f"packages.requires: expected a folder or a file at {found['path']}, seen from hunt.toml's folder, found none"
+            f"packages.requires: expected a folder or a file at {found['path']}, relative to hunt.toml's folder, found none"
         )
     return f"{found['name'] or ''}{path}{found['rest']}"
-
-
-_SETTLED = dt.timedelta(days=1)
-"""Wheels of a release may come hours after its first file."""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,29 +170,24 @@ def _release(
 
 def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     """Why no file of a release can be installed; empty if one can."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - an extra
+    from packaging.utils import parse_wheel_filename  # noqa: PLC0415
+
     here = ".".join(map(str, python))
-    fitting = [file for file in files if _takes(file.requires_python, here)]
+    fitting = []
+    for file in files:
+        # What an invalid specifier means is the installer's to say.
+        with suppress(InvalidSpecifier):
+            if not SpecifierSet(file.requires_python).contains(here, prereleases=True):
+                continue
+        fitting.append(file.filename)
     if not fitting:
         wanted = next((f.requires_python for f in files if f.requires_python), "")
         return f"needs Python {wanted}, and this is {here}"
-    if any(not file.filename.endswith(".whl") or _fits(file.filename, python) for file in fitting):
-        return ""
+    for name in fitting:
+        if not name.endswith(".whl") or _tags(python[:2]) & parse_wheel_filename(name)[3]:
+            return ""
     return f"has no wheel for Python {here} on this machine, and no source archive"
-
-
-def _takes(requires: str, here: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - an extra
-
-    try:
-        return SpecifierSet(requires).contains(here, prereleases=True)
-    except InvalidSpecifier:
-        return True  # what it means is the installer's to say
-
-
-def _fits(filename: str, python: tuple[int, ...]) -> bool:
-    from packaging.utils import parse_wheel_filename  # noqa: PLC0415 - an extra
-
-    return not _tags(python[:2]).isdisjoint(parse_wheel_filename(filename)[3])
 
 
 @cache
@@ -208,10 +207,6 @@ def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str
         for name in sorted({*old, *new})
         if old.get(name) != new.get(name)
     }
-
-
-_SECONDS = 1800.0
-_MARK = "karat-is-whole"
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,19 +283,12 @@ def find_uv() -> tuple[str, ...]:
     """The words that begin a uv command."""
     if shutil.which("uv"):
         return ("uv",)
-    from importlib.util import find_spec  # noqa: PLC0415 - only without uv on the PATH
-
     if find_spec("uv") is not None:
         return (sys.executable, "-m", "uv")
     raise UsageError(
         "the packages timeline needs uv, which is neither on the PATH nor installed beside karat",
         next_command="pip install 'karat[hunt]'",
     )
-
-
-_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-_NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
-_CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
 
 
 class Packages(Timeline):
@@ -467,9 +455,7 @@ def _left_out(
         ("yanked version", "yanked", len(gone) - early),
     ):
         if number:
-            said = (
-                f"{count(number, what)} of {wanted.name} left out; packages.{key} = true takes them"
-            )
+            said = f"{count(number, what)} of {wanted.name} left out; packages.{key} = true includes them"
             yield Finding(kind="points-missing", severity=Severity.INFO, message=said)
 
 
@@ -482,7 +468,7 @@ def _shadowed(name: str, place: Workspace) -> Iterator[Finding]:
             severity=Severity.WARN,
             path=folder.name,
             message=f"expected every release of {name} to be imported from its environment, found {folder.name} beside"
-            " hunt.toml, which Python may import instead: then all versions are the same",
+            " hunt.toml, which Python may import instead: then all versions measure the same code",
             next=EDIT,
         )
 
