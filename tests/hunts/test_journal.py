@@ -14,7 +14,7 @@ from msgspec import structs
 from karat.changepoints.series import Analysis, Level, Outcome
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.journal.database import writing_process
-from karat.hunts.journal.journal import LOG_LIMIT, Journal, cut_log
+from karat.hunts.journal.journal import LOG_LIMIT, Journal, archive, cut_log
 from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Point, Span, Verdict, Window
 
@@ -167,7 +167,7 @@ def test_a_second_writer_is_refused_with_the_first_one_s_process(path: Path) -> 
     ) as second:
         assert second.stdout is not None
         assert second.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match=f"process {second.pid} at work") as refused:
+        with pytest.raises(UsageError, match=f"process {second.pid} writing it") as refused:
             Journal.resume(path)
         assert refused.value.next_command.startswith("karat hunt status ")
         with Journal(path) as reader:
@@ -309,3 +309,32 @@ def test_a_log_is_compressed_and_bounded(path: Path) -> None:
         kept = journal.log("0", "2023-08-24", 1)
         assert LOG_LIMIT <= len(kept) < LOG_LIMIT + 100
     assert path.stat().st_size < LOG_LIMIT // 8
+
+
+@pytest.mark.parametrize("kind", ["text", "database"])
+def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "my notes.db"
+    if kind == "text":
+        path.write_text("mine")
+    else:
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE mine (x)")
+        db.close()
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="which was not touched") as raised:
+        archive(path)
+    assert raised.value.next_command == "karat hunt run --journal 'my notes.hunt'"
+    assert path.read_bytes() == before
+    with pytest.raises(CannotVerify) as unread:
+        Journal(path)
+    assert "--fresh" not in unread.value.next_command
+
+
+def test_a_damaged_journal_is_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "slow.hunt"
+    path.write_text("no database any more")
+    assert archive(path) == tmp_path / "slow.hunt.1"
+    assert archive(tmp_path / "slow.hunt.1") == tmp_path / "slow.hunt.1.1"
+    assert not path.exists()

@@ -10,9 +10,9 @@ from factories.hunt_files import POINT, place, ran, result, settings
 from karat.changepoints.series import Outcome
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import Attempt, Point
-from karat.hunts.probe.outcomes import read_attempt as read, search_metrics
+from karat.hunts.probe.outcomes import is_hunted_crash, read_attempt as read, search_metrics
 from karat.hunts.search.observations import observed_in
-from karat.hunts.settings import HuntSettings
+from karat.hunts.settings import CrashSettings, HuntSettings
 
 EXIT = '[[probe.metrics]]\nname = "test"\nexit_code = true\n'
 TRACEBACK = "Traceback (most recent call last):\n  File \"x.py\", line 5, in <module>\nImportError: cannot import name 'a' from 'b'\n"
@@ -70,7 +70,7 @@ def test_a_pattern_without_an_end_is_called_off(
     monkeypatch.setattr("karat.system.time_limit.PERIOD", 0.05)
     attempt = read_one(result(ran("a" * 60, **fields)), settings(probe))
     assert attempt.outcome is Outcome.BROKEN
-    assert "the pattern '(a+)+b' does not come to an end" in attempt.note
+    assert "the pattern '(a+)+b' does not finish on a line" in attempt.note
 
 
 def test_what_was_allowed_to_fail_before_the_run_is_nothing() -> None:
@@ -173,7 +173,7 @@ def test_another_commit_than_asked_for_says_nothing_of_the_point() -> None:
     assert (other.outcome, other.signature) == (Outcome.BROKEN, "another commit under test")
     assert (
         other.note
-        == "asked for xla 1a2b3c4d5e, and xla ffffffffff was under test: nothing was rebuilt"
+        == "expected xla 1a2b3c4d5e under test, found xla ffffffffff: nothing was rebuilt"
     )
     for same in ("1a2b3c4", "1a2b3c4d5e6f", "v1.2"):
         found = read_one(result(ran("SPEED: 1"), identity={"commit.xla": same}), point=point)
@@ -258,3 +258,43 @@ def test_of_several_runs_the_gravest_counts(*, reverse: bool) -> None:
     assert outcome(hang, fine) is Outcome.HANG
     # What could not be tried says nothing of what could.
     assert outcome(skipped, fine) is Outcome.OK
+
+
+SEGV = ran(exit_code=None, signal=11)
+SHELL = ran(exit_code=139)
+HUNG = ran(exit_code=None, timed_out=True)
+GRANDCHILD = "CalledProcessError: Command '['x']' died with <Signals.SIGSEGV: N>."
+ERROR = ran("XlaRuntimeError: INTERNAL: bad\n", exit_code=1)
+
+
+@pytest.mark.parametrize(
+    ("crash", "came", "signature", "hunted"),
+    [
+        (CrashSettings(), ERROR, "x", True),
+        (CrashSettings(), HUNG, "timed out", True),
+        (CrashSettings(pattern="INTERNAL"), ERROR, "XlaRuntimeError: INTERNAL: bad", True),
+        (CrashSettings(pattern="INTERNAL"), SEGV, "SIGSEGV", False),
+        (CrashSettings(kind="exception", pattern="^Xla.*INTERNAL"), ERROR, "something else", True),
+        (CrashSettings(kind="exception", pattern="OutOfMemory"), ERROR, "XlaRuntimeError: INTERNAL: bad", False),
+        (CrashSettings(kind="exception", pattern="timed out"), HUNG, "timed out", False),
+        (CrashSettings(kind="exception", pattern="f(x"), ERROR, "f(x", True),
+        (CrashSettings(kind="signal"), SEGV, "SIGSEGV", True),
+        (CrashSettings(kind="signal"), SHELL, "SIGSEGV", True),
+        (CrashSettings(kind="signal"), ERROR, "XlaRuntimeError", False),
+        (CrashSettings(kind="signal"), HUNG, "timed out", False),
+        (CrashSettings(kind="signal", signal="SIGSEGV"), SEGV, "SIGSEGV", True),
+        (CrashSettings(kind="signal", signal="SIGSEGV"), SHELL, "SIGSEGV", True),
+        (CrashSettings(kind="signal", signal="SIGSEGV"), ran(exit_code=1), "SIGSEGV", True),
+        (CrashSettings(kind="signal", signal="SIGABRT"), SEGV, "SIGSEGV", False),
+        (CrashSettings(kind="signal"), ran(exit_code=255), "exit code 255", False),
+        (CrashSettings(kind="signal"), ran(exit_code=128), "exit code 128", False),
+        (CrashSettings(kind="signal"), ran(exit_code=None, signal=35), "signal 35", True),
+        (CrashSettings(kind="signal", signal="SIGSEGV"), ran(exit_code=1), GRANDCHILD, True),
+        (CrashSettings(kind="signal"), ran(exit_code=1), GRANDCHILD, True),
+        (CrashSettings(kind="signal", signal="SIGABRT"), ran(exit_code=1), GRANDCHILD, False),
+        (CrashSettings(kind="hang"), HUNG, "timed out", True),
+        (CrashSettings(kind="hang"), ERROR, "XlaRuntimeError", False),
+    ],
+)  # fmt: skip
+def test_kinds(crash: CrashSettings, came: Ran, signature: str, *, hunted: bool) -> None:
+    assert is_hunted_crash(crash, came, signature) is hunted

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import json
+from math import inf, isnan
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from factories.hunt_files import ran
-from karat.hunts.probe.metrics import NoValue, RunOutput, value_of
+from karat.findings import UsageError
+from karat.hunts.probe.metrics import (
+    NoValue,
+    RunOutput,
+    find_json,
+    parse_json_path,
+    parse_number,
+    value_of,
+)
 from karat.hunts.settings import MetricSettings
 
 
@@ -198,3 +208,139 @@ def test_a_report_that_is_none_or_attacks(report: str | bytes) -> None:
 
 def test_a_report_that_was_not_left() -> None:
     assert value(MetricSettings(name="m", junit="*", file="j.xml"), run()) == "no value for m"
+
+
+STEPS = st.lists(st.one_of(st.integers(-99, 99), st.text(max_size=8)), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("loss", ("loss",)),
+        ("$.results[0].loss", ("results", 0, "loss")),
+        ('a["lm loss"][-1]', ("a", "lm loss", -1)),
+        ("['x y'].z", ("x y", "z")),
+        ("[2]", (2,)),
+        ("a b.c-d", ("a b", "c-d")),
+    ],
+)
+def test_paths(text: str, steps: tuple[str | int, ...]) -> None:
+    assert parse_json_path(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "$", "a.", ".", "a..b", "a[", "a[x]", "a]b", "[0]b", 'a["x]'])
+def test_what_is_no_path(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a path"):
+        parse_json_path(text)
+
+
+@given(STEPS)
+def test_every_step_can_be_written(steps: list[str | int]) -> None:
+    quoted = "".join(
+        f"[{s}]"
+        if isinstance(s, int)
+        else '["' + s.replace("\\", "\\\\").replace('"', '\\"') + '"]'
+        for s in steps
+    )
+    assert parse_json_path(quoted) == tuple(steps)
+
+
+@given(STEPS, st.integers())
+def test_what_was_put_there_is_found(steps: list[str | int], leaf: int) -> None:
+    document: Any = leaf
+    for s in reversed(steps):
+        document = (
+            {s: document}
+            if isinstance(s, str)
+            else ([None] * s + [document] if s >= 0 else [document] + [None] * (-s - 1))
+        )
+    assert find_json(json.loads(json.dumps(document)), tuple(steps)) == leaf
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (("x",), "no 'x' in an object with 'a'"),
+        (("a", 1), "no 1 in a list of 1"),
+        (("a", 0, "b"), "no 'b' in a number"),
+        (("a", "0"), "no '0'"),
+    ],
+)
+def test_a_step_that_leads_nowhere_is_named(path: tuple[str | int, ...], said: str) -> None:
+    with pytest.raises(LookupError, match=said):
+        find_json({"a": [1]}, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("587.92", 587.92), ("1,234,567.5", 1234567.5), ("1e5", 1e5), ("-3", -3), (" +.5 ", 0.5), ("1_000", 1000), ("5.", 5),
+     ("-inf", -inf), ("Infinity", inf), ("1.5E-3", 0.0015), ("\N{MINUS SIGN}5", -5)],
+)  # fmt: skip
+def test_numbers(text: str, found: float) -> None:
+    assert parse_number(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "1,23",
+        "1,2345",
+        "1 2",
+        "3 ms",
+        "0x10",
+        ".",
+        "e5",
+        "-",
+        "1.2.3",
+        "12%",
+        "1,234,5",
+        ".E5",
+        ".e5",
+        "--inf",
+        "1__0",
+    ],
+)
+def test_what_is_no_number(text: str) -> None:
+    assert parse_number(text) is None
+
+
+def test_nan_is_told_apart() -> None:
+    for text in ("nan", "NaN", "-nan"):
+        found = parse_number(text)
+        assert found is not None
+        assert isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "found"),
+    [
+        ("12 ms", "ms", 12),
+        ("12ms", "s", 0.012),
+        ("2 min", "s", 120),
+        ("12 %", "%", 12),
+        ("12 GB/s", "GB/s", 12),
+        ("12 GB", "MB", None),
+        ("12", "ms", 12),
+    ],
+)
+def test_units(text: str, unit: str, found: float | None) -> None:
+    assert parse_number(text, unit) == (None if found is None else pytest.approx(found))
+
+
+@given(st.text(alphabet="0123456789.,_eE+-infnams\N{MINUS SIGN} ", max_size=12))
+def test_whatever_stands_there_is_a_number_or_none(text: str) -> None:
+    assert isinstance(parse_number(text), float | None)
+
+
+@given(st.floats(allow_nan=False))
+def test_what_python_prints_is_read_exactly(value: float) -> None:
+    assert parse_number(repr(value)) == value
+    assert parse_number(str(value)) == value
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_thousands(value: int) -> None:
+    assert parse_number(f"{value:,}") == value
+    assert parse_number(f"{value:_}") == value
