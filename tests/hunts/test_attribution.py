@@ -126,7 +126,7 @@ def test_a_pair_that_does_not_build_is_said_and_not_guessed() -> None:
     levels = {"": 100.0, "b": 90.0, "ab": 90.0}
     known = blame(Bench(lambda taken: levels.get("".join(sorted(taken)))), "ab")
     assert known.part == "b"
-    assert "what the rest does without it is not known" in known.message
+    assert "what the rest does without it is unknown" in known.message
 
 
 def test_leaving_out_tells_where_a_part_alone_does_not_build() -> None:
@@ -135,7 +135,7 @@ def test_leaving_out_tells_where_a_part_alone_does_not_build() -> None:
 
     verdict = blame(Bench(level), "abc")
     assert verdict.part == "a"
-    assert verdict.message.startswith("without a it is not there, without any other it is")
+    assert verdict.message.startswith("without a it disappears, without any other it stays")
 
 
 def test_points_that_do_not_differ_any_more_blame_nobody() -> None:
@@ -227,7 +227,7 @@ def test_a_rest_that_may_be_noise_is_not_explained() -> None:
     verdict = blame(bench, "ab")
     assert not verdict.interaction
     assert verdict.confidence == 0
-    assert "could not be told" in verdict.message
+    assert "is unclear" in verdict.message
 
 
 def test_one_that_is_enough_and_others_that_are_so_together() -> None:

@@ -52,6 +52,10 @@ _ODD = 2.0
 _ODD_RUNS = 3
 
 
+_RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
+_WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
+
+
 class _Fit(NamedTuple):
     """The model at one spread."""
 
@@ -309,38 +313,28 @@ def middle(values: Sequence[float]) -> float:
     return float(result)
 
 
-RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
-_WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
-
-
 def rate_pairs() -> tuple[Array, Array, Array]:
     """(a good point fails, a bad point passes, how much the pair is believed beforehand)."""
-    fails, passes = np.meshgrid(RATES, RATES, indexing="ij")
+    fails, passes = np.meshgrid(_RATES, _RATES, indexing="ij")
     weights = np.outer(_WEIGHTS, _WEIGHTS)
     return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
-
-
-def tallies(values: Mapping[int, Sequence[float]]) -> tuple[tuple[int, ...], Array, Array]:
-    """(positions, failures, passes)."""
-    positions = tuple(sorted(values))
-    bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
-    size = np.array([len(values[at]) for at in positions], dtype=np.float64)
-    return positions, bad, size - bad
 
 
 def flake_map(
     values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None
 ) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
-    positions, bad, good = tallies(values)
+    positions = tuple(sorted(values))
+    bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
+    good = np.array([len(values[at]) for at in positions], dtype=np.float64) - bad
     fails, passes, weights = rate_pairs()
     gaps = np.diff(np.array(positions, dtype=np.float64))
     each = min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard
     hazards = 1.0 - np.power(1.0 - each, gaps)
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
-    forward, evidence = _forward_flakes(emission, hazards)
-    chance, worse = _backward_flakes(emission, hazards, forward)
+    forward, evidence = _two_state_forward(emission, hazards)
+    chance, worse = _two_state_backward(emission, hazards, forward)
     share = weights * np.exp(evidence - evidence.max())
     share /= share.sum()
     state = share @ worse
@@ -362,7 +356,7 @@ def _log(rate: Array, wrong: Array, right: Array) -> Array:
     )
 
 
-def _forward_flakes(emission: Array, hazards: Array) -> tuple[Array, Array]:
+def _two_state_forward(emission: Array, hazards: Array) -> tuple[Array, Array]:
     out = np.empty_like(emission)
     now = 0.5 * emission[:, 0, :]
     evidence = np.zeros(len(emission))
@@ -377,7 +371,7 @@ def _forward_flakes(emission: Array, hazards: Array) -> tuple[Array, Array]:
     return out, evidence
 
 
-def _backward_flakes(emission: Array, hazards: Array, forward: Array) -> tuple[Array, Array]:
+def _two_state_backward(emission: Array, hazards: Array, forward: Array) -> tuple[Array, Array]:
     """For each pair of rates, the probability of a change between each two neighbours, and of each point being bad."""
     pairs, points, _ = emission.shape
     chance = np.zeros((pairs, max(points - 1, 0)))
@@ -406,12 +400,6 @@ def entropy(probability: float) -> float:
     return -(probability * math.log2(probability) + rest * math.log2(rest))
 
 
-def judge_tallies(before: Sequence[float], after: Sequence[float]) -> float:
-    """The probability that one of two points is good and the other bad."""
-    found = flake_map({0: before, 1: after}, 2, hazard=0.5)
-    return float(found.chance[0])
-
-
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of two points."""
 
@@ -437,11 +425,16 @@ def judge(
     if not before or not after:
         return Judgement(verdict="unsure", probability=0.5)
     if metric.binary:
-        probability = judge_tallies(before, after)
+        probability = float(flake_map({0: before, 1: after}, 2, hazard=0.5).chance[0])
     else:
         least = 0.0 if metric.better == "equal" else smallest
         probability = differ(before, after, smallest=least, spread=spread)
-    return Judgement(verdict=_verdict(probability, confidence), probability=probability)
+    verdict: Literal["differ", "same", "unsure"] = "unsure"
+    if probability >= confidence:
+        verdict = "differ"
+    elif probability <= 1 - confidence:
+        verdict = "same"
+    return Judgement(verdict=verdict, probability=probability)
 
 
 def differ(
@@ -462,9 +455,3 @@ def _within(before: Sequence[float], after: Sequence[float], smallest: float) ->
         squares += sum((x - fmean(logs)) ** 2 for x in logs)
         freedom += len(logs) - 1
     return math.sqrt(squares / freedom)
-
-
-def _verdict(probability: float, confidence: float) -> Literal["differ", "same", "unsure"]:
-    if probability >= confidence:
-        return "differ"
-    return "same" if probability <= 1 - confidence else "unsure"

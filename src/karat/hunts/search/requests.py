@@ -21,6 +21,18 @@ import msgspec
 from karat.hunts.model import Ask, Observed
 from karat.hunts.search.inference import ChangeMap
 
+MIDPOINT = "midpoint of {} and {}"
+SPECULATION = 4.0
+DOUBT = 0.03
+"""A stretch that is less likely than this to hold a change is left alone."""
+SURE = 0.95
+"""A stretch that is more likely than this to hold a change is split."""
+REPEATS = 10
+"""So often a point is run at most."""
+_RANGE, _WORTH = 6, 8
+"""So many broken points with more than so many others among them are a broken range."""
+_TRIES = 3
+
 
 class RunRequest(NamedTuple):
     """One run that a metric would like."""
@@ -31,10 +43,6 @@ class RunRequest(NamedTuple):
     why: str
     ends: tuple[int, ...] = ()
     """The points that `why` names."""
-
-
-SPECULATION = 4.0
-MIDPOINT = "midpoint of {} and {}"
 
 
 def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
@@ -57,17 +65,18 @@ def allowance(
     return max(min(room, limit - spent), 0)
 
 
-_RANGE = 6
-_WORTH = 8
-
-
 def nearest_runnable(
     wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()
 ) -> int | None:
     """The point from low to high to run instead of `wanted`: none of the dead (sorted) nor of the taken ones."""
     inside = dead[bisect_left(dead, low) : bisect_left(dead, high + 1)]
     if is_broken_range(inside):
-        return _closing_in(low, high, inside, taken)
+        # The middle of the longer of the two stretches that touch a point that runs.
+        sides = sorted([(low, inside[0] - 1), (inside[-1] + 1, high)], key=lambda s: s[0] - s[1])
+        tries = (
+            _outward((first + last) // 2, (first, last), (), taken, 1) for first, last in sides
+        )
+        return next((found for found in tries if found is not None), None)
     keep = 1 << min(max(len(inside) - 1, 0), 20)
     while keep:
         found = _outward(wanted, (low, high), inside, taken, keep)
@@ -93,32 +102,16 @@ def count_untried(low: int, high: int, dead: Sequence[int]) -> int:
 def _outward(
     wanted: int, ends: tuple[int, int], inside: Sequence[int], taken: Collection[int], keep: int
 ) -> int | None:
+    """The nearest free point that keeps its distance from those inside, which are sorted."""
     low, high = ends
     for offset in range(high - low + 1):
         for index in (wanted + offset, wanted - offset) if offset else (wanted,):
-            if low <= index <= high and index not in taken and _distance(index, inside) >= keep:
+            at = bisect_left(inside, index)
+            beside = (abs(index - other) for other in inside[max(at - 1, 0) : at + 1])
+            free = low <= index <= high and index not in taken
+            if free and all(distance >= keep for distance in beside):
                 return index
     return None
-
-
-def _distance(index: int, inside: Sequence[int]) -> int:
-    at = bisect_left(inside, index)
-    after = inside[at] - index if at < len(inside) else 1 << 60
-    before = index - inside[at - 1] if at else 1 << 60
-    return min(after, before)
-
-
-def _closing_in(low: int, high: int, inside: Sequence[int], taken: Collection[int]) -> int | None:
-    """The middle of the longer of the two stretches that touch a point that runs."""
-    sides = sorted([(low, inside[0] - 1), (inside[-1] + 1, high)], key=lambda s: s[0] - s[1])
-    for first, last in sides:
-        found = _outward((first + last) // 2, (first, last), (), taken, 1)
-        if found is not None:
-            return found
-    return None
-
-
-_TRIES = 3
 
 
 def grid_width(count: int, wanted: int) -> int:
@@ -189,14 +182,6 @@ def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[R
             if found is not None:
                 taken.add(found)
                 yield RunRequest(0.6, found, "in place of a grid point that cannot be run")
-
-
-DOUBT = 0.03
-"""A stretch that is less likely than this to hold a change is left alone."""
-SURE = 0.95
-"""A stretch that is more likely than this to hold a change is split."""
-REPEATS = 10
-"""So often a point is run at most."""
 
 
 class SearchState(msgspec.Struct, frozen=True, kw_only=True):
