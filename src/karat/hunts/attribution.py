@@ -115,7 +115,7 @@ class Swaps:
         chosen = frozenset(taken)
         if not self._numbers(chosen):
             return Side.BROKEN
-        return self._placed(chosen)[0]
+        return self._classify(chosen)[0]
 
     def share(self, taken: Collection[str]) -> float:
         """How much of the way from the old level to the new one a mix goes."""
@@ -144,9 +144,9 @@ class Swaps:
     def _certainty(self, taken: frozenset[str]) -> float:
         if taken in {self._nothing, self._everything}:
             return 1.0
-        return self._placed(taken)[1]
+        return self._classify(taken)[1]
 
-    def _placed(self, taken: frozenset[str]) -> tuple[Side, float]:
+    def _classify(self, taken: frozenset[str]) -> tuple[Side, float]:
         """What a mix is like, and how sure that is."""
         seen = self._seen[taken]
         old = self._judge(self._seen[self._nothing], seen)
@@ -254,9 +254,9 @@ def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
     partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
     if len(enough) > 1:
-        return _verdict(swaps, parts=enough, message=f"{_all(enough)} each cause it alone")
+        return _verdict(swaps, parts=enough, message=f"{_enumerate(enough)} each cause it alone")
     if enough:
-        return _one(swaps, enough[0], moved)
+        return _single_part(swaps, enough[0], moved)
     if partly:
         return _shares(swaps, partly, unknown)
     if unknown:
@@ -264,13 +264,13 @@ def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
     return _together(swaps, moved)
 
 
-def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
+def _single_part(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
     """One part alone causes it."""
     rest = frozenset(moved) - {name}
     said = f"{name} alone causes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:
         return _verdict(
-            swaps, parts=(name,), message=f"{said}, and so do {_all(sorted(rest))} together"
+            swaps, parts=(name,), message=f"{said}, and so do {_enumerate(sorted(rest))} together"
         )
     if swaps.side(rest) is not Side.OLD:
         said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
@@ -282,11 +282,11 @@ def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> 
     if unknown:
         shares = {name: swaps.share({name}) for name in partly}
         why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
-        said = f"{_listed(shares)} account for part of it alone; the rest is unknown ({why})"
+        said = f"{_percentages(shares)} account for part of it alone; the rest is unknown ({why})"
         return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
     every = {name: swaps.share({name}) for name in swaps.moved}
     shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
-    parts, listed = tuple(shares), _listed(shares)
+    parts, listed = tuple(shares), _percentages(shares)
     off, blur = abs(sum(every.values()) - 1), _SUM_ERRORS * swaps.blur * sqrt(len(every))
     if off - blur > _ADDS_UP:
         said = f"it takes them together: alone they account for {listed}"
@@ -298,7 +298,7 @@ def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> 
     return _verdict(swaps, part=part, parts=parts, shares=shares, message=f"made by {listed}")
 
 
-def _listed(shares: Mapping[str, float]) -> str:
+def _percentages(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 
@@ -312,7 +312,7 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
         return _verdict(swaps, part=needed[0], parts=needed, message=said)
     if needed:
-        said = f"it takes {_all(needed)}; whether that is enough is unknown ({why})"
+        said = f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
         return _verdict(swaps, parts=needed, message=said, confidence=0.0)
     said = f"which part caused it is unclear ({why})"
     return _verdict(swaps, parts=unknown, message=said, confidence=0.0)
@@ -327,7 +327,7 @@ def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
         known = len(needed) > 1 and swaps.side(needed) is Side.NEW
         found = needed if known else _fewest(swaps, moved)
     parts = tuple(name for name in moved if name in found)
-    said = f"it takes {_all(parts)} together: none alone causes it"
+    said = f"it takes {_enumerate(parts)} together: none alone causes it"
     return _verdict(swaps, parts=parts, message=said, interaction=True)
 
 
@@ -370,7 +370,7 @@ def _verdict(  # noqa: PLR0913 - the fields of a verdict
     )
 
 
-def _all(names: Sequence[str]) -> str:
+def _enumerate(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 

@@ -300,9 +300,9 @@ class Search:
         )
         self._seen: dict[int, Observed] = {}
         for index in range(len(stage.points)):
-            self._look(index)
+            self._observe(index)
 
-    def _look(self, index: int) -> None:
+    def _observe(self, index: int) -> None:
         attempts = self._measurer.attempts(self._stage, self._stage.points[index])
         if attempts:
             self._seen[index] = observed_in(attempts)
@@ -322,7 +322,7 @@ class Search:
             while not (finished := measurer.wait()):
                 pass
             for run in finished:
-                self._look(self._indices[run.point.id])
+                self._observe(self._indices[run.point.id])
         # Maybe it is only the budget that leaves no room to ask.
         if measurer.spent and self._strategy.decide(self._seen, {}, 1).asks:
             raise measurer.stopped()

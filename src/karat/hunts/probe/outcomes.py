@@ -106,7 +106,9 @@ def read_attempt(
         where=result.where,
     )
     if result.lost:
-        return msgspec.structs.replace(attempt, note=f"the worker was lost: {_plain(result.lost)}")
+        return msgspec.structs.replace(
+            attempt, note=f"the worker was lost: {_printable_text(result.lost)}"
+        )
     failed = _failed_before(result.ran)
     if failed is not None:
         said, note = _failure_before(failed)
@@ -139,16 +141,16 @@ def _failed(ran: Ran) -> bool:
 
 def _failure_before(failed: Ran) -> tuple[str, str]:
     """Signature and sentence of a command that kept the point from being tried."""
-    name = _plain(failed.name or failed.role)
+    name = _printable_text(failed.name or failed.role)
     if failed.error:
-        said = f"{name} could not be started: {_plain(failed.error)}"
+        said = f"{name} could not be started: {_printable_text(failed.error)}"
         return f"{name}: could not be started", said
     said = _signature(failed)
     lines = failed.output[-_LAST_BYTES:].decode(errors="replace").strip().splitlines()
     if failed.role == "prepare" and lines and said == f"exit code {failed.exit_code}":
         # What a client such as docker's says last is its error, even if it does not call it so.
         said = signature_of(f"error: {lines[-1]}")
-    return f"{name}: {said}", f"{name} failed: {_plain(said)}"
+    return f"{name}: {said}", f"{name} failed: {_printable_text(said)}"
 
 
 def _signature(ran: Ran) -> str:
@@ -201,23 +203,23 @@ def _combine(attempt: Attempt, readings: Sequence[RunReading], notes: Sequence[s
     for reading in readings:
         for name, value in reading.values.items():
             samples[name] = (*samples.get(name, ()), value)
-    note = _plain(chosen.note or "; ".join(notes))
+    note = _printable_text(chosen.note or "; ".join(notes))
     others = [reading for reading in readings if reading.outcome is not Outcome.OK]
     if others and good:
-        said = _plain(others[0].signature or others[0].note)
+        said = _printable_text(others[0].signature or others[0].note)
         disagree = f"{len(others)} of {len(readings)} runs {_DID[others[0].outcome]}: {said}"
         note = (disagree if said else chosen.note) or note
     return msgspec.structs.replace(
         attempt,
         outcome=chosen.outcome,
         samples=samples,
-        signature=_plain(chosen.signature),
+        signature=_printable_text(chosen.signature),
         hunted=chosen.hunted,
         note=note,
     )
 
 
-def _plain(text: str) -> str:
+def _printable_text(text: str) -> str:
     """What a program said, as a terminal may show it."""
     return printable(text)[:500]
 

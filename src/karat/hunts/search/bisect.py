@@ -257,7 +257,7 @@ class _Search:
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
         ):
-            return MetricAnswer((), None, belief.flakes, 0, self._same(belief))
+            return MetricAnswer((), None, belief.flakes, 0, self._no_change_note(belief))
         span, sure = self._span(belief)
         if sure and nothing <= 1 - self.settings.confidence:
             return MetricAnswer((), span, belief.flakes, 0, "")
@@ -295,7 +295,7 @@ class _Search:
         ends = self.values[low], self.values[high]
         return differ(*ends, smallest=self.smallest, spread=spread)
 
-    def _same(self, belief: Belief) -> str:
+    def _no_change_note(self, belief: Belief) -> str:
         looks = belief.all_old >= belief.all_new
         if not self.binary:
             return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"

@@ -124,7 +124,7 @@ def solve(
             wider = _settle(model, within)
             fit = wider if _strays(owner, fit) or wider.evidence > fit.evidence else fit
     sure = spread is not None or fit.freedom >= 6
-    odd = _odd(numbers, positions, fit, least)
+    odd = _off_level(numbers, positions, fit, least)
     needed = _needed(flat, owner, max(4 * fit.sigma, least))
     exact = sure and fit.sigma <= 2 * floor and needed == _RUNS
     return ChangeMap(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
@@ -154,7 +154,7 @@ def _settle(model: _Model, start: float) -> _Fit:
     return fit
 
 
-def _odd(
+def _off_level(
     numbers: Sequence[Sequence[float]],
     positions: Sequence[int],
     fit: _Fit,

@@ -295,13 +295,13 @@ def _open(
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         return Adaptive(structs.replace(settings, grid=1), len(there), metrics)
     if settings.strategy == "bisect":
-        good = _named(settings.good, names, there, 0, "good")
-        bad = _named(settings.bad, names, there, len(there) - 1, "bad")
+        good = _index_of(settings.good, names, there, 0, "good")
+        bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
         return Bisect(settings, len(there), metrics, good=good, bad=bad)
     return Adaptive(settings, len(there), metrics, zoom=levels is not None)
 
 
-def _named(name: str, names: Sequence[str], there: Sequence[int], default: int, key: str) -> int:
+def _index_of(name: str, names: Sequence[str], there: Sequence[int], default: int, key: str) -> int:
     """The place of a point among those that are there; of one that is not, the next inside."""
     if not name or not there:
         return max(default, 0)

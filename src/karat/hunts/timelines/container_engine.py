@@ -67,7 +67,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
 
     def pull(self, image: str, *, insecure: bool = False) -> tuple[str, ...]:
         """Brings an image here."""
-        return (self.program, "pull", "--quiet", *self._plain(insecure=insecure), image)
+        return (self.program, "pull", "--quiet", *self._tls_options(insecure=insecure), image)
 
     def has_image(self, image: str) -> tuple[str, ...]:
         """Succeeds if the image is here."""
@@ -85,7 +85,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
             self.program,
             "run",
             "--detach",
-            *self._plain(insecure=insecure),
+            *self._tls_options(insecure=insecure),
             *options,
             image,
             *argv,
@@ -129,7 +129,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
             word for device in devices for word in ("--device", f"nvidia.com/gpu={device}")
         )
 
-    def _plain(self, *, insecure: bool) -> tuple[str, ...]:
+    def _tls_options(self, *, insecure: bool) -> tuple[str, ...]:
         # docker decides by the daemon's settings, and takes loopback as it is.
         return ("--tls-verify=false",) if insecure and self.name == "podman" else ()
 
@@ -187,8 +187,10 @@ def engine_failure(exit_code: int | None, output: bytes) -> str:
 def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
     """Names of this hunt's containers that an earlier process has left behind on this machine."""
     mine = f"{SESSION_LABEL}={session()}"
-    own = set(_listed(engine, f"{HUNT_LABEL}={hunt}", mine))
-    return tuple(name for name in _listed(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
+    own = set(_container_names(engine, f"{HUNT_LABEL}={hunt}", mine))
+    return tuple(
+        name for name in _container_names(engine, f"{HUNT_LABEL}={hunt}") if name not in own
+    )
 
 
 def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
@@ -199,7 +201,7 @@ def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
 
 def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
     """Removes the containers of that name, of every slot, that this process started on this machine."""
-    mine = _listed(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
+    mine = _container_names(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
     pattern = re.compile(re.escape(name).replace("@SLOT@", r"\d+"))
     if names := [one for one in mine if pattern.fullmatch(one)]:
         _output_of(engine.remove(*names))
@@ -255,7 +257,7 @@ def _ask(name: Kind) -> ContainerEngine | str:
     return said[-1] if said else f"exit code {done.returncode}"
 
 
-def _listed(engine: ContainerEngine, *labels: str) -> list[str]:
+def _container_names(engine: ContainerEngine, *labels: str) -> list[str]:
     """Names of containers, running or not, that have all of these labels."""
     filters = [word for label in labels for word in ("--filter", f"label={label}")]
     return _output_of((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()

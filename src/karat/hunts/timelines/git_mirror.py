@@ -210,7 +210,7 @@ class Mirror:
                     self._fetch_all(held)
                 except CannotVerify as error:
                     # A hunt that is resumed on the train has all it needs.
-                    if self._named(self.settings.branch) is None:
+                    if self._resolve(self.settings.branch) is None:
                         raise
                     self.stale = str(error)
                 _SEEN[known] = self._branch()
@@ -218,7 +218,7 @@ class Mirror:
 
     def commit(self, revision: str) -> str:
         """The commit that a revision names: an id, a tag, a branch; fetched by its id where it is not here."""
-        found = self._named(revision)
+        found = self._resolve(revision)
         if found is None and git.is_commit_id(revision):
             # No branch has it (any more): some servers hand a commit out all the same.
             with self._locked() as held, suppress(CannotVerify):
@@ -226,7 +226,7 @@ class Mirror:
                     self._fetch(held, f"{revision}:refs/karat/kept/{revision}")
                 except CannotVerify:
                     self._fetch_all(held)
-            found = self._named(revision)
+            found = self._resolve(revision)
         if found is None:
             raise CannotVerify(
                 f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has no such commit",
@@ -280,7 +280,7 @@ class Mirror:
         return self.url
 
     def _branch(self) -> str:
-        found = self._named(self.settings.branch)
+        found = self._resolve(self.settings.branch)
         if found is None:
             refs = ("--format=%(refname:lstrip=2)", "refs/heads", "refs/tags")
             names = git.local(self.path, "for-each-ref", *refs).decode("utf-8", "replace").split()
@@ -292,7 +292,7 @@ class Mirror:
             )
         return found
 
-    def _named(self, revision: str) -> str | None:
+    def _resolve(self, revision: str) -> str | None:
         names = [revision]
         if not git.is_commit_id(revision):
             own = revision.removeprefix("refs/heads/")

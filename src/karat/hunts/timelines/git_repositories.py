@@ -77,17 +77,17 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         clean = [self._git("clean", "clean", "-ffdxq", *spared)] if self.clean else []
         borrowed = str(self.mirror.path / ALTERNATES)
         return [
-            self._plain("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
+            self._command("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
-            self._plain(
+            self._command(
                 "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
                 "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
             ),
-            self._plain(
+            self._command(
                 "init", *self._words(_LOCAL), "init", "--quiet", "--template=",
                 env={**git.ALONE, "GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]},
             ),
-            self._plain(
+            self._command(
                 "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
             ),
             self._fetch(commit),
@@ -121,15 +121,15 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _git(self, name: str, *words: str) -> Command:
         """A command that sees no configuration but the area's own."""
-        return self._plain(name, *self._words(_LOCAL), *words, env=git.ALONE)
+        return self._command(name, *self._words(_LOCAL), *words, env=git.ALONE)
 
     def _remote(self, name: str, *words: str) -> Command:
         """A command that may talk to a server, with the user's configuration."""
         argv = (*self._words(git.SETTINGS), *words)
-        command = self._plain(name, *argv, env=git.QUIET)
+        command = self._command(name, *argv, env=git.QUIET)
         return msgspec.structs.replace(command, timeout=_FETCH_SECONDS)
 
-    def _plain(
+    def _command(
         self,
         name: str,
         *argv: str,

@@ -133,12 +133,12 @@ def changed_labels(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     changed = [name for name in names if old.get(name) != new.get(name)]
     more = [f"and {len(changed) - _SHOWN} more labels"] if len(changed) > _SHOWN else []
     return [
-        f"{_short(name)} {_short(old.get(name, '(none)'))} → {_short(new.get(name, '(none)'))}"
+        f"{_shorten(name)} {_shorten(old.get(name, '(none)'))} → {_shorten(new.get(name, '(none)'))}"
         for name in changed[:_SHOWN]
     ] + more
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
@@ -197,7 +197,7 @@ def list_images(
         registry.check()
 
     def ask(name: str, reference: Reference) -> tuple[str, ListedImage]:
-        return name, _listed(reference, engine, registry)
+        return name, _list_image(reference, engine, registry)
 
     tasks = [partial(ask, name, reference) for name, reference in references.items()]
     answers = dict(in_parallel(tasks, _ASKING, stop=lambda: None))
@@ -209,12 +209,12 @@ def list_images(
             next_command=unknown[0].next_command,
         )
     if not any(one.run for one in found.values()):
-        names = _some([one.reference.text for one in found.values()])
+        names = _name_some([one.reference.text for one in found.values()])
         raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}")
     return found
 
 
-def _listed(
+def _list_image(
     reference: Reference, engine: ContainerEngine, registry: Registry | None
 ) -> ListedImage:
     if registry is None:
@@ -240,7 +240,7 @@ def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
         yield Finding(
             kind="points-missing",
             severity=Severity.INFO,
-            message=f"{len(missing)} of {len(images)} images do not exist: {_some(missing)}",
+            message=f"{len(missing)} of {len(images)} images do not exist: {_name_some(missing)}",
             numbers={"missing": len(missing), "points": len(images)},
         )
     unknown = [one for one in images if one.unknown]
@@ -249,13 +249,13 @@ def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
             kind="transfer-failed",
             severity=Severity.WARN,
             message=f"whether {len(unknown)} of {len(images)} images exist could not be said "
-            f"({unknown[0].unknown}): {_some([one.reference.text for one in unknown])}; they are tried anyway",
+            f"({unknown[0].unknown}): {_name_some([one.reference.text for one in unknown])}; they are tried anyway",
             numbers={"unknown": len(unknown), "points": len(images)},
             next="karat hunt resume",
         )
 
 
-def _some(names: Sequence[str]) -> str:
+def _name_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 

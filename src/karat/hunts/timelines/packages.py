@@ -101,27 +101,27 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
 
 def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Release]:
     """Those from `start` to `end`, both inside; either may be open."""
-    first, last = _named(start, "start"), _named(end, "end")
+    first, last = _parse_version(start, "start"), _parse_version(end, "end")
     if first is not None and last is not None and first > last:
         raise mistake(f"packages: expected start up to end, found {start} and {end}")
     return [
         release
         for release in listed
-        if (first is None or _parsed(release.version) >= first)
-        and (last is None or _parsed(release.version) <= last)
+        if (first is None or _version_of(release.version) >= first)
+        and (last is None or _version_of(release.version) <= last)
     ]
 
 
 def same_version(one: str, other: str) -> bool:
     """Whether two texts are one version: `1.0` and `1.0.0`."""
-    return bool(one and other) and _named(one, "start") == _named(other, "end")
+    return bool(one and other) and _parse_version(one, "start") == _parse_version(other, "end")
 
 
-def _named(text: str, key: str) -> Version | None:
+def _parse_version(text: str, key: str) -> Version | None:
     from packaging.version import InvalidVersion  # noqa: PLC0415 - an extra
 
     try:
-        return _parsed(text) if text else None
+        return _version_of(text) if text else None
     except InvalidVersion as error:
         raise mistake(
             f"packages.{key}: expected a version such as '1.26.0', found {text!r}"
@@ -129,7 +129,7 @@ def _named(text: str, key: str) -> Version | None:
 
 
 @cache
-def _parsed(text: str) -> Version:
+def _version_of(text: str) -> Version:
     from packaging.version import Version  # noqa: PLC0415 - an extra
 
     return Version(text)
