@@ -275,7 +275,7 @@ def test_a_recorded_commit_that_nobody_has_is_replaced_by_time(
     )
     timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
     assert ids(timeline) == made[:2]
-    assert "at that time is taken instead" in timeline.findings[0].message
+    assert "at that time is used instead" in timeline.findings[0].message
 
 
 def test_short_ids_that_were_recorded_are_believed(history: History, tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(
         wanted = hunt(index, f"requires = ['{said}']", command=command)
         _, attempt = run(wanted, tmp_path, "1.0")
         assert attempt.samples == {"speed": (7.0,)}, attempt.note
-    with pytest.raises(UsageError, match=r"expected a folder or a file at \./wheel, seen from"):
+    with pytest.raises(UsageError, match=r"expected a folder or a file at \./wheel, relative to"):
         opened(hunt(index, 'requires = ["./wheel"]'), tmp_path)
 
 

@@ -45,7 +45,7 @@ class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seconds: bool = False
     """How long the command took."""
     golden: str | None = None
-    """A golden's path; the run's result (`file`) is held against it as `karat check` does: 0 within, 1 outside."""
+    """A golden's path; the run's result (`file`) is compared with it as `karat check` does: 0 within, 1 outside."""
     file: str = ""
     """Where the value is read: a file in $KARAT_OUT or the command's folder; empty: the output."""
     better: Better | None = None

@@ -1,4 +1,4 @@
-"""Golden probe: a run's result held against a golden as `karat check` does it: 0 within its tolerances, 1 outside.
+"""Golden probe: a run's result compared with a golden as `karat check` does it: 0 within its tolerances, 1 outside.
 
 What could not be verified is neither: `Unverified`, and the point is broken, never good.
 """

@@ -9,7 +9,7 @@ In: a `JobResult`. Out: an `Attempt`: values, a crash with its signature, a hang
 | it failed | crash, unless a metric reads failures: exit_code, junit |
 | it ran, and a metric has no value, or one that is not finite | crash: `no value for MLUPS`, `MLUPS is nan` |
 | `identify` says that another commit was under test than the point's | broken |
-| a golden could not be held against it | broken |
+| the result could not be compared with its golden | broken |
 | a crash is hunted, and this is another | broken |
 """
 

@@ -282,7 +282,7 @@ def _run_client(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | Non
 
 
 def mount_options(mounts: Iterable[str], root: Path) -> tuple[str, ...]:
-    """Options for `run`: HOST is seen from a folder, and must be there."""
+    """Options for `run`: HOST is relative to a folder, and must exist."""
     return tuple(word for mount in mounts for word in ("--volume", absolute_mount(mount, root)))
 
 

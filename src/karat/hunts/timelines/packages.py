@@ -8,6 +8,7 @@ part of each point's identity.
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import json
 import os
 import re
@@ -17,7 +18,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -283,7 +283,7 @@ def find_uv() -> tuple[str, ...]:
     """The words that begin a uv command."""
     if shutil.which("uv"):
         return ("uv",)
-    if find_spec("uv") is not None:
+    if importlib.util.find_spec("uv") is not None:
         return (sys.executable, "-m", "uv")
     raise UsageError(
         "the packages timeline needs uv, which is neither on the PATH nor installed beside karat",
@@ -406,7 +406,7 @@ def open_packages(
     wanted = settings.packages
     if wanted is None:
         raise mistake("expected a table [packages], found none")
-    if find_spec("packaging") is None:
+    if importlib.util.find_spec("packaging") is None:
         raise UsageError(
             "the packages timeline needs packaging, which is not installed",
             next_command="pip install 'karat[hunt]'",

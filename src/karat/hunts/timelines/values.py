@@ -74,7 +74,7 @@ def open_values(
     if times > 1:
         raise mistake(f"values: expected each value once, found {twice!r} twice")
     if any("\0" in text for text in texts):
-        raise mistake("values: expected texts without NUL, found one with")
+        raise mistake("values: expected texts without NUL, found a NUL in one")
     if window is not None and {window.old.id, window.new.id} <= set(texts):
         texts = texts[texts.index(window.old.id) : texts.index(window.new.id) + 1]
     return Values(texts, place.root)
