@@ -175,7 +175,9 @@ def test_two_at_once_the_second_is_refused(tmp_path: Path) -> None:
         wait_for(lambda: len(ran(tmp_path)) == 1)
         for words in (("run",), ("resume",), ("run", "--fresh")):
             second = karat_here("hunt", *words, cwd=tmp_path)
-            assert (second.code, f"process {first.pid} writing it" in second.err) == (2, True), words
+            assert (second.code, f"process {first.pid} writing it" in second.err) == (2, True), (
+                words
+            )
             assert f"next: karat hunt status {JOURNAL}" in second.err
         status = json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)
         assert (status["state"], status["process"]) == ("running", first.pid)

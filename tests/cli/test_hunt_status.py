@@ -42,7 +42,10 @@ def test_of_several_hunts_one_must_be_named(tmp_path: Path) -> None:
         file = tmp_path / f"{name}.toml"
     result = karat_here("hunt", "status", cwd=tmp_path)
     assert result.code == 2
-    assert "expected the name of a journal, since there are several: .karat/hunt/one.hunt" in result.err
+    assert (
+        "expected the name of a journal, since there are several: .karat/hunt/one.hunt"
+        in result.err
+    )
     assert karat_here("hunt", "status", "two.toml", cwd=tmp_path).out.startswith("two: stopped")
 
 
