@@ -37,27 +37,30 @@ Examples:
     "--identity",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What the path of ACTUAL does not say: platform=dgx_h100. Repeatable.",
+    help="State an identity that the path of ACTUAL does not: platform=dgx_h100. Repeatable.",
 )
 @click.option(
     "--exact",
     multiple=True,
     metavar="GLOB",
-    help="These metrics must be equal this time: for deterministic tests. Repeatable.",
+    help="Require these metrics to be equal, for deterministic tests. Repeatable.",
 )
 @click.option(
     "--improved",
     type=click.Choice(["fail", "warn"]),
-    help="What a result means that is better than its golden; warn by default.",
+    help="How to treat a result that is better than its golden; warn by default.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(["fail", "warn", "ignore"]),
-    help="What metrics, rows, files and later steps mean that have no golden; warn by default.",
+    help="How to treat metrics, rows, files and later steps without a golden; warn by default.",
 )
-@click.option("--strict", is_flag=True, help="An exemption that covers nothing fails.")
+@click.option("--strict", is_flag=True, help="Fail on exemptions that cover nothing.")
 @click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+    "--only",
+    multiple=True,
+    metavar="GLOB",
+    help="Check only goldens whose path matches. Repeatable.",
 )
 @click.option(
     "--json", "json_file", metavar="F", help="Write everything, schema karat.check/1; - is stdout."
@@ -66,7 +69,7 @@ Examples:
 @click.option(
     "--github/--no-github",
     default=None,
-    help="Annotations and step summary; by default where GITHUB_ACTIONS is true.",
+    help="Write annotations and a step summary; by default where GITHUB_ACTIONS is true.",
 )
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
@@ -79,8 +82,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:  # fmt: skip
     """Check a run against its golden; the gate for CI.
 
-    ACTUAL is a result in any golden format, an event file or folder of TensorBoard, JSON Lines, a log,
-    or a folder of results. Whatever is missing fails, and so does a check that compared nothing.
+    ACTUAL is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log,
+    or a folder of results. Anything missing fails, and so does a check that compared nothing.
     """
     from karat.api import check  # noqa: PLC0415 - help must be quick
 

@@ -41,9 +41,9 @@ def command(*, folder: str) -> int:
     """Run the main commands on an embedded sample.
 
     Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run,
-    compares, checks, stages and sums up. Then a test is captured, packed, pushed, and replayed on a
-    made-up phone. Last, gradients are checked: one is wrong, and one nobody checked. Without git, two
-    folders. No network, account or server.
+    compares, checks, stages and sums up. Then captures, packs and pushes a test, and replays it on a
+    made-up phone. Last, checks gradients: one is wrong, one was never checked. Without git, compares two
+    folders. Needs no network, account or server.
     """
     path = Path(folder).absolute()
     if path.exists():

@@ -40,10 +40,16 @@ Examples:
 @click.option("--markdown", metavar="F", help="Write a Markdown report; - is stdout.")
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
 @click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+    "--only",
+    multiple=True,
+    metavar="GLOB",
+    help="Compare only goldens whose path matches. Repeatable.",
 )
 @click.option(
-    "--only-metric", multiple=True, metavar="GLOB", help="Only metrics that match. Repeatable."
+    "--only-metric",
+    multiple=True,
+    metavar="GLOB",
+    help="Compare only metrics that match. Repeatable.",
 )
 @click.option(
     "--fail-on",
@@ -57,12 +63,14 @@ Examples:
     "--jobs",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Processes to use; by default as many as help.",
+    help="Use N processes; by default as many as help.",
 )
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
+@click.option(
+    "--store", metavar="URL", help="The store that store:REF refers to; overrules karat.toml."
+)
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,

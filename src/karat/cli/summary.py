@@ -49,7 +49,7 @@ Examples:
 @click.option(
     "--source",
     type=click.Choice(["github", "gitlab"]),
-    help="Where that run was; github unless said.",
+    help="Where that run was; github by default.",
 )
 @click.option(
     "--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text."
