@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from karat.system.processes import (
     MARK,
-    Process,
     Table,
     descendants,
     end_all,
@@ -113,15 +112,15 @@ class Supervisor:
         signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, self._told_to_go)
+            signal.signal(number, self._stop)
         self._selector.register(receiver, selectors.EVENT_READ)
         self._wakeups = receiver
 
-    def _told_to_go(self, *_: object) -> None:
+    def _stop(self, *_: object) -> None:
         self._cut = True
 
     def serve(self) -> None:
-        """Until the runner is done with it."""
+        """Carry out orders until the runner is done."""
         while (order := self._next()) is not None:
             self._token = order["env"].get(MARK, "")
             ended, outputs = self._run(order)
@@ -193,8 +192,11 @@ class Supervisor:
         try:
             process = self._started(order, pipes[0][1], pipes[-1][1])
         except (OSError, ValueError) as error:
-            process = None
-            ended = Ended(error=_reason(error, order))
+            process, name = None, order["argv"][0]
+            said = f"{name}: {error}"
+            if isinstance(error, OSError):
+                said = f"{error.filename or name}: {error.strerror or error}"
+            ended = Ended(error=said)
         finally:
             for _, theirs in pipes:
                 os.close(theirs)
@@ -230,12 +232,12 @@ class Supervisor:
         before: set[int],
         began: float,
     ) -> Ended:
-        """Until it ends, is to be killed, or has had its time."""
+        """Wait until it ends, is to be killed, or has run out of time."""
         timeout = order["timeout"]
         until = None if timeout is None else began + timeout
         while process.returncode is None:
             late = until is not None and time.monotonic() >= until
-            if late or self._cut or self._is_to_be_killed():
+            if late or self._cut or (self._order() or {}).get("kill"):
                 left = self._kill(process, order, outputs, before)
                 seconds = time.monotonic() - began
                 status = process.returncode
@@ -250,10 +252,6 @@ class Supervisor:
                 )
             )
         return Ended(process.returncode, seconds=seconds, left=left)
-
-    def _is_to_be_killed(self) -> bool:
-        order = self._order()
-        return order is not None and bool(order.get("kill"))
 
     def _kill(
         self,
@@ -276,7 +274,7 @@ class Supervisor:
             self._reap()
         # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
         table = processes()
-        strays = {table[pid] for pid in self._new(before, table)}
+        strays = {pid: table[pid] for pid in self._new(before, table)}
         for words in order["when_killed"]:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 subprocess.run(
@@ -288,12 +286,16 @@ class Supervisor:
                     timeout=_AFTERWARDS,
                     check=False,
                 )
-        return self._end(lambda table: self._of(process, table) | self._below(strays, table))
 
-    def _below(self, strays: set[Process], table: Table) -> set[int]:
-        """Processes that are still there, with all that comes from them."""
-        there = {stray.pid for stray in strays if _is_there(stray, table)}
-        return there.union(*(descendants(pid, table) for pid in there))
+        def left_over(table: Table) -> set[int]:
+            """The same processes, with another parent perhaps, and all that descends from them."""
+            started = {pid: table[pid].started for pid in strays if pid in table}
+            there = {pid for pid, when in started.items() if when == strays[pid].started}
+            return self._of(process, table).union(
+                there, *(descendants(pid, table) for pid in there)
+            )
+
+        return self._end(left_over)
 
     def _reap(self) -> None:
         """Whoever has ended, orphans of the job among them; the command's own status is kept."""
@@ -329,23 +331,11 @@ def _prctl() -> Any:
     return ctypes.CDLL(None).prctl
 
 
-def _is_there(stray: Process, table: Table) -> bool:
-    """Whether it is the same process, with another parent perhaps."""
-    found = table.get(stray.pid)
-    return found is not None and found.started == stray.started
-
-
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     # Once it has been waited for, its number may be somebody else's.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-
-
-def _reason(error: OSError | ValueError, order: dict[str, Any]) -> str:
-    if not isinstance(error, OSError):
-        return f"{order['argv'][0]}: {error}"
-    return f"{error.filename or order['argv'][0]}: {error.strerror or error}"
 
 
 def main() -> None:
