@@ -8,12 +8,12 @@ from hypothesis import given, strategies as st
 from karat.changepoints.detector.detect import name_changes
 from karat.changepoints.series import (
     Better,
-    Change,
     ChangeKind,
     Level,
     Observation,
     Outcome,
     Series,
+    SeriesChange,
     Step,
 )
 
@@ -25,7 +25,7 @@ OUTCOMES = {
 
 def named(
     *parts: tuple[float, int], better: Better | None = None, spread: float = 0.1
-) -> tuple[Change, ...]:
+) -> tuple[SeriesChange, ...]:
     """The changes of a series whose levels have these values and counts."""
     levels, first = [], 0
     for value, count in parts:
@@ -55,7 +55,7 @@ def named(
     return name_changes(Series(metric="speed", observations=labelled, better=better), steps, levels)
 
 
-def outcomes(pattern: str) -> tuple[Change, ...]:
+def outcomes(pattern: str) -> tuple[SeriesChange, ...]:
     """The changes of a series of these outcomes."""
     items = tuple(
         Observation(

@@ -6,9 +6,16 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.columns import Table, read_table
+from karat.changepoints.readers.columns import SourceTable, read_table
 from karat.changepoints.readers.read import add_missing_points, assemble, regular_step
-from karat.changepoints.readers.sheets import BROKEN, MISSING, NoValue, ReadOptions, Sheet, SheetRow
+from karat.changepoints.readers.sheets import (
+    BROKEN,
+    MISSING,
+    NoSample,
+    ReadOptions,
+    Sheet,
+    SheetRow,
+)
 from karat.changepoints.series import Outcome, Series
 
 PLAIN = ReadOptions()
@@ -22,7 +29,7 @@ DAYS = st.lists(
 def series_of(rows: list[tuple[int, float | None]]) -> Series:
     start = datetime(2023, 1, 1, tzinfo=UTC)
     cells = [((start + timedelta(days=day)).strftime("%Y-%m-%d"), value) for day, value in rows]
-    table = Table(source="t", names=("date", "m"), rows=cells)
+    table = SourceTable(source="t", names=("date", "m"), rows=cells)
     (made,), _ = assemble(read_table(table, ReadOptions(metrics=("m",))), PLAIN)
     return made
 
@@ -54,8 +61,8 @@ def test_no_value_is_lost_or_made_up(rows: list[tuple[int, float | None]]) -> No
 
 
 def test_of_repeats_values_count_and_else_the_gravest_reason() -> None:
-    crash = NoValue(Outcome.CRASH, "E: x")
-    cells: tuple[tuple[float, ...] | NoValue, ...] = (
+    crash = NoSample(Outcome.CRASH, "E: x")
+    cells: tuple[tuple[float, ...] | NoSample, ...] = (
         MISSING,
         BROKEN,
         crash,

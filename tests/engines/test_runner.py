@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from factories.jobs import job, shell
-from karat.engines.job import Command, Job, JobResult
+from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, fill_command, fill_text, identity_key, read_identity, run_job
 
 
@@ -36,7 +36,7 @@ def test_commands_run_one_after_the_other_in_the_kept_folder(slot: Slot) -> None
 
 def test_words_of_the_runner_are_replaced_everywhere(slot: Slot) -> None:
     given = Slot(number=3, area=slot.area, gpus=("GPU-1", "4"))
-    command = Command(
+    command = JobCommand(
         role="measure",
         argv=("sh", "-c", 'echo "@SLOT@ @GPUS@ [@CORES@] $HERE $KARAT_OUT @HOME@ a@b"; cd "@OUT@"'),
         env={"HERE": "@AREA@"},
@@ -76,7 +76,7 @@ def test_a_check_that_cannot_be_run_means_that_the_command_is_needed(slot: Slot)
 
 @pytest.mark.parametrize("role", ["prepare", "build", "identify"])
 def test_a_failure_ends_the_job(slot: Slot, role: str) -> None:
-    failing = Command(role=role, argv=("sh", "-c", "exit 3"))  # type: ignore[arg-type]
+    failing = JobCommand(role=role, argv=("sh", "-c", "exit 3"))  # type: ignore[arg-type]
     result = run(job(failing, "echo never", identity={"a": "1"}), slot)
     assert [ran.exit_code for ran in result.ran] == [3]
     assert result.identity_key == ""
@@ -90,11 +90,11 @@ def test_a_failure_that_is_allowed_does_not(slot: Slot) -> None:
 
 
 def test_what_cannot_be_started_says_why(slot: Slot) -> None:
-    (ran,) = run(job(Command(role="measure", argv=("karat-no-such",))), slot).ran
+    (ran,) = run(job(JobCommand(role="measure", argv=("karat-no-such",))), slot).ran
     assert ran.error == "karat-no-such: No such file or directory"
     (ran,) = run(job(shell("true", cwd="@AREA@/no such folder")), slot).ran
     assert ran.error.endswith("no such folder: No such file or directory")
-    (ran,) = run(job(Command(role="measure", argv=("sh", "-c", "a\0b"))), slot).ran
+    (ran,) = run(job(JobCommand(role="measure", argv=("sh", "-c", "a\0b"))), slot).ran
     assert "null byte" in ran.error
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from factories.repositories import Repository
-from karat.engines.job import Command, Job, JobResult
+from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.hunts.settings import (
     CheckoutSettings,
@@ -106,7 +106,7 @@ def run(timeline: Timeline, number: int, area: Path, *argv: str) -> JobResult:
 
 
 def run_point(timeline: Timeline, point: object, area: Path, *argv: str) -> JobResult:
-    own = Command(role="measure", argv=argv or ("true",))
+    own = JobCommand(role="measure", argv=argv or ("true",))
     commands = (*timeline.prepare(point), timeline.command(point, own))  # type: ignore[arg-type]
     area.mkdir(parents=True, exist_ok=True)
     return run_job(Job(key="k", commands=commands), Slot(number=0, area=area), lambda: False)

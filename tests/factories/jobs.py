@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from karat.engines.job import Command, Job, Role
+from karat.engines.job import Job, JobCommand, Role
 
 
-def shell(text: str, role: Role = "measure", **more: Any) -> Command:
-    return Command(role=role, argv=("sh", "-c", text), **more)
+def shell(text: str, role: Role = "measure", **more: Any) -> JobCommand:
+    return JobCommand(role=role, argv=("sh", "-c", text), **more)
 
 
-def job(*commands: Command | str, key: str = "job", **more: Any) -> Job:
+def job(*commands: JobCommand | str, key: str = "job", **more: Any) -> Job:
     ready = (shell(each) if isinstance(each, str) else each for each in commands)
     return Job(key=key, commands=tuple(ready), **more)

@@ -9,7 +9,7 @@ from typing import Any
 
 from karat.bundles.extents import MemoryExtent
 from karat.store import references
-from karat.store.backends import Absent, Backend, Stored
+from karat.store.backends import Absent, Backend, StoredObject
 from karat.store.pull import RECORD, PullOptions, pull
 from karat.store.push import Pushed, PushOptions, push
 from karat.store.upload import CaseFiles
@@ -98,11 +98,11 @@ class Watched:
         self._next("get", key)
         return self._backend.get(key)
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredObject | None:
         self._next("head", key)
         return self._backend.head(key)
 
-    def list(self, prefix: str) -> Iterator[Stored]:
+    def list(self, prefix: str) -> Iterator[StoredObject]:
         self._next("list", prefix)
         return self._backend.list(prefix)
 
@@ -154,13 +154,13 @@ class Memory:
             raise Absent(key)
         return self._things[key][0]
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredObject | None:
         found = self._things.get(key)
-        return None if found is None else Stored(key, len(found[0]), found[1])
+        return None if found is None else StoredObject(key, len(found[0]), found[1])
 
-    def list(self, prefix: str) -> Iterator[Stored]:
+    def list(self, prefix: str) -> Iterator[StoredObject]:
         found = [(key, *thing) for key, thing in self._things.items() if key.startswith(prefix)]
-        return iter([Stored(key, len(data), modified) for key, data, modified in found])
+        return iter([StoredObject(key, len(data), modified) for key, data, modified in found])
 
     def copy(self, source: str, target: str) -> None:
         self._things[target] = (self.get(source), self.now)

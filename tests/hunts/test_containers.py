@@ -18,7 +18,7 @@ from factories.container_engines import Podman
 from factories.faults import Fault
 from factories.guarded_registries import GuardedRegistry
 from factories.registries import Image, Registry, digest_of, packed
-from karat.engines.job import Command, Job, JobResult
+from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.model import Point, Window
@@ -97,7 +97,7 @@ def timeline(podman: Podman, registry: Registry, place: Workspace) -> Iterator[C
 def run(
     timeline: Timeline, point: Point, place: Workspace, *argv: str, timeout: float = 30
 ) -> JobResult:
-    own = Command(role="measure", argv=argv, env={"TOKEN": "ghp-in-env"}, timeout=timeout)
+    own = JobCommand(role="measure", argv=argv, env={"TOKEN": "ghp-in-env"}, timeout=timeout)
     commands = (*timeline.prepare(point), timeline.command(point, own))
     job = Job(key="k", commands=commands, collect=("*.txt",))
     return run_job(job, Slot(number=0, area=place.work / "slot-0"), lambda: False)
@@ -138,7 +138,7 @@ def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Wor
         assert said(result).splitlines() == [content, "ghp-in-env"]
         assert result.files == {"x.txt": b"1\n"}
     told = timeline.command(
-        timeline.points[0], Command(role="measure", argv=("true",), env={"A": "b"})
+        timeline.points[0], JobCommand(role="measure", argv=("true",), env={"A": "b"})
     )
     assert not any(word == "b" or "=b" in word for word in told.argv)
 
@@ -179,7 +179,7 @@ def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
 ) -> None:
     point = timeline.points[0]
     run(timeline, point, place, "true")
-    argv = timeline.command(point, Command(role="measure", argv=("sleep", "1234"))).argv
+    argv = timeline.command(point, JobCommand(role="measure", argv=("sleep", "1234"))).argv
     words = {"@SLOT@": "0", "@OUT@": str(place.root), "@CORES@": ""}
     for name, value in words.items():
         argv = tuple(word.replace(name, value) for word in argv)
@@ -203,8 +203,8 @@ def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
     made = open_containers(msgspec.structs.replace(own, probe=probe), STAGE, None, place)
 
     def job(point: Point, *argv: str) -> JobResult:
-        setup = Command(role="prepare", name="setup", argv=argv)
-        measure = Command(role="measure", argv=("ls", "/installed"), env={"A": "b"}, timeout=30)
+        setup = JobCommand(role="prepare", name="setup", argv=argv)
+        measure = JobCommand(role="measure", argv=("ls", "/installed"), env={"A": "b"}, timeout=30)
         wrapped = (made.command(point, setup), made.command(point, measure))
         commands = (*made.prepare(point), *wrapped)
         return run_job(
@@ -430,7 +430,7 @@ def test_slots_that_own_gpus_show_a_container_no_others(
 ) -> None:
     changed = msgspec.structs.replace(settings(registry), engine=EngineSettings(gpus=1))
     made = open_containers(changed, STAGE, None, place)
-    told = made.command(made.points[0], Command(role="measure", argv=("true",)))
+    told = made.command(made.points[0], JobCommand(role="measure", argv=("true",)))
     made.close()
     assert told.env["CUDA_VISIBLE_DEVICES"] == "@GPUS@"
     assert "nvidia.com/gpu=all" in told.argv
@@ -439,7 +439,7 @@ def test_slots_that_own_gpus_show_a_container_no_others(
 
 def test_a_probe_has_the_cores_of_its_slot(timeline: Timeline, place: Workspace) -> None:
     point = timeline.points[0]
-    own = Command(role="measure", argv=("grep", "Cpus_allowed_list", "/proc/self/status"))
+    own = JobCommand(role="measure", argv=("grep", "Cpus_allowed_list", "/proc/self/status"))
     job = Job(key="k", commands=(*timeline.prepare(point), timeline.command(point, own)))
     core = max(os.sched_getaffinity(0))
     result = run_job(job, Slot(number=0, area=place.work / "a", cores=(core,)), lambda: False)

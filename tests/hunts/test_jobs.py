@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from factories.hunt_files import place, settings
-from karat.engines.job import Command, Job, JobResult
+from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for, print_versions
@@ -23,10 +23,10 @@ from karat.hunts.timelines.values import Values
 class Wrapped(Values):
     """A timeline that prepares something and wraps every command, as containers do."""
 
-    def prepare(self, point: object) -> Sequence[Command]:  # noqa: ARG002
-        return (Command(role="build", name="build", argv=("true",)),)
+    def prepare(self, point: object) -> Sequence[JobCommand]:  # noqa: ARG002
+        return (JobCommand(role="build", name="build", argv=("true",)),)
 
-    def command(self, point: object, command: Command) -> Command:  # noqa: ARG002
+    def command(self, point: object, command: JobCommand) -> JobCommand:  # noqa: ARG002
         return msgspec.structs.replace(command, argv=("env", *command.argv))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from factories.container_engines import Podman
 from factories.registries import Image, Registry
-from karat.engines.job import Command, Job, JobResult
+from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
@@ -55,7 +55,7 @@ def kept(podman: Podman, registry: Registry) -> Iterator[KeptContainer]:
 
 
 def _run(kept: KeptContainer, area: Path, *words: str, timeout: float = 30) -> JobResult:
-    own = Command(
+    own = JobCommand(
         role="measure",
         argv=("sh", "-c", *words),
         cwd="@AREA@/deep er",
@@ -113,7 +113,9 @@ def test_another_image_is_never_the_old_container(
     assert engine_failure(result.ran[0].exit_code, result.ran[0].output)
     assert "sleep" in result.ran[0].output.decode()
     run_job(
-        Job(key="k", commands=(Command(role="prepare", argv=bare.engine.remove(bare.full_name)),)),
+        Job(
+            key="k", commands=(JobCommand(role="prepare", argv=bare.engine.remove(bare.full_name)),)
+        ),
         Slot(number=3, area=tmp_path),
         lambda: False,
     )
@@ -123,7 +125,7 @@ def test_another_image_is_never_the_old_container(
 def test_a_check_whether_a_command_is_needed_is_made_inside(
     kept: KeptContainer, tmp_path: Path
 ) -> None:
-    once = Command(role="build", argv=("touch", "/built"), unless=("ls", "/built"))
+    once = JobCommand(role="build", argv=("touch", "/built"), unless=("ls", "/built"))
     job = Job(key="k", commands=(kept.start(), kept.inside(once), kept.inside(once)))
     ran = run_job(job, Slot(number=3, area=tmp_path), lambda: False).ran
     assert [one.skipped for one in ran] == [False, False, True]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from factories.hunt_files import place, settings
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import UsageError
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import HuntSettings
@@ -21,7 +21,7 @@ def test_values_in_their_order(tmp_path: Path) -> None:
     timeline = opened(settings(), tmp_path)
     assert [point.id for point in timeline.points] == ["a", "b", "c"]
     wrapped = timeline.command(
-        timeline.points[1], Command(role="measure", argv=("x", "--n={value}"), env={"A": "b"})
+        timeline.points[1], JobCommand(role="measure", argv=("x", "--n={value}"), env={"A": "b"})
     )
     assert wrapped.argv == ("x", "--n=b")
     assert wrapped.env == {"A": "b", "KARAT_VALUE": "b"}

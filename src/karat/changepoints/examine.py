@@ -14,13 +14,13 @@ from karat.changepoints.detector.detect import FEWEST, detect, newest
 from karat.changepoints.readers.read import SeriesCollection
 from karat.changepoints.series import (
     Analysis,
-    Change,
     ChangeKind,
     DetectOptions,
     Newest,
     Observation,
     Outcome,
     Series,
+    SeriesChange,
     Step,
 )
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, warn
@@ -57,7 +57,7 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def is_still_crashing(series: Series, change: Change) -> bool:
+def is_still_crashing(series: Series, change: SeriesChange) -> bool:
     """Whether a crash goes on: nothing after it has a value."""
     return not any(point.outcome is Outcome.OK for point in series.observations[change.last :])
 
@@ -106,7 +106,7 @@ def too_short(series: Series, fewest: int) -> Finding:
     )
 
 
-def _ending(series: Series, change: Change, steps: Sequence[Step]) -> str:
+def _ending(series: Series, change: SeriesChange, steps: Sequence[Step]) -> str:
     if change.kind is ChangeKind.CRASH:
         return "; nothing after it has a value" if is_still_crashing(series, change) else ""
     if len(steps) != 1:
@@ -119,7 +119,7 @@ def _ending(series: Series, change: Change, steps: Sequence[Step]) -> str:
 
 
 def _numbers(
-    series: Series, steps: Sequence[Step], change: Change | None
+    series: Series, steps: Sequence[Step], change: SeriesChange | None
 ) -> dict[str, float | int | str | None]:
     found: dict[str, float | int | str | None] = {}
     if steps:
@@ -140,7 +140,7 @@ def _numbers(
     return found
 
 
-def _next(series: Series, change: Change, steps: Sequence[Step]) -> str | None:
+def _next(series: Series, change: SeriesChange, steps: Sequence[Step]) -> str | None:
     if change.kind is ChangeKind.CRASH:
         return _log(series.observations[change.first])
     if change.kind is ChangeKind.REGRESSION or (change.kind is ChangeKind.SHIFT and steps):

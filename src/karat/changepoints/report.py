@@ -16,11 +16,11 @@ from karat.changepoints.examine import ChangesReport, SeriesReport
 from karat.changepoints.series import (
     RAREST,
     Analysis,
-    Change,
     ChangeKind,
     Observation,
     Outcome,
     Series,
+    SeriesChange,
     Step,
 )
 from karat.findings import Finding, Severity
@@ -217,7 +217,7 @@ def _number(value: float) -> str:
     return text.replace("-", "−")
 
 
-def _place(series: Series, change: Change, step: Step) -> str:
+def _place(series: Series, change: SeriesChange, step: Step) -> str:
     # A step may have happened at any of the points without a value between its neighbours.
     between = series.observations[step.last_good + 1 : step.first_bad]
     hidden = ", ".join(_without_value(Counter(point.outcome for point in between)))

@@ -107,7 +107,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SeriesChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened in a series."""
 
     kind: ChangeKind
@@ -129,7 +129,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     steps: tuple[Step, ...]
     levels: tuple[Level, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SeriesChange, ...]
     outliers: tuple[int, ...] = ()
     """Single points far off their level, which are no change."""
     noise: str = ""

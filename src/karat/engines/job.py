@@ -18,7 +18,7 @@ import msgspec
 Role = Literal["prepare", "build", "identify", "warmup", "measure"]
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: Role
     argv: tuple[str, ...]
     name: str = ""
@@ -47,7 +47,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Commands that are run one after the other in one slot."""
 
     key: str
-    commands: tuple[Command, ...]
+    commands: tuple[JobCommand, ...]
     resources: Resources = Resources()
     collect: tuple[str, ...] = ()
     """Globs, seen from @OUT@ and then from the last command's folder: files that come back."""

@@ -24,7 +24,7 @@ import msgspec
 
 import karat
 from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_files, stamps
-from karat.engines.job import Command, Job, JobResult, Ran
+from karat.engines.job import Job, JobCommand, JobResult, Ran
 from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
 from karat.system.processes import MARK, end_marked
@@ -93,7 +93,7 @@ def fill_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, .
     return tuple(fill_text(text, words) for text in texts)
 
 
-def fill_command(command: Command, words: Mapping[str, str]) -> Command:
+def fill_command(command: JobCommand, words: Mapping[str, str]) -> JobCommand:
     return msgspec.structs.replace(
         command,
         argv=fill_words(command.argv, words),
@@ -188,7 +188,7 @@ class SupervisedCommands:
             # Before it has started anything; what it starts has the same cores.
             os.sched_setaffinity(self._process.pid, slot.cores)
 
-    def run(self, command: Command, env: Mapping[str, str]) -> tuple[Ran, bytes]:
+    def run(self, command: JobCommand, env: Mapping[str, str]) -> tuple[Ran, bytes]:
         """Run a command to its end; also returns its stdout alone if its role is to identify."""
         header, outputs = self._ask(
             argv=command.argv,
@@ -215,7 +215,7 @@ class SupervisedCommands:
             self.notes.append(f"{header.left} processes of {name} could not be ended")
         return ran, outputs[0]
 
-    def succeeds(self, command: Command, env: Mapping[str, str]) -> bool:
+    def succeeds(self, command: JobCommand, env: Mapping[str, str]) -> bool:
         """Whether the command's `unless` says that it is not needed."""
         header, _ = self._ask(
             argv=command.unless,
@@ -352,7 +352,7 @@ class _Run:
         if not self._settled:
             self._settle()
 
-    def _command(self, guard: SupervisedCommands, command: Command) -> Ran:
+    def _command(self, guard: SupervisedCommands, command: JobCommand) -> Ran:
         base: Mapping[str, str] = os.environ if self._slot.env is None else self._slot.env
         env = {**without_foreign(base), OUT: str(self._out), **command.env}
         if self._slot.gpus:

@@ -80,7 +80,7 @@ class RecentOutput:
         return bytes(self._head) + said + tail[-self._last :]
 
 
-class Ended(NamedTuple):
+class CommandEnded(NamedTuple):
     status: int | None = None
     """As subprocess has it; None: it was never started."""
     timed_out: bool = False
@@ -179,7 +179,7 @@ class Supervisor:
             os.close(pipe)
         return bool(came)
 
-    def _run(self, order: dict[str, Any]) -> tuple[Ended, list[RecentOutput]]:
+    def _run(self, order: dict[str, Any]) -> tuple[CommandEnded, list[RecentOutput]]:
         before = descendants(os.getpid(), processes())
         outputs: dict[int, RecentOutput] = {}
         pipes = [os.pipe() for _ in range(2 if order["apart"] else 1)]
@@ -196,7 +196,7 @@ class Supervisor:
             said = f"{name}: {error}"
             if isinstance(error, OSError):
                 said = f"{error.filename or name}: {error.strerror or error}"
-            ended = Ended(error=said)
+            ended = CommandEnded(error=said)
         finally:
             for _, theirs in pipes:
                 os.close(theirs)
@@ -231,7 +231,7 @@ class Supervisor:
         outputs: dict[int, RecentOutput],
         before: set[int],
         began: float,
-    ) -> Ended:
+    ) -> CommandEnded:
         """Wait until it ends, is to be killed, or has run out of time."""
         timeout = order["timeout"]
         until = None if timeout is None else began + timeout
@@ -241,7 +241,9 @@ class Supervisor:
                 left = self._kill(process, order, outputs, before)
                 seconds = time.monotonic() - began
                 status = process.returncode
-                return Ended(status, timed_out=late, killed=not late, seconds=seconds, left=left)
+                return CommandEnded(
+                    status, timed_out=late, killed=not late, seconds=seconds, left=left
+                )
             self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
             self._reap()
         seconds, left = time.monotonic() - began, 0
@@ -251,7 +253,7 @@ class Supervisor:
                     self._of(process, table) | self._marked(self._new(before, table), table)
                 )
             )
-        return Ended(process.returncode, seconds=seconds, left=left)
+        return CommandEnded(process.returncode, seconds=seconds, left=left)
 
     def _kill(
         self,

@@ -17,7 +17,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backends import STAGING, TOUCHING, Backend, Stored, StoreProblem, lifecycle
+from karat.store.backends import STAGING, TOUCHING, Backend, StoredObject, StoreProblem, lifecycle
 from karat.store.leases import (
     LeaseTimes,
     abandoned,
@@ -255,7 +255,7 @@ def _judge(
 
 def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _Fates:
     grace = options.grace * 3600
-    counts: dict[str, list[Stored]] = {fate: [] for fate in _BECAUSE}
+    counts: dict[str, list[StoredObject]] = {fate: [] for fate in _BECAUSE}
     lasting = {digest_of(one.key): one for one in every(backend, KEPT, options.workers)}
     here: dict[str | None, int] = {}
     for one in every(backend, EXPIRING, options.workers):

@@ -21,7 +21,7 @@ from typing import Self
 import msgspec
 
 from karat.findings import CannotVerify, KaratError
-from karat.store.backends import Absent, Backend, Stored, StoreProblem
+from karat.store.backends import Absent, Backend, StoredObject, StoreProblem
 from karat.system.processes import process_of
 
 LEASES, COLLECTORS = "pushes/", "gc/"
@@ -171,7 +171,7 @@ def wait_for_collectors(
         held.renew()
 
 
-def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[Stored]:
+def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[StoredObject]:
     """Markers that are not ours, of processes that may be alive."""
     markers = [one for one in backend.list(COLLECTORS) if one.key != held.key]
     if not markers:
@@ -213,7 +213,7 @@ def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[
     return found
 
 
-def store_busy(backend: Backend, busy: Stored) -> StoreProblem:
+def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
     """Somebody else is collecting."""
     return StoreProblem(
         "store-busy",

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from karat.store.backends import Absent, Backend, Stored, StoreProblem, damaged
+from karat.store.backends import Absent, Backend, StoredObject, StoreProblem, damaged
 from karat.system.pool import in_parallel
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
@@ -98,13 +98,13 @@ def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, Fo
 
 def every(
     backend: Backend, area: str, workers: int, firsts: Iterable[str] | None = None
-) -> Iterator[Stored]:
+) -> Iterator[StoredObject]:
     """All objects of an area, or those whose digests begin with one of `firsts`."""
     if firsts is None:
         yield from backend.list(f"{area}/")
         return
 
-    def listed(prefix: str) -> list[Stored]:
+    def listed(prefix: str) -> list[StoredObject]:
         return list(backend.list(prefix))
 
     tasks = [partial(listed, f"{area}/{first}/") for first in sorted(firsts)]

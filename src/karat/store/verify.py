@@ -32,7 +32,7 @@ from karat.store.backends import (
     TOUCHING,
     Absent,
     Backend,
-    Stored,
+    StoredObject,
     StoreProblem,
     is_store_folder,
     lifecycle,
@@ -116,7 +116,7 @@ def verify_store(
 
     total, named = _named_snapshots(backend, note)
     cases, needed = _needed_objects(backend, named, note)
-    there: list[Stored] = []
+    there: list[StoredObject] = []
     for one in backend.list(""):
         if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
             there.append(one)
@@ -187,7 +187,7 @@ def _needed_objects(
     return cases, needed
 
 
-def _verify_object(backend: Backend, one: Stored) -> Finding | None:
+def _verify_object(backend: Backend, one: StoredObject) -> Finding | None:
     digest = digest_of(one.key)
     kind, said = "bundle-damaged", ""
     if digest is None:

@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from karat.changepoints.detector.scan import Floats, mean, robust_spread, sum_variance
-from karat.changepoints.detector.segments import Cut, Segmented, segment, two_modes
+from karat.changepoints.detector.segments import LevelCut, Segmented, segment, two_modes
 from karat.changepoints.series import (
     Analysis,
-    Change,
     ChangeKind,
     DetectOptions,
     Level,
@@ -33,6 +32,7 @@ from karat.changepoints.series import (
     Observation,
     Outcome,
     Series,
+    SeriesChange,
     Step,
 )
 
@@ -99,7 +99,7 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     )
 
 
-def steps(values: npt.ArrayLike, options: DetectOptions = _DEFAULT) -> tuple[Cut, ...]:
+def steps(values: npt.ArrayLike, options: DetectOptions = _DEFAULT) -> tuple[LevelCut, ...]:
     """Where plain finite values change their level: the fast way, without names and levels."""
     return _segmented(np.asarray(values, dtype=np.float64), options, 0.0).cuts
 
@@ -119,7 +119,7 @@ def _standard_error(samples: Floats) -> float:
     return float((samples / size).std(ddof=1) / np.sqrt(samples.size) * size) if size > 0 else 0.0
 
 
-def _step(cut: Cut, known: Sequence[int], before: Level, after: Level) -> Step:
+def _step(cut: LevelCut, known: Sequence[int], before: Level, after: Level) -> Step:
     absolute = after.value - before.value
     relative = absolute / abs(before.value) if before.value else None
     return Step(
@@ -217,7 +217,7 @@ def _resolution(values: Floats, scale: float) -> float:
 
 def name_changes(
     series: Series, steps: Sequence[Step], levels: Sequence[Level]
-) -> tuple[Change, ...]:
+) -> tuple[SeriesChange, ...]:
     """Dips, regressions, improvements, shifts, crash ranges and gaps, by their first observation."""
     changes = [*_crashes_and_gaps(series)]
     total = sum(level.count for level in levels)
@@ -247,7 +247,7 @@ def _back(steps: Sequence[Step], levels: Sequence[Level], number: int, total: in
     return None
 
 
-def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> Change:
+def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> SeriesChange:
     """A step to another level, or a dip, whose last step is `back`."""
     step, last = steps[number], steps[back]
     label = [point.label for point in series.observations]
@@ -264,7 +264,7 @@ def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> Cha
         kind = ChangeKind.DIP
         stretch = " to ".join(dict.fromkeys((label[step.first_bad], label[last.last_good])))
         message = f"went {levels} and came back to {last.after.value:.6g}: {stretch}"
-    return Change(
+    return SeriesChange(
         kind=kind,
         metric=series.metric,
         steps=tuple(range(number, back + 1)),
@@ -275,7 +275,7 @@ def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> Cha
     )
 
 
-def _crashes_and_gaps(series: Series) -> Iterator[Change]:
+def _crashes_and_gaps(series: Series) -> Iterator[SeriesChange]:
     """Failures of one kind with nothing between them that ran, and points that are missing or could not be tried."""
     verbs = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
     # What could not be tried does not part failures.
@@ -289,7 +289,7 @@ def _crashes_and_gaps(series: Series) -> Iterator[Change]:
             verb = verbs.get(first.outcome, "is missing" if len(run) == 1 else "are missing")
             where = f"at {first.label}" if first is last else f"from {first.label} to {last.label}"
             said = f": {first.signature}" if first.signature and kind is ChangeKind.CRASH else ""
-            yield Change(
+            yield SeriesChange(
                 kind=kind,
                 metric=series.metric,
                 first=run[0],

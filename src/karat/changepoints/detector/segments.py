@@ -167,7 +167,7 @@ def _one_split(upper: npt.NDArray[np.bool_]) -> bool:
     return bool(explained.max() > 0.5 * (centred**2).sum())
 
 
-class Cut(NamedTuple):
+class LevelCut(NamedTuple):
     """One place where the level changes: before position `at`."""
 
     at: int
@@ -177,9 +177,9 @@ class Cut(NamedTuple):
     p_value: float
 
 
-def drop_weak_cuts(row: NoisyRow, cuts: Sequence[int]) -> tuple[Cut, ...]:
+def drop_weak_cuts(row: NoisyRow, cuts: Sequence[int]) -> tuple[LevelCut, ...]:
     """The cuts that stand, the weakest taken back first."""
-    kept = [Cut(cut, cut, cut, 1.0) for cut in sorted(set(cuts))]
+    kept = [LevelCut(cut, cut, cut, 1.0) for cut in sorted(set(cuts))]
     for _ in range(2):
         for number in range(len(kept)):
             _settle(row, kept, number)
@@ -199,23 +199,23 @@ def drop_weak_cuts(row: NoisyRow, cuts: Sequence[int]) -> tuple[Cut, ...]:
     return ()
 
 
-def _sides(row: NoisyRow, kept: Sequence[Cut], number: int) -> tuple[int, int]:
+def _sides(row: NoisyRow, kept: Sequence[LevelCut], number: int) -> tuple[int, int]:
     start = kept[number - 1].at if number else 0
     stop = kept[number + 1].at if number + 1 < len(kept) else row.values.shape[0]
     return start, stop
 
 
-def _settle(row: NoisyRow, kept: list[Cut], number: int) -> None:
+def _settle(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
     """A cut where it fits best between its neighbours."""
     start, stop = _sides(row, kept, number)
     place = locate(
         row.values[start:stop], row.options.min_points, rho=row.rho, floor=row.floor,
         sure=row.options.location,
     )  # fmt: skip
-    kept[number] = Cut(place.at + start, place.low + start, place.high + start, 1.0)
+    kept[number] = LevelCut(place.at + start, place.low + start, place.high + start, 1.0)
 
 
-def _judge(row: NoisyRow, kept: list[Cut], number: int) -> None:
+def _judge(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
     """The p-value of a cut between its neighbours, for a row of this length."""
     start, stop = _sides(row, kept, number)
     n = row.values.shape[0]
@@ -292,7 +292,7 @@ def _one_wild(few: Floats, other: float) -> bool:
 class Segmented(NamedTuple):
     """A row cut into levels."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[LevelCut, ...]
     rho: float
     noise: float
     """Robust standard deviation of the values about their levels."""

@@ -21,7 +21,7 @@ import msgspec
 from karat.changepoints.readers.sheets import (
     BROKEN,
     Cell,
-    NoValue,
+    NoSample,
     ReadOptions,
     Sheet,
     SheetRow,
@@ -128,7 +128,7 @@ def _value(body: str, decimal: str) -> float | None:
     return text_number(f"{digits}.{fraction or '0'}{mark}{exponent}")
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table as it was read: names, rows of cells, and on which line each row stood."""
 
     source: str
@@ -149,7 +149,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.fits(name) for name in wanted)
 
 
-def read_table(table: Table, options: ReadOptions) -> Sheet:
+def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     """The table as rows with labels and metrics."""
     chosen = _Chosen(table, options)
     return Sheet(
@@ -165,7 +165,7 @@ def read_table(table: Table, options: ReadOptions) -> Sheet:
 class _Chosen:
     """What each column is."""
 
-    def __init__(self, table: Table, options: ReadOptions) -> None:
+    def __init__(self, table: SourceTable, options: ReadOptions) -> None:
         self.table, self.options = table, options
         self.odd = LimitedFindings()
         self.asked = list(
@@ -226,7 +226,7 @@ class _Chosen:
             return (value,)
         said = read_cell(cell, nan=self.options.nan)
         # A plain number among others with a unit could have any unit.
-        return said if isinstance(said, NoValue) else BROKEN
+        return said if isinstance(said, NoSample) else BROKEN
 
     def _time(self) -> int | None:
         if self.options.time:

@@ -35,7 +35,7 @@ from karat.changepoints.readers.sheets import (
     BROKEN,
     MISSING,
     Cell,
-    NoValue,
+    NoSample,
     ReadOptions,
     Sheet,
     SheetRow,
@@ -326,16 +326,16 @@ def _marked(
     return cells
 
 
-def _reason(tail: bytes) -> NoValue:
+def _reason(tail: bytes) -> NoSample:
     """Why a log has no value: there was no image of that night, it could not be started, or what it died of."""
     if len(tail) < _SHORT and b"Traceback" not in tail:
         if _NO_IMAGE.search(tail):
             return MISSING
         refused = _NOT_STARTED.search(tail)
         if refused:
-            return NoValue(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
+            return NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
     said = find_signature(tail)
-    return NoValue(Outcome.CRASH, said) if said else MISSING
+    return NoSample(Outcome.CRASH, said) if said else MISSING
 
 
 def _sheet(

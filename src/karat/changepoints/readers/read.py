@@ -20,12 +20,12 @@ from shlex import quote
 import msgspec
 from msgspec import structs
 
-from karat.changepoints.readers.columns import Table, read_table
+from karat.changepoints.readers.columns import SourceTable, read_table
 from karat.changepoints.readers.log_files import read_names
 from karat.changepoints.readers.sheets import (
     MISSING,
     Cell,
-    NoValue,
+    NoSample,
     ReadOptions,
     Sheet,
     SheetRow,
@@ -101,13 +101,15 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     tables = _tables(data, "stdin" if source == STDIN else source, path, options)
     if len(tables) > 1 and options.metrics:
         # Of several tables in one document, those that have a metric that was asked for.
-        tables = [t for t in tables if isinstance(t, Table) and t.has(options.metrics)] or tables[
-            :1
-        ]
-    sheets = [read_table(table, options) if isinstance(table, Table) else table for table in tables]
+        tables = [
+            t for t in tables if isinstance(t, SourceTable) and t.has(options.metrics)
+        ] or tables[:1]
+    sheets = [
+        read_table(table, options) if isinstance(table, SourceTable) else table for table in tables
+    ]
     with_metrics = [one for one in sheets if one.metrics]
     for table in tables:
-        if isinstance(table, Table) and not with_metrics:
+        if isinstance(table, SourceTable) and not with_metrics:
             raise CannotVerify(
                 f"expected a column of numbers in {table.source}, found none; its columns are"
                 f" {', '.join(table.names[:20])}",
@@ -132,7 +134,9 @@ def _bytes(source: str, path: Path) -> bytes:
         ) from error
 
 
-def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[Table | Sheet]:
+def _tables(
+    data: bytes, name: str, path: Path, options: ReadOptions
+) -> Sequence[SourceTable | Sheet]:
     from karat.changepoints.readers.sqlite import HEAD, read_database  # noqa: PLC0415
 
     if data.startswith(HEAD):
@@ -214,7 +218,7 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     return Sheet(source=name, metrics=tuple(wanted), rows=tuple(rows), findings=reading.findings)
 
 
-def _text(data: bytes, name: str) -> tuple[Table, ...]:
+def _text(data: bytes, name: str) -> tuple[SourceTable, ...]:
     from karat.changepoints.readers.tables import (  # noqa: PLC0415
         read_csv,
         read_json,
@@ -297,7 +301,7 @@ def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = Fa
 def _observation(row: SheetRow, metric: str) -> Observation:
     cell = row.cells.get(metric, MISSING)
     outcome, signature, values = Outcome.OK, "", cell
-    if isinstance(cell, NoValue):
+    if isinstance(cell, NoSample):
         outcome, signature, values = cell.outcome, cell.signature, ()
     return Observation(
         label=row.label,

@@ -32,17 +32,17 @@ Nan = Literal["crash", "missing"]
 Which = Literal["first", "last", "mean", "median", "min", "max", "all"]
 
 
-class NoValue(msgspec.Struct, frozen=True):
+class NoSample(msgspec.Struct, frozen=True):
     """Why a row has no value of a metric."""
 
     outcome: Outcome
     signature: str = ""
 
 
-Cell = tuple[float, ...] | NoValue
+Cell = tuple[float, ...] | NoSample
 """Finite samples, or why there are none."""
-MISSING = NoValue(Outcome.MISSING)
-BROKEN = NoValue(Outcome.BROKEN)
+MISSING = NoSample(Outcome.MISSING)
+BROKEN = NoSample(Outcome.BROKEN)
 NOT_A_NUMBER = "the value is not a number (nan)"
 INFINITE = "the value is infinite"
 
@@ -212,13 +212,13 @@ def number_cell(value: float, *, nan: Nan = "crash") -> Cell:
         return (value,)
     if nan == "missing":
         return MISSING
-    return NoValue(Outcome.CRASH, NOT_A_NUMBER if math.isnan(value) else INFINITE)
+    return NoSample(Outcome.CRASH, NOT_A_NUMBER if math.isnan(value) else INFINITE)
 
 
 def join_cells(cells: Iterable[Cell]) -> Cell:
     """Repeats of one point: all samples, or the gravest reason: a crash, then a hang, then broken, then missing."""
     held = list(cells)
-    samples = tuple(value for cell in held if not isinstance(cell, NoValue) for value in cell)
-    reasons = [cell for cell in held if isinstance(cell, NoValue)]
+    samples = tuple(value for cell in held if not isinstance(cell, NoSample) for value in cell)
+    reasons = [cell for cell in held if isinstance(cell, NoSample)]
     ranks = list(Outcome)
     return samples or min(reasons, key=lambda one: ranks.index(one.outcome), default=MISSING)

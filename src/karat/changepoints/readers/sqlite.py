@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from karat.changepoints.readers.columns import Table
+from karat.changepoints.readers.columns import SourceTable
 from karat.changepoints.readers.sheets import (
     Cell,
-    NoValue,
+    NoSample,
     ReadOptions,
     Sheet,
     SheetRow,
@@ -34,7 +34,7 @@ _BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": 
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 
 
-def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Table | Sheet, ...]:
+def read_database(path: Path, source: str, options: ReadOptions) -> tuple[SourceTable | Sheet, ...]:
     """One sheet per stage of a hunt, or the table that was asked for."""
     import sqlite3  # noqa: PLC0415 - only for those who have a database
 
@@ -51,7 +51,9 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Table 
         ) from error
 
 
-def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Table | Sheet, ...]:
+def _read(
+    connection: Connection, source: str, options: ReadOptions
+) -> tuple[SourceTable | Sheet, ...]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
     names = [name for (name,) in found if not name.startswith("sqlite_")]
     table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
@@ -75,7 +77,7 @@ def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Ta
             next_command=_HELP,
         )
     rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
-    return (Table(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
+    return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -148,7 +150,7 @@ def _point(
         if value is not None:
             return read_cell(value, nan=options.nan)
         kind = Outcome(outcome) if outcome in set(Outcome) else Outcome.BROKEN
-        return NoValue(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
+        return NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
 
     label, at = str(rows[0][2]), rows[0][3]
     when = since_1970(at) or parse_date(at)

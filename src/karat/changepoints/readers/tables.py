@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from karat.changepoints.readers.columns import Table
+from karat.changepoints.readers.columns import SourceTable
 from karat.changepoints.readers.sheets import number
 from karat.findings import Finding, warn
 from karat.goldens.text_file import BOM, LimitedFindings
@@ -35,7 +35,7 @@ def decode(data: bytes) -> str:
         return data.decode("cp1252", "replace")
 
 
-def read_csv(data: bytes, source: str) -> Table | None:
+def read_csv(data: bytes, source: str) -> SourceTable | None:
     """The table in the bytes; None if they hold none."""
     if b"\0" in data[:65536] and data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
         return None
@@ -51,7 +51,7 @@ def read_csv(data: bytes, source: str) -> Table | None:
         if len(row) != width:
             said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
             odd.add(warn("ragged-row", said, path=source, where=f"line {line}"))
-    return Table(
+    return SourceTable(
         source=source,
         names=tuple(names),
         rows=[(row + [""] * width)[:width] for _, row in rows[first:]],
@@ -142,7 +142,7 @@ def _unique(names: list[str]) -> list[str]:
     return out
 
 
-def read_json(data: bytes, source: str) -> tuple[Table, ...]:
+def read_json(data: bytes, source: str) -> tuple[SourceTable, ...]:
     """The tables in a JSON document, or in a script that assigns one; none if it holds none."""
     text = data.removeprefix(BOM).strip()
     script = _ASSIGNED.match(text[:200])
@@ -157,7 +157,7 @@ def read_json(data: bytes, source: str) -> tuple[Table, ...]:
     return tuple(_inner_tables(value, source)) if isinstance(value, dict) else ()
 
 
-def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Table]:
+def _inner_tables(document: dict[str, Any], source: str) -> Iterator[SourceTable]:
     """The lists of records in a document around them, at the first depth that has any: {"results": [...]}."""
     level: list[tuple[str, Any]] = [("", document)]
     for _ in range(_DEEPEST):
@@ -191,7 +191,7 @@ def parse_json(data: bytes) -> Any:
     return None
 
 
-def read_lines(data: bytes, source: str) -> Table | None:
+def read_lines(data: bytes, source: str) -> SourceTable | None:
     """The table in JSON Lines; None unless most lines are objects."""
     odd = LimitedFindings()
     records: list[Any] = []
@@ -215,7 +215,7 @@ def read_lines(data: bytes, source: str) -> Table | None:
     return _of_records(records, source, lines=lines, findings=odd.findings())
 
 
-def table_of(value: Any, source: str) -> Table | None:
+def table_of(value: Any, source: str) -> SourceTable | None:
     """The table that a JSON value is."""
     if isinstance(value, dict):
         return _of_object(value, source)
@@ -224,23 +224,23 @@ def table_of(value: Any, source: str) -> Table | None:
     if _is_records(value):
         return _of_records(value, source)
     if all(isinstance(item, list) and len(item) == 2 for item in value):
-        return Table(source=source, names=("label", "value"), rows=value)
+        return SourceTable(source=source, names=("label", "value"), rows=value)
     if not any(isinstance(item, dict | list) for item in value):
-        return Table(source=source, names=("value",), rows=[(item,) for item in value])
+        return SourceTable(source=source, names=("value",), rows=[(item,) for item in value])
     return None
 
 
-def _of_object(value: dict[str, Any], source: str) -> Table | None:
+def _of_object(value: dict[str, Any], source: str) -> SourceTable | None:
     """Label → value, label → record, or name → list."""
     items = list(value.values())
     lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
     if lists and not any(isinstance(c, dict | list) for held in items for c in held[:100]):
         rows = list(zip(*items, strict=True))
-        return Table(source=source, names=tuple(value), rows=rows) if rows else None
+        return SourceTable(source=source, names=tuple(value), rows=rows) if rows else None
     if len(items) > 1 and all(isinstance(item, dict) for item in items):
         return _of_records([{"label": label, **item} for label, item in value.items()], source)
     if items and not any(isinstance(item, dict | list) for item in items):
-        return Table(source=source, names=("label", "value"), rows=list(value.items()))
+        return SourceTable(source=source, names=("label", "value"), rows=list(value.items()))
     return None
 
 
@@ -250,14 +250,14 @@ def _of_records(
     *,
     lines: Sequence[int] = (),
     findings: tuple[Finding, ...] = (),
-) -> Table | None:
+) -> SourceTable | None:
     units: dict[str, str] = {}
     flat = [dict(_fields(record, units)) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))[:_MOST]
     rows = [tuple(record.get(name) for name in names) for record in flat]
     if not names:
         return None
-    return Table(
+    return SourceTable(
         source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from karat.engines.job import Command, Job, Resources
+from karat.engines.job import Job, JobCommand, Resources
 from karat.hunts.model import Point
 from karat.hunts.settings import (
     HuntSettings,
@@ -89,26 +89,26 @@ def reads_failures(probe: ProbeSettings) -> bool:
     return any(metric.reads_failures for metric in probe.metrics)
 
 
-def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
+def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobCommand]:
     """Setup, what tells the identity, warm-ups, then the measured runs."""
     timeout = parse_duration(probe.timeout)
     setup, identify, argv = (
         _words(words, env) for words in (probe.setup, probe.identify, probe.command)
     )
     if setup:
-        yield Command(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
+        yield JobCommand(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
     if identify:
-        yield Command(role="identify", name="identify", argv=identify, env=env, timeout=timeout)
+        yield JobCommand(role="identify", name="identify", argv=identify, env=env, timeout=timeout)
     if probe.packages:
         versions = ("python3", *print_versions(*probe.packages))
-        yield Command(role="identify", name="packages", argv=versions, env=env, timeout=timeout)
+        yield JobCommand(role="identify", name="packages", argv=versions, env=env, timeout=timeout)
     for number in range(probe.warmups):
         name = f"warm-up {number + 1}"
-        yield Command(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
+        yield JobCommand(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
     for number in range(probe.repeats):
         # The runner makes the folder.
         folder = run_folder(probe, number)
-        yield Command(
+        yield JobCommand(
             role="measure",
             name=f"run {number + 1}",
             argv=argv,

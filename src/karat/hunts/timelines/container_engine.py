@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import CannotVerify
 from karat.hunts.settings import mistake
 from karat.net.image_reference import parse
@@ -339,7 +339,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
         of = msgspec.json.encode((self.image, self.mounts, self.gpus, self.options))
         return f"{self.name}-{sha256_hex(of)[:8]}"
 
-    def start(self) -> Command:
+    def start(self) -> JobCommand:
         """Makes it run, unless it does; one that was stopped is started again."""
         options = [
             "--name", self.full_name,
@@ -350,7 +350,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             "--entrypoint", "sleep",
             *self.options,
         ]  # fmt: skip
-        return Command(
+        return JobCommand(
             role="prepare",
             name="container",
             argv=self.engine.run_detached(
@@ -361,7 +361,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             when_killed=(self.engine.remove(self.full_name),),
         )
 
-    def inside(self, command: Command) -> Command:
+    def inside(self, command: JobCommand) -> JobCommand:
         """The same command, run in the container, in the same folder and with its variables."""
         options, env = env_options({**self.env, **command.env})
         return msgspec.structs.replace(

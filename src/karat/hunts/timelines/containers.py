@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, Severity
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import (
@@ -114,11 +114,11 @@ class Containers(Timeline):
             **commits_of(self._labels_of(point), self._repositories),
         }
 
-    def prepare(self, point: Point) -> Sequence[Command]:
+    def prepare(self, point: Point) -> Sequence[JobCommand]:
         """What a killed job left in this slot is removed; the image is pulled, unless it is here."""
         image = self._images[point.id].run
         commands = [
-            Command(
+            JobCommand(
                 role="prepare",
                 name="clear",
                 argv=self._engine.remove(self._container),
@@ -127,10 +127,10 @@ class Containers(Timeline):
         ]
         if surplus := self._cache.use(image):
             argv = self._engine.remove_images(*surplus)
-            commands.append(Command(role="prepare", name="make room", argv=argv, may_fail=True))
+            commands.append(JobCommand(role="prepare", name="make room", argv=argv, may_fail=True))
         here, pull = self._pull_words(image)
         commands.append(
-            Command(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
+            JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
         )
         if self._stays:
             # A container for the whole job, so that commands find what `setup` left.
@@ -138,11 +138,11 @@ class Containers(Timeline):
             argv = self._engine.run_detached(image, ("infinity",), words)
             killed = (self._engine.remove(self._container),)
             commands.append(
-                Command(role="prepare", name="container", argv=argv, when_killed=killed)
+                JobCommand(role="prepare", name="container", argv=argv, when_killed=killed)
             )
         return commands
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The command in a fresh container of the point's image; after a `setup`, in the one that has seen it."""
         variables = {"KARAT_OUT": "@OUT@", **self._own.env, **command.env}
         if self._divided:

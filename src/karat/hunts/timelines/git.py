@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
@@ -89,11 +89,11 @@ class GitTimeline(Timeline):
         image = {"image": point.parts[IMAGE]} if IMAGE in point.parts else {}
         return {**{f"commit.{name}": commit for name, commit in commits.items()}, **image}
 
-    def prepare(self, point: Point) -> Sequence[Command]:
+    def prepare(self, point: Point) -> Sequence[JobCommand]:
         """Check out, build."""
         return self._repositories.prepare(point)
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """In the repository (of several: in the folder that holds them), or there within the container."""
         return self._repositories.command(point, command)
 

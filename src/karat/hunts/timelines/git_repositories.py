@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import Finding, Severity
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
@@ -68,7 +68,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         """Where it is checked out."""
         return f"@AREA@/{self.mirror.settings.path}"
 
-    def commands(self, commit: str) -> list[Command]:
+    def commands(self, commit: str) -> list[JobCommand]:
         """Everything that brings the repository to a commit, whatever state it is in."""
         git_folder = f"{self.folder}/.git"
         # Before, since what a build left in a folder would be in the way of a submodule; after, for one that is none any more.
@@ -97,7 +97,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             *clean,
         ]  # fmt: skip
 
-    def _fetch(self, commit: str) -> Command:
+    def _fetch(self, commit: str) -> JobCommand:
         """From the URL, unless the commit is there: borrowed, or fetched before."""
         flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
         kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
@@ -105,7 +105,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
         return msgspec.structs.replace(command, unless=there)
 
-    def _submodules(self) -> list[Command]:
+    def _submodules(self) -> list[JobCommand]:
         update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
         # Who clones from this disk has submodules there, too; git refuses them since it cannot know whose they are.
         local = self.mirror.url.startswith("/")
@@ -119,11 +119,11 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
     def _words(self, settings: tuple[str, ...]) -> tuple[str, ...]:
         return ("git", *settings, f"--git-dir={self.folder}/.git", f"--work-tree={self.folder}")
 
-    def _git(self, name: str, *words: str) -> Command:
+    def _git(self, name: str, *words: str) -> JobCommand:
         """A command that sees no configuration but the area's own."""
         return self._command(name, *self._words(_LOCAL), *words, env=git.ALONE)
 
-    def _remote(self, name: str, *words: str) -> Command:
+    def _remote(self, name: str, *words: str) -> JobCommand:
         """A command that may talk to a server, with the user's configuration."""
         argv = (*self._words(git.SETTINGS), *words)
         command = self._command(name, *argv, env=git.QUIET)
@@ -136,8 +136,8 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         cwd: str = "",
         env: Mapping[str, str] | None = None,
         may_fail: bool = False,
-    ) -> Command:
-        return Command(
+    ) -> JobCommand:
+        return JobCommand(
             role="prepare",
             name=f"{self.mirror.name}: {name}",
             argv=argv,
@@ -214,7 +214,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         """Name → commit, of the repositories only."""
         return {name: point.parts[name] for name in self.mirrors if name in point.parts}
 
-    def prepare(self, point: Point) -> list[Command]:
+    def prepare(self, point: Point) -> list[JobCommand]:
         """Everything that brings a point there: check out, build."""
         commands = [self.container.start()] if self.container else []
         for name, commit in self.commits(point).items():
@@ -226,11 +226,11 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         words = split_command(self.settings.build)
         if words:
             timeout = parse_duration(self.settings.build_timeout)
-            build = Command(role="build", name="build", argv=words, timeout=timeout)
+            build = JobCommand(role="build", name="build", argv=words, timeout=timeout)
             commands.append(self.command(point, build))
         return commands
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """A command of the user's at that point."""
         commits = {
             self.mirrors[name].settings.commit_variable: commit

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import print_versions
@@ -233,7 +233,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """Its Python."""
         return f"{self.folder}/bin/python"
 
-    def commands(self, uv: Sequence[str], env: Mapping[str, str]) -> tuple[Command, ...]:
+    def commands(self, uv: Sequence[str], env: Mapping[str, str]) -> tuple[JobCommand, ...]:
         """What makes it, unless it is there, and tells what is in it."""
         mark = f"{self.folder}/{_MARK}"
         newest = ("--exclude-newer", self.before) if self.before else ()
@@ -244,13 +244,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
         return (
             *(
-                Command(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
+                JobCommand(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            Command(role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS),
+            JobCommand(role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS),
         )  # fmt: skip
 
-    def around(self, command: Command, root: Path) -> Command:
+    def around(self, command: JobCommand, root: Path) -> JobCommand:
         """A command with this environment before all others, in hunt.toml's folder."""
         path = command.env.get("PATH", os.environ.get("PATH", os.defpath))
         argv = command.argv
@@ -324,7 +324,7 @@ class Packages(Timeline):
         """The version; what else is in the environment is found out there."""
         return {f"package.{plain_name(self._settings.name)}": point.parts[self._settings.name]}
 
-    def prepare(self, point: Point) -> Sequence[Command]:
+    def prepare(self, point: Point) -> Sequence[JobCommand]:
         """Makes the environment, unless the slot has it."""
         env = {
             "UV_NO_PROGRESS": "1",
@@ -338,7 +338,7 @@ class Packages(Timeline):
             env["UV_DEFAULT_INDEX"] = self._address.url
         return self._environment(point).commands(self._uv, env)
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The command with the version's environment first."""
         return self._environment(point).around(command, self._place.root)
 

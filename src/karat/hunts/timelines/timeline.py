@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 from msgspec import structs
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import Finding, UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import HuntSettings, Stage, mistake
@@ -60,10 +60,10 @@ class Timeline(Protocol):
     def identity(self, point: Point) -> Mapping[str, str]:
         """What is known of a point without running it: `image.digest`, `commit.NAME`, `package.NAME`."""
 
-    def prepare(self, point: Point) -> Sequence[Command]:
+    def prepare(self, point: Point) -> Sequence[JobCommand]:
         """Commands that bring the point there: pull, check out, build, install. Roles prepare and build."""
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The user's command, wrapped so that it runs at that point: in its container, with its environment first."""
 
     def ahead(self, points: Sequence[Point]) -> None:  # noqa: ARG002

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.engines.job import Command
+from karat.engines.job import JobCommand
 from karat.findings import Finding
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import fill_in
@@ -31,11 +31,11 @@ class Values(Timeline):
         """The value itself, unless `identify` says that another `value` was under test."""
         return {"value": point.parts["value"]}
 
-    def prepare(self, point: Point) -> Sequence[Command]:  # noqa: ARG002 - a timeline's signature
+    def prepare(self, point: Point) -> Sequence[JobCommand]:  # noqa: ARG002 - a timeline's signature
         """There is nothing to prepare."""
         return ()
 
-    def command(self, point: Point, command: Command) -> Command:
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The command in hunt.toml's folder, with the value in its words and its environment."""
         value = point.parts["value"]
         return msgspec.structs.replace(

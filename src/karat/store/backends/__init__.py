@@ -61,7 +61,7 @@ def damaged(message: str, *, path: str, next_command: str) -> StoreProblem:
     return StoreProblem("bundle-damaged", message, next_command=next_command, path=path)
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredObject(msgspec.Struct, frozen=True):
     """One key in a store."""
 
     key: str
@@ -82,10 +82,10 @@ class Backend(Protocol):
     def get(self, key: str) -> bytes:
         """Read a whole object."""
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredObject | None:
         """Look up size and time."""
 
-    def list(self, prefix: str) -> Iterator[Stored]:
+    def list(self, prefix: str) -> Iterator[StoredObject]:
         """List every key with a prefix, which ends in a slash; in any order."""
 
     def copy(self, source: str, target: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from karat.findings import CannotVerify
 from karat.net.buckets import BucketAddress, is_anonymous, open_objects, parse_address, reason_of
-from karat.store.backends import TOUCHING, Absent, Stored
+from karat.store.backends import TOUCHING, Absent, StoredObject
 
 T = TypeVar("T")
 _ATTEMPTS = 8
@@ -64,7 +64,7 @@ class BucketBackend:
 
         return self._retry("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredObject | None:
         import obstore  # noqa: PLC0415 - as above
 
         try:
@@ -72,11 +72,11 @@ class BucketBackend:
         except Absent:
             return None
 
-    def list(self, prefix: str) -> Iterator[Stored]:
+    def list(self, prefix: str) -> Iterator[StoredObject]:
         """List objects, a thousand per request."""
         import obstore  # noqa: PLC0415 - as above
 
-        def attempt() -> list[Stored]:
+        def attempt() -> list[StoredObject]:
             pages = obstore.list(self._objects, prefix=prefix or None, chunk_size=1000)
             return [_stored(one) for page in pages for one in page]
 
@@ -142,5 +142,5 @@ def _no_bucket(error: Exception) -> bool:
     return "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
 
 
-def _stored(one: Any) -> Stored:
-    return Stored(one["path"], one["size"], one["last_modified"].timestamp())
+def _stored(one: Any) -> StoredObject:
+    return StoredObject(one["path"], one["size"], one["last_modified"].timestamp())

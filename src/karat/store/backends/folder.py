@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
-from karat.store.backends import STAGING, Absent, Stored
+from karat.store.backends import STAGING, Absent, StoredObject
 from karat.system.files import sync_folder
 
 
@@ -69,16 +69,16 @@ class FolderBackend:
         except OSError as error:
             raise self._trouble("read", key, error) from error
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredObject | None:
         try:
             found = self._path(key).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise self._trouble("look at", key, error) from error
-        return Stored(key, found.st_size, found.st_mtime)
+        return StoredObject(key, found.st_size, found.st_mtime)
 
-    def list(self, prefix: str) -> Iterator[Stored]:
+    def list(self, prefix: str) -> Iterator[StoredObject]:
         folder = self._path(prefix.rstrip("/")) if prefix else self.root
         try:
             yield from self._walk(folder, prefix)
@@ -128,7 +128,7 @@ class FolderBackend:
     def look(self, key: str) -> str:
         return f"ls -l {shlex.quote(str(self._path(key)))}"
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[Stored]:
+    def _walk(self, folder: Path, prefix: str) -> Iterator[StoredObject]:
         try:
             entries = list(os.scandir(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -140,7 +140,7 @@ class FolderBackend:
                 continue
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
                 found = entry.stat()
-                yield Stored(key, found.st_size, found.st_mtime)
+                yield StoredObject(key, found.st_size, found.st_mtime)
 
     def _staged(self) -> Path:
         folder = self.root / STAGING

@@ -23,7 +23,7 @@ SLACK = 30
 """Days."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class LifecycleRule(msgspec.Struct, frozen=True, kw_only=True):
     """lifecycle.json: the bucket deletes objects that are this many days old."""
 
     schema: str = "karat.lifecycle/1"
@@ -75,7 +75,7 @@ def apply(backend: Backend, keep: int) -> Applied:
     if address.scheme != "s3":
         raise _by_hand(address.scheme, address.bucket, prefix, days)
     # First what pushes go by: a rule that nobody knows of would delete what they reuse.
-    backend.put(KEY, seal(Rule(days=days)), replace=True)
+    backend.put(KEY, seal(LifecycleRule(days=days)), replace=True)
     return _apply_s3(address.bucket, prefix, days)
 
 
@@ -164,9 +164,9 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
     )
 
 
-def _read(backend: Backend) -> Rule | None:
+def _read(backend: Backend) -> LifecycleRule | None:
     try:
-        return unseal(backend.get(KEY), Rule)
+        return unseal(backend.get(KEY), LifecycleRule)
     except Absent:
         return None
     except ValueError as error:  # includes msgspec's

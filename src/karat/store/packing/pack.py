@@ -24,7 +24,7 @@ from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code, f
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store.packing.output import PackedFile, StagedOutput, staged_output
-from karat.store.packing.survey import Candidate, Survey, survey
+from karat.store.packing.survey import PackCandidate, Survey, survey
 from karat.store.packing.zips import (
     CombinedZip,
     Compression,
@@ -85,7 +85,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case, packed or refused."""
 
-    candidate: Candidate
+    candidate: PackCandidate
     target: PackTarget
     part: PackedCase | None
     findings: tuple[Finding, ...]
@@ -200,7 +200,7 @@ def _targets(work: StagedOutput, found: Survey, options: PackOptions) -> Iterato
 
 
 def _each(
-    todo: Iterable[tuple[Candidate, PackTarget]], packing: ZipOptions, pool: ThreadPoolExecutor
+    todo: Iterable[tuple[PackCandidate, PackTarget]], packing: ZipOptions, pool: ThreadPoolExecutor
 ) -> Iterator[_Outcome]:
     """Packed and verified cases, in order; only a few wait to be taken."""
     waiting: deque[Future[_Outcome]] = deque()
@@ -212,7 +212,7 @@ def _each(
         yield waiting.popleft().result()
 
 
-def _pack_one(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> _Outcome:
+def _pack_one(candidate: PackCandidate, target: PackTarget, packing: ZipOptions) -> _Outcome:
     try:
         part = pack_case(candidate, target, packing)
         wrong = part.wrong

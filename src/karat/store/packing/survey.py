@@ -103,7 +103,7 @@ def missing_cases(
         )
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class PackCandidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case that may be packed, and its files."""
 
     case: Case
@@ -126,7 +126,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Everything found, sorted by path; findings are about what cannot be packed."""
 
     places: tuple[Place, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PackCandidate, ...]
     findings: tuple[Finding, ...]
     found: int
     """Cases, packable or not."""
@@ -170,7 +170,7 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     return Survey(
         places=places,
         candidates=tuple(
-            Candidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
+            PackCandidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
             for case in alone
             if case.path not in refused
         ),

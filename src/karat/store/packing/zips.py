@@ -32,7 +32,7 @@ from karat.bundles.zip_format import (
 )
 from karat.findings import UsageError
 from karat.store.packing.output import PackedFile
-from karat.store.packing.survey import Candidate
+from karat.store.packing.survey import PackCandidate
 from karat.tensors.tensor import Damaged, read_blocks
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is not as the case's manifest says."""
 
 
-def pack_case(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> PackedCase:
+def pack_case(candidate: PackCandidate, target: PackTarget, packing: ZipOptions) -> PackedCase:
     """Pack one case, and verify it against its manifest on the way."""
     case = IndexedCase(path=candidate.path, sha256=candidate.case.manifest.sha256)
     witness, output = Witness(candidate.case), None
@@ -209,7 +209,7 @@ def pack_case(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> 
 
 def _add(
     writer: ZipWriter,
-    candidate: Candidate,
+    candidate: PackCandidate,
     name: str,
     witness: Witness,
     count: Callable[[int], None],
