@@ -27,7 +27,7 @@ Examples:
 )
 @click.option(
     "--rate", type=click.FloatRange(0, 0.5, min_open=True), default=0.01, show_default=True,
-    metavar="P", help="False alarms per checked run that you would put up with.",
+    metavar="P", help="The rate of false alarms per checked run that you accept.",
 )  # fmt: skip
 @click.option(
     "--outliers", type=click.IntRange(min=0), default=0, show_default=True, metavar="K",
