@@ -104,7 +104,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         parse_identity,
         record,
     )
-    from karat.runs.record_report import document, lines  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
     if golden == "-" or golden.endswith(SAMPLES):
@@ -134,9 +133,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     if manifest_file is not None and not dry_run:
         deliver(manifest_file, manifest(os.environ, identity))
     if json_file is not None:
-        deliver(json_file, document(recorded))
+        deliver(json_file, recorded.document())
     if not quiet and "-" not in {json_file, manifest_file}:
-        for line in lines(recorded):
+        for line in recorded.lines():
             print(printable(line))
     if not quiet and recorded.next:
         print(f"next: {printable(recorded.next)}", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import structs
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, UsageError, fail, warn
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Reading, Shape
 
@@ -82,15 +82,13 @@ def formats() -> tuple[Format, ...]:
 
 
 def named(name: str) -> Format:
-    """The format of that name."""
-    for known in _built_in():
-        if known.name == name:
-            return known
-    for known in _third_party()[0]:
-        if known.name == name:
-            return known
-    names = ", ".join(known.name for known in formats())
-    raise UsageError(f'expected one of the formats {names}, found "{name}"')
+    found = next((known for known in _built_in() if known.name == name), None)
+    if found is None:  # other packages' formats are slow to find
+        found = next((known for known in _third_party()[0] if known.name == name), None)
+    if found is None:
+        names = ", ".join(known.name for known in formats())
+        raise UsageError(f'expected one of the formats {names}, found "{name}"')
+    return found
 
 
 @cache
@@ -110,17 +108,17 @@ def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.value in ours:
             continue
+        problem = None
         try:
             loaded = point.load()
+            if not isinstance(loaded, Format):
+                problem = f"{point.value} lacks a part of karat.goldens.formats.Format"
+            elif loaded.name in names:
+                problem = f"the name {loaded.name} is taken"
         except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and must not stop a report
-            broken.append(_broken(point.name, f"loading it raised {type(error).__name__}: {error}"))
-            continue
-        if not isinstance(loaded, Format):
-            broken.append(
-                _broken(point.name, f"{point.value} lacks a part of karat.goldens.formats.Format")
-            )
-        elif loaded.name in names:
-            broken.append(_broken(point.name, f"the name {loaded.name} is taken"))
+            problem = f"loading it raised {type(error).__name__}: {error}"
+        if problem:
+            broken.append(_broken(point.name, problem))
         else:
             found.append(loaded)
             names.add(loaded.name)
@@ -143,7 +141,8 @@ def _read(data: bytes) -> Reading:
                 )
         except Exception as error:  # noqa: BLE001 - one odd file must not lose the whole report
             notes.append(_broken(candidate.name, f"reading raised {type(error).__name__}: {error}"))
-    return Reading(None, (*notes, hazard or _unknown()))
+    message = "expected JSON, JSON Lines, lines of step and value, or CSV, found none of them"
+    return Reading(None, (*notes, hazard or fail("unreadable", message, where="line 1")))
 
 
 def _candidates(*, text: bool, notes: list[Finding]) -> Iterator[Format]:
@@ -159,17 +158,5 @@ def _candidates(*, text: bool, notes: list[Finding]) -> Iterator[Format]:
 
 
 def _broken(name: str, reason: str) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f'expected the format "{name}" to work, found that {reason}; it was passed over',
-    )
-
-
-def _unknown() -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message="expected JSON, JSON Lines, lines of step and value, or CSV, found none of them",
-        where="line 1",
-    )
+    message = f'expected the format "{name}" to work, found that {reason}; it was passed over'
+    return warn("unreadable", message)

@@ -477,7 +477,6 @@ def _deeper(text: str, container: int, item: int) -> str:
 
 
 def _lay_out(value: Any, style: _Style, indent: str, *, multi: bool) -> str:
-    """A new value as text."""
     if isinstance(value, Mapping):
         items = [
             _quote(name, style)

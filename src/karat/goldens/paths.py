@@ -33,7 +33,6 @@ _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
 
 @cache
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a path glob."""
     return re.compile("".join(_glob_token(t) for t in _TOKEN.findall(pattern)), re.DOTALL)
 
 
@@ -58,15 +57,14 @@ class PathFilter:
         self._only = tuple(only)
 
     def __call__(self, path: str) -> bool:
-        if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
-            return False
-        return not _is_own(path) and narrow(path, self._only)
+        return self.covers(path) and narrow(path, self._only)
 
     def covers(self, path: str) -> bool:
         """Whether a path is a golden, asked for or not."""
         if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
             return False
-        return not _is_own(path)
+        name = path.rpartition("/")[2]
+        return name not in _NEVER and not name.endswith(SAMPLES)
 
     def asked_for(self, path: str) -> bool:
         """Whether a file that the user named is not left out by `only`."""
@@ -77,11 +75,6 @@ class PathFilter:
         other = PathFilter(DATA_GLOBS, (), self._only)
         other._unwanted = self._unwanted
         return other
-
-
-def _is_own(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name in _NEVER or name.endswith(SAMPLES)
 
 
 def _any_of(globs: Iterable[str]) -> re.Pattern[str]:

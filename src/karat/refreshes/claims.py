@@ -67,7 +67,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """Where it came from, for people."""
         return f"{self.member} of artifact {self.artifact.name}"
 
 
@@ -97,7 +96,6 @@ class Claimant:
         return self._targets.may_be_golden(member)
 
     def claims_of(self, fetched: Fetched, match: Match) -> Claims:
-        """The claims of one artifact."""
         findings = list(fetched.findings)
         if any(f.severity is Severity.FAIL for f in findings):
             return Claims(findings=fetched.findings)

@@ -90,7 +90,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             yield from outcome.findings
 
     def in_state(self, state: State) -> list[Outcome]:
-        """The outcomes that ended so."""
         return [outcome for outcome in self.outcomes if outcome.state is state]
 
     def to_json(self) -> bytes:
@@ -264,7 +263,6 @@ def next_command(result: RefreshReport) -> str | None:
 
 
 def document(result: RefreshReport) -> dict[str, Any]:
-    """The refresh as plain data."""
     states = Counter(outcome.state for outcome in result.outcomes)
     return {
         "schema": SCHEMA,
@@ -292,7 +290,6 @@ def document(result: RefreshReport) -> dict[str, Any]:
 
 
 def render(result: RefreshReport) -> bytes:
-    """The JSON text."""
     return encode(document(result))
 
 

@@ -114,12 +114,10 @@ class LockFiles:
             self._place(path)
 
     def get(self, path: str) -> LockEntry | None:
-        """What the lock says of a golden."""
         entries, name = self._place(path)
         return entries.get(name)
 
     def set(self, path: str, entry: LockEntry) -> None:
-        """Change what the lock says of a golden."""
         entries, name = self._place(path)
         entries[name] = entry
 
@@ -239,7 +237,6 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them, in order."""
         return tuple(sorted((*self.restored, *self.deleted)))
 
 

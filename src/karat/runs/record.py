@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
 from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.report.json import encode, finding_json
 from karat.report.words import count
 from karat.runs.curves import (
     findings_of_runs,
@@ -49,7 +51,6 @@ from karat.runs.curves import (
     with_tolerances,
 )
 from karat.runs.read import read_run
-from karat.runs.record_report import Recorded, metric_rows, reported, run_row
 from karat.runs.repeats import (
     Combine,
     Repeat,
@@ -90,6 +91,90 @@ class RecordOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Names of a result's columns → the golden's: the table [check] columns."""
     command: Command = Command("karat", "record")
     """As typed, for what to run next."""
+
+
+class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric, old golden against new."""
+
+    metric: str
+    verdict: str
+    because: str
+    n_steps: int = 0
+    avg_rel_diff: float | None = None
+    max_abs_rel_diff: float | None = None
+    first_diff_step: int | str | None = None
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One ACTUAL as it was read."""
+
+    path: str
+    format: str | None = None
+    shape: str | None = None
+    metrics: int = 0
+    """Curves of a series, rows of a table."""
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that recording one golden came to."""
+
+    golden: str
+    state: str
+    """`written`, `unchanged`, `would-write` (--dry-run) or `refused`."""
+    verdict: str | None
+    """None where nothing could be compared, because nothing could be read."""
+    runs: tuple[RunRow, ...]
+    metrics: tuple[MetricRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    combine: str | None = None
+    accepted_incomplete: bool = False
+    lock: bool = False
+    """Whether goldens.lock.json has a new line for it."""
+    samples: str | None = None
+    samples_runs: int = 0
+    next: str | None = None
+
+    def document(self) -> bytes:
+        """The report as JSON, schema karat.record/1."""
+        data: dict[str, Any] = {"schema": "karat.record/1", **msgspec.to_builtins(self)}
+        data["findings"] = [finding_json(finding) for finding in self.findings]
+        return encode(data)
+
+    def lines(self) -> Iterator[str]:
+        """The report for people."""
+        for run in self.runs:
+            noun = {"series": "metric", "table": "row"}.get(run.shape or "", "document")
+            steps = (
+                f", steps {run.first_step}–{run.last_step}" if run.first_step is not None else ""
+            )
+            described = f"{count(run.metrics, noun)}{steps} ({run.format})"
+            yield f"read {run.path}: {described if run.shape else 'nothing that could be taken'}"
+        if self.verdict is not None:
+            yield f"{self.golden}: {self.verdict}"
+        width = max((len(row.metric) for row in self.metrics), default=0)
+        for row in self.metrics:
+            moved, largest = row.because, row.max_abs_rel_diff
+            if row.avg_rel_diff is not None and isfinite(row.avg_rel_diff):
+                moved = f"avg {row.avg_rel_diff:+.2e}"
+                moved += "" if largest is None else f", max |·| {largest:.2e}"
+                moved += f" over {count(row.n_steps, 'step')}"
+            yield f"  {row.metric:{width}}  {row.verdict:10}  {moved}".rstrip()
+        for finding in sorted(self.findings, key=lambda f: f.severity.rank):
+            yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
+        how = f", {self.combine} of {len(self.runs)} runs" if len(self.runs) > 1 else ""
+        yield {
+            "written": f"wrote {self.golden}{how}",
+            "unchanged": f"{self.golden} already holds exactly this; not touched",
+            "would-write": f"would write {self.golden}{how} (--dry-run)",
+            "refused": f"refused: {self.golden} was left as it is",
+        }[self.state]
+        if self.lock:
+            yield "noted where it came from in goldens.lock.json"
+        if self.samples is not None:
+            verb = "would keep" if self.state == "would-write" else "kept"
+            yield f"{verb} the samples of {count(self.samples_runs, 'run')} in {self.samples}"
 
 
 def record(
@@ -196,9 +281,12 @@ class _Recording:
             golden=str(self.path),
             state=state,
             verdict=change.verdict.value if change else None,
-            runs=tuple(map(run_row, repeats)),
-            metrics=metric_rows(change.metrics if change else ()),
-            findings=reported(judged.findings, state),
+            runs=tuple(map(_run_row, repeats)),
+            metrics=tuple(
+                MetricRow(**{name: getattr(one, name) for name in MetricRow.__struct_fields__})
+                for one in (change.metrics if change else ())
+            ),
+            findings=_reported(judged.findings, state),
             combine=options.combine if len(repeats) > 1 else None,
             accepted_incomplete=judged.accepted,
             lock=locked,
@@ -317,6 +405,37 @@ class _Recording:
         lock = [os.path.relpath(line.file)] if line else []
         added = Command("git", "add", str(self.path), *lock)
         return str(added) if state == "written" else None
+
+
+def _reported(findings: Iterable[Finding], state: str) -> tuple[Finding, ...]:
+    """Each finding once; of a golden that was taken, none objects any more."""
+    once = list({(f.kind, f.message, f.path): f for f in findings}.values())
+    if state == "refused":
+        return tuple(once)
+    return tuple(
+        replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f
+        for f in once
+        # What was written in the golden's own style is not written otherwise.
+        if state != "unchanged" or f.kind != "format-only"
+    )
+
+
+def _run_row(repeat: Repeat) -> RunRow:
+    golden = repeat.reading.golden
+    size, steps = int(golden is not None), []
+    if isinstance(golden, Series):
+        size = len(golden.metrics) + len(golden.scalars)
+        steps = [m.steps for m in golden.metrics.values() if len(m.steps)]
+    elif isinstance(golden, Table):
+        size = len(golden.rows)
+    return RunRow(
+        path=repeat.path,
+        format=repeat.reading.format,
+        shape=golden.shape if golden is not None else None,
+        metrics=size,
+        first_step=min((int(one[0]) for one in steps), default=None),
+        last_step=max((int(one[-1]) for one in steps), default=None),
+    )
 
 
 def _read_golden(path: Path) -> bytes | None:

@@ -192,7 +192,6 @@ def samples_of(repeats: Sequence[Repeat]) -> Samples:
 
 
 def samples_path(golden: Path) -> Path:
-    """Where the samples of a golden are kept."""
     return golden.with_name(golden.stem + SAMPLES)
 
 

@@ -447,7 +447,6 @@ def toml_text(text: str) -> str:
 
 
 def lines(found: Tolerances) -> Iterator[str]:
-    """The report for people."""
     golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
     yield f"{count(len(found.runs), 'run')}{golden}"
     header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "model", "catches")
@@ -496,7 +495,6 @@ def _explained(found: Tolerances) -> Iterator[str]:
 
 
 def document(found: Tolerances) -> bytes:
-    """The JSON text of a report."""
     data: dict[str, Any] = {
         "schema": "karat.tolerance/1",
         **msgspec.to_builtins(found),

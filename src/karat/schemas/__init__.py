@@ -95,7 +95,7 @@ _REPORTS: dict[str, Document] = {
         also={**_EXIT_CODE, "zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
         limits={**_FINDING, "seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
     ),
-    "runs.record_report:Recorded": Document(
+    "runs.record:Recorded": Document(
         name="karat.record/1",
         title="karat record",
         description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
