@@ -1,7 +1,6 @@
-"""A crew: threads that work through a list of tasks.
+"""Daemon threads that work through a list of tasks.
 
-The threads are daemons, which the standard executors' are not: a person who presses Ctrl-C does not
-wait for a server that has fallen silent.
+The standard executors' threads are no daemons: a person who presses Ctrl-C would wait for a server that has fallen silent.
 """
 
 from __future__ import annotations

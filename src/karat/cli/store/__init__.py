@@ -113,7 +113,7 @@ class Report:
 
 
 class Meter:
-    """Bytes that have moved, told to a line on the terminal by many threads."""
+    """Bytes that have moved, result to a line on the terminal by many threads."""
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
         from karat.cli.output import bytes_line  # noqa: PLC0415

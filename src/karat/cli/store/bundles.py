@@ -180,9 +180,9 @@ def verify(
     each = [verifying.verify_target(word, store=url, progress=progress) for word in targets]
     if not targets:
         each.append(verifying.verify_target(url, whole=True, progress=progress))
-    told = verifying.VerifyReport(targets=tuple(each), seconds=time.perf_counter() - begin)
+    result = verifying.VerifyReport(targets=tuple(each), seconds=time.perf_counter() - begin)
     if json_file is not None:
-        deliver(json_file, verifying.document(told))
+        deliver(json_file, verifying.document(result))
     if not quiet:
-        _print(verifying.lines(told) if json_file != "-" else (), told.findings)
-    return int(told.exit_code)
+        _print(verifying.lines(result) if json_file != "-" else (), result.findings)
+    return int(result.exit_code)

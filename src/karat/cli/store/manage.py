@@ -66,12 +66,12 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
         backend = open_store(url)
         if cases and reference is not None:
             return listing.list_cases(backend, reference)
-        told, errors[:] = (
+        result, errors[:] = (
             listing.list_names(backend)
             if reference is None
             else listing.list_entries(backend, reference)
         )
-        return told
+        return result
 
     return Report("karat.ls/1", json_file, quiet=False).of(work, report.ls_lines, errors)
 
@@ -108,8 +108,8 @@ def pin(  # noqa: PLR0913 - one parameter per option
             words = _lines(Path(str(lock)), store)
         return _pinned(words, reason, workers, quiet=quiet)
 
-    def lines(told: Pinned) -> Iterator[str]:
-        return report.pin_lines(told.pins, reason, removed=told.removed)
+    def lines(result: Pinned) -> Iterator[str]:
+        return report.pin_lines(result.pins, reason, removed=result.removed)
 
     return Report("karat.pin/1", json_file, quiet=quiet).of(work, lines)
 

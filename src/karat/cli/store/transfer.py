@@ -136,8 +136,8 @@ def _push(  # noqa: PLR0913 - what there is to know
             applied.append(rules.apply(backend, options.keep or options.retention))
         return push(backend, gather(place), name, options, watchers)
 
-    def lines(told: Pushed) -> Iterator[str]:
-        return telling.push_lines(told, applied[0] if applied else None)
+    def lines(result: Pushed) -> Iterator[str]:
+        return telling.push_lines(result, applied[0] if applied else None)
 
     return report.of(work, lines)
 
@@ -206,14 +206,14 @@ def _pull(  # noqa: PLR0913 - what there is to know
     found = references.resolve(backend, word)
     pinned = pins.read(backend, found.digest) is not None
     chosen = msgspec.structs.replace(options, pinned=pinned)
-    told = pull(backend, found.digest, dest, chosen, meter.expect, meter.advance)
+    result = pull(backend, found.digest, dest, chosen, meter.expect, meter.advance)
     name = references.parse(reference).name or found.name
     date = locked.date if locked is not None else found.date
     if lock is not None:
         place = store_in(Path(lock), backend.url)
         lines[name] = Locked(store=place, digest=found.digest, date=date)
         write_lock(Path(lock), lines)
-    return msgspec.structs.replace(told, name=name, date=date)
+    return msgspec.structs.replace(result, name=name, date=date)
 
 
 def _locked(
