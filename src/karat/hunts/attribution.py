@@ -85,12 +85,10 @@ class Swaps:
 
     @property
     def moved(self) -> tuple[str, ...]:
-        """The parts that moved."""
         return self._change.moved
 
     @property
     def whole(self) -> Side:
-        """Whether the two ends still differ."""
         if not self._numbers(self._nothing) or not self._numbers(self._everything):
             return Side.BROKEN
         verdict = self._judge(self._seen[self._nothing], self._seen[self._everything]).verdict
@@ -111,7 +109,6 @@ class Swaps:
             self._run([self._nothing, *unclear, self._everything])
 
     def side(self, taken: Collection[str]) -> Side:
-        """What a mix is like."""
         chosen = frozenset(taken)
         if not self._numbers(chosen):
             return Side.BROKEN
@@ -265,7 +262,6 @@ def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
 
 
 def _single_part(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
-    """One part alone causes it."""
     rest = frozenset(moved) - {name}
     said = f"{name} alone causes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
@@ -35,6 +36,9 @@ from karat.hunts.timelines.timeline import (
     open_timeline,
     unmatched_skips,
 )
+
+if TYPE_CHECKING:
+    from karat.hunts.timelines.git import GitTimeline
 
 INTERRUPTED = "it was interrupted"
 FAILED = Metric(name="fails", better="lower", binary=True)
@@ -93,8 +97,6 @@ def mark_stopped(journal: Journal, why: str) -> None:
 
 
 class Driver:
-    """A hunt at work."""
-
     def __init__(self, hunt: HuntContext) -> None:
         self._hunt, self._journal, self._listener = hunt, hunt.journal, hunt.listener
         self._stages = stages(hunt.settings)
@@ -133,7 +135,8 @@ class Driver:
         ]
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
-            merge = getattr(stage.timeline, "absent", "") if _is_commits(stage) else ""
+            commits = _commits(stage)
+            merge = commits.absent if commits else ""
             ends = f"{stage.points[0].label} … {stage.points[-1].label}"
             notes.append(f"{NOT_REPRODUCED} ({ends}): {merge or _ELSEWHERE}")
             self._listener.said(notes[-1])
@@ -198,10 +201,10 @@ class Driver:
         """Whose change it is, and where to look closer; the verdict is in the journal."""
         old, new = stage.points[site.good], stage.points[site.bad]
         finer = stage.depth + 1 < len(self._stages)
-        if not finer and _is_commits(stage) and site.bad == site.good + 1:
-            # A merge, whose branch can be looked into on the same timeline.
-            merges = getattr(stage.timeline, "finer", None)
-            finer = bool(merges and merges(old, new))
+        commits = _commits(stage)
+        if not finer and commits and site.bad == site.good + 1:
+            # A merge has a branch that can be looked into on the same timeline.
+            finer = commits.finer(old, new)
         zoom = child_key(stage.key, site.numbers[0], stage.depth + 1) if finer else ""
         blame = Blame(self._hunt, self._measurer, stage, site)
         for number in site.numbers:
@@ -270,8 +273,9 @@ class Driver:
         return known[-1] if known else {}
 
 
-def _is_commits(stage: OpenStage) -> bool:
-    return stage.timeline.name == "commits"
+def _commits(stage: OpenStage) -> GitTimeline | None:
+    """The timeline of a stage of commits, which knows of merges."""
+    return cast("GitTimeline", stage.timeline) if stage.timeline.name == "commits" else None
 
 
 class Search:

@@ -41,7 +41,6 @@ def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool =
 
 
 def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
-    """The hunt as its journal knows it."""
     return HuntRow(
         name=hunt_name(file, settings),
         file=str(file.absolute()),

@@ -63,7 +63,6 @@ _HOW_FAR = 200
 
 
 def read(path: Path) -> HuntSettings:
-    """The settings of a hunt."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -82,7 +82,6 @@ class AttemptIndex:
             self._originals[attempt.identity_key].append(attempt)
 
     def count(self, stage: str, point: str) -> int:
-        """How many there are of a point."""
         return len(self._by_point.get((stage, point), ()))
 
     def of(self, stage: str, point: str, retries: int, purpose: str = SEARCH) -> list[Attempt]:
@@ -108,8 +107,6 @@ class AttemptIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningAttempt:
-    """One attempt under way."""
-
     stage: OpenStage
     point: Point
     number: int
@@ -132,7 +129,6 @@ class Measurer:
 
     @property
     def in_flight(self) -> Sequence[RunningAttempt]:
-        """The attempts under way."""
         return tuple(self._flight.values())
 
     @property
@@ -160,7 +156,6 @@ class Measurer:
         return self._attempted.of(stage.key, point.id, retries, purpose)
 
     def start(self, stage: OpenStage, point: Point, why: str, purpose: str = SEARCH) -> None:
-        """Put a point under test."""
         hunt, key = self._hunt, f"run-{next(self._keys)}"
         if hunt.engine.slots != self._slots:
             # Whoever says how long it will take must know: a cluster has what it has, and it changes.

@@ -92,7 +92,6 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
 
 
 def plan_lines(found: HuntPlan) -> Iterator[str]:
-    """The plan for a person."""
     missing = [point for point in found.points if point.missing]
     yield f"stages: {', then '.join(found.stages)}"
     lacking = f", {len(missing):,} of them not available" if missing else ""

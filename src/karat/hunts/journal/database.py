@@ -124,7 +124,6 @@ def statements() -> Iterator[str]:
 
 
 def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> Command:
-    """`karat hunt show` of one point."""
     words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
     words += ["--journal", journal] if journal else []
     # A value may look like an option: -1, -h.
@@ -139,7 +138,6 @@ def resume_command(journal: str, *, budget: int = 0) -> Command:
 
 
 def no_journal(path: Path) -> CannotVerify:
-    """There is no hunt at that path."""
     return CannotVerify(
         f"expected the journal of a hunt at {path}, found none", next_command="karat hunt run"
     )
@@ -199,7 +197,6 @@ def has_journal_name(path: Path) -> bool:
 
 
 def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
-    """What SQLite says, in karat's voice."""
     import sqlite3  # noqa: PLC0415 - help must be quick
 
     # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.

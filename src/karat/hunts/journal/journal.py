@@ -61,7 +61,6 @@ class Journal:
             raise
 
     def close(self) -> None:
-        """Give the file back."""
         with self._errors("write"):
             self._db.close()
         if self._lock is not None:
@@ -106,11 +105,9 @@ class Journal:
             )
 
     def facts(self) -> dict[str, str]:
-        """Everything that was noted of the hunt."""
         return dict(self._rows("SELECT key, value FROM hunt"))
 
     def metrics(self) -> tuple[tuple[Metric, str], ...]:
-        """The metrics, each with its unit."""
         rows = self._rows(
             "SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position"
         )
@@ -197,7 +194,6 @@ class Journal:
             raise self._damaged(str(error)) from error
 
     def commands(self, stage: str, point: str, number: int) -> tuple[CommandRow, ...]:
-        """What an attempt ran, in order."""
         rows = self._rows(
             "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
             "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number",
@@ -290,7 +286,6 @@ class Journal:
             db.execute("INSERT OR REPLACE INTO hunt VALUES (?, ?)", (key, value))
 
     def add_event(self, message: str, stage: str = "") -> None:
-        """Keep one thing that happened."""
         with self._writing() as db:
             db.execute(
                 "INSERT INTO events (at, stage, message) VALUES (?, ?, ?)",
@@ -392,7 +387,6 @@ class Journal:
                 db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
 
     def save_change(self, stage: str, number: int, found: ChangeRow) -> None:
-        """Keep what became of a change."""
         with self._writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found))

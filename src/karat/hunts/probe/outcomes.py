@@ -93,7 +93,6 @@ def read_attempt(
     number: int,
     place: Workspace,
 ) -> Attempt:
-    """The attempt that a job was."""
     attempt = Attempt(
         stage=stage,
         point=point.id,

@@ -35,7 +35,6 @@ _LOG = 4000
 
 
 def read_report(path: Path) -> HuntReport:
-    """The report of a journal's file."""
     with Journal(path) as journal:
         return build_report(journal)
 

@@ -31,7 +31,6 @@ _DOTS = 1500
 
 
 def render(report: HuntReport) -> str:
-    """The page."""
     body = "\n".join(["<main>", *_body(report), "</main>"])
     style = page.asset("karat.hunts.report", "page.css")
     return page.page(title=say.conclusion(report), body=body, style=style)
@@ -178,7 +177,6 @@ class _Frame:
 
 
 def chart(stage: StageReport, metric: str, unit: str = "") -> str:
-    """One metric of one stage."""
     frame = _Frame(stage.points, metric)
     changes = [change for change in stage.changes if change.span.metric == metric]
     name = f"{metric}{f' ({unit})' if unit else ''} over {stage.title}"

@@ -84,11 +84,9 @@ class Progress:
         self._outcomes, self._values = {}, {}
 
     def start(self, point: Point, why: str, now: float) -> None:
-        """A point is under test."""
         self.running[point.id] = point, why, now
 
     def finish(self, attempt: Attempt) -> None:
-        """An attempt is over."""
         self.running.pop(attempt.point, None)
         self.done.append(attempt)
         self._since += 1
@@ -105,11 +103,9 @@ class Progress:
             self._values[index] = fmean(lead)
 
     def decide(self, decision: Decision) -> None:
-        """What is known now."""
         self.decision, self._since = decision, 0
 
     def label(self, point: str) -> str:
-        """A point's label."""
         index = self._places.get(point)
         return printable(point if index is None else self.points[index].label)
 
@@ -134,7 +130,6 @@ class Progress:
 
     @property
     def spans(self) -> Sequence[Span]:
-        """Changes that are known of this stage."""
         return self.decision.spans if self.decision is not None else ()
 
     def states(self) -> list[str]:

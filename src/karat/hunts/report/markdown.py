@@ -29,7 +29,6 @@ _LOG_LINES = 30
 
 
 def render(report: HuntReport) -> str:
-    """The whole text."""
     parts = [f"# {prose(say.conclusion(report))}"]
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
@@ -94,7 +93,6 @@ def _suspect(one: Suspect) -> str:
 
 
 def _points(stage: StageReport, culprit: Culprit) -> Iterator[str]:
-    """The points around the change."""
     span = culprit.change.span
     chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
     rows = [

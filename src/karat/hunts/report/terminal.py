@@ -49,7 +49,6 @@ _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "
 
 
 def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
-    """The whole report."""
     yield ((say.conclusion(report), "bold"),)
     for culprit in report.culprits:
         yield ()
@@ -218,7 +217,6 @@ def _seconds_left(
 
 
 def status_lines(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
-    """The status for a person."""
     who = f" (process {status.process})" if status.process else ""
     counted = f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring"
     if status.seconds_left:
@@ -318,7 +316,6 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
 
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
-    """Everything that is known of a point."""
     every: dict[str, list[Attempt]] = {}
     for row in journal.attempts(stage):
         every.setdefault(row.attempt.point, []).append(row.attempt)
@@ -345,7 +342,6 @@ def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> Sho
 
 
 def point_lines(what: ShownPoint) -> Iterator[Line]:
-    """The point for a person."""
     point = what.point
     yield ((point.label, "bold"), (f"  stage {what.stage}", "dim"))
     if point.id != point.label:

@@ -182,7 +182,6 @@ class Bisect:
     def decide(
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
-        """What to run next."""
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         answers = [self._answer(metric, seen, in_flight, max(room, 1)) for metric in self._metrics]
         requests = [request for answer in answers for request in answer.requests]

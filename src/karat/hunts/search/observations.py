@@ -46,7 +46,6 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
-    """What was seen of one metric."""
     values: dict[int, tuple[float, ...]] = {}
     dead, again, failed = set[int](), set[int](), set[int]()
     for index in sorted(seen):
@@ -95,5 +94,4 @@ def per_attempt(numbers: Sequence[float], attempts: int) -> tuple[float, ...]:
 
 
 def count_runs(seen: Mapping[int, Observed]) -> int:
-    """How many attempts there were."""
     return sum(len(at.outcomes) for at in seen.values())

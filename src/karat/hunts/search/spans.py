@@ -50,7 +50,6 @@ def spans_of(
 
 
 def unrunnable_between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
-    """Points between two that cannot be run."""
     return tuple(sorted(at for at in dead if low < at < high))
 
 
@@ -74,7 +73,6 @@ def span_kind(metric: Metric, before: float, after: float) -> str:
 
 
 def change_kind(better: Better | None, moved: float) -> str:
-    """What a move is called."""
     if better not in {"higher", "lower"}:
         return "shift"
     return "regression" if (moved < 0) == (better == "higher") else "improvement"

@@ -58,8 +58,6 @@ class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adaptive:
-    """The default strategy."""
-
     def __init__(
         self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False
     ) -> None:
@@ -74,7 +72,6 @@ class Adaptive:
     def decide(
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
-        """What to run next."""
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         requests = [request for plan in plans for request in plan.requests]
@@ -325,7 +322,6 @@ class PresentPoints:
     def decide(
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
-        """What to run next."""
         if not self._there:
             return Decision(
                 asks=(), expected_left=0, notes=("no point of the timeline is available",)

@@ -66,7 +66,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
     def pull(self, image: str, *, insecure: bool = False) -> tuple[str, ...]:
-        """Brings an image here."""
         return (self.program, "pull", "--quiet", *self._tls_options(insecure=insecure), image)
 
     def has_image(self, image: str) -> tuple[str, ...]:
@@ -80,7 +79,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     def run_detached(
         self, image: str, argv: Sequence[str], options: Sequence[str], *, insecure: bool = False
     ) -> tuple[str, ...]:
-        """Starts a container that stays."""
         return (
             self.program,
             "run",
@@ -110,7 +108,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "rm", "--force", *now, *names)
 
     def remove_images(self, *images: str) -> tuple[str, ...]:
-        """Removes images that no container uses."""
         return (self.program, "image", "rm", *images)
 
     def labels(self, hunt: str) -> tuple[str, ...]:

@@ -178,7 +178,6 @@ class Containers(Timeline):
         )  # fmt: skip
 
     def ahead(self, points: Sequence[Point]) -> None:
-        """Pulls their images in the background."""
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:

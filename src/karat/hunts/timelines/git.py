@@ -90,7 +90,6 @@ class GitTimeline(Timeline):
         return {**{f"commit.{name}": commit for name, commit in commits.items()}, **image}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
-        """Check out, build."""
         return self._repositories.prepare(point)
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
@@ -129,7 +128,6 @@ class GitTimeline(Timeline):
         return branch is not None
 
     def close(self) -> None:
-        """Remove kept containers, those of this machine."""
         if kept := self._repositories.container:
             remove_named(kept.engine, kept.hunt, kept.full_name)
 

@@ -198,7 +198,6 @@ class Mirror:
 
     @property
     def name(self) -> str:
-        """The repository's, in hunt.toml."""
         return self.settings.name
 
     def open(self, *, fresh: bool) -> str:
@@ -392,7 +391,6 @@ class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> CommitLine:
-    """The line from one commit to another."""
     if old == new:
         return CommitLine(commits=())
     base = mirror.merge_base(old, new)

@@ -65,7 +65,6 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Where it is checked out."""
         return f"@AREA@/{self.mirror.settings.path}"
 
     def commands(self, commit: str) -> list[JobCommand]:
@@ -297,5 +296,4 @@ def point_id(commits: Mapping[str, str]) -> str:
 
 
 def history_findings(notes: Sequence[str]) -> list[Finding]:
-    """Sentences about a history as findings."""
     return [Finding(kind="history-odd", severity=Severity.INFO, message=note) for note in notes]

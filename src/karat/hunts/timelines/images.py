@@ -43,7 +43,6 @@ _MOST = 100_000
 
 
 def image_at(template: str, when: dt.datetime) -> Reference:
-    """The image of a moment."""
     text = _DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template)
     return parse(text)
 

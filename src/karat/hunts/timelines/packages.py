@@ -225,12 +225,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Where it is."""
         return f"@AREA@/environments/{self.key}"
 
     @property
     def program(self) -> str:
-        """Its Python."""
         return f"{self.folder}/bin/python"
 
     def commands(self, uv: Sequence[str], env: Mapping[str, str]) -> tuple[JobCommand, ...]:
@@ -339,7 +337,6 @@ class Packages(Timeline):
         return self._environment(point).commands(self._uv, env)
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
-        """The command with the version's environment first."""
         return self._environment(point).around(command, self._place.root)
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:

@@ -32,7 +32,6 @@ class Values(Timeline):
         return {"value": point.parts["value"]}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:  # noqa: ARG002 - a timeline's signature
-        """There is nothing to prepare."""
         return ()
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
