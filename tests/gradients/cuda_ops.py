@@ -17,7 +17,7 @@ from karat.gradients.report import GradReport
 
 SEED = 5
 ROUNDING = 1e-9
-"""How far two runs of a float64 scatter with atomics may be apart: the order of 20,000 additions is nobody's."""
+"""How far two runs of a float64 scatter with atomics may be apart: 20,000 additions in any order."""
 
 
 class Planted(NamedTuple):

@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def deviation(self) -> float:
-        """How far the gradient is off; infinite for what is no number."""
+        """How far the gradient is off; infinite for what is not a number."""
         gap = abs(self.found - self.expected.value)
         return gap if np.isfinite(gap) else np.inf
 
@@ -104,7 +104,7 @@ def measure(
 ) -> Measurement:
     """A gradient beside one expectation."""
     with np.errstate(all="ignore"):
-        # An element that nobody can step from (infinite, NaN) is not part of the direction.
+        # An element without neighbours (infinite, NaN) is not part of the direction.
         moved = expected.direction != 0
         terms = gradient[moved] * expected.direction[moved]
         size = max(roundoff.norm(terms[np.isfinite(terms)]), expected.size)
@@ -140,7 +140,7 @@ class Agreement:
 
     @property
     def zero(self) -> bool:
-        """Whether the derivative cannot be told from zero anywhere."""
+        """Whether the derivative cannot be distinguished from zero anywhere."""
         return all(one.expected.size <= one.expected.error for one in self.met)
 
 
@@ -270,7 +270,7 @@ class PairVerdict:
     """Whether the framework gave no gradient at all."""
 
     def comparison(self) -> tuple[Comparison, bool]:
-        """The comparison, and whether the derivative is zero wherever it was looked."""
+        """The comparison, and whether the derivative is zero everywhere it was checked."""
         met = [one for _, some in self.groups for one in some]
         judged = judge(met)
         rtol = self.seen.plan.rtol

@@ -51,7 +51,7 @@ class CheckPlan:
     inputs: frozenset[int]
     outputs: frozenset[int]
     forward: bool = True
-    """Whether forward mode is looked at, where there is one."""
+    """Whether forward mode is checked, where there is one."""
     forward_alone: bool = False
     """Whether only forward mode was asked for: then it must be there."""
     rtol: float | None = None
@@ -61,7 +61,7 @@ class CheckPlan:
     attempt: int = 0
     """0 at the given point, then one more for each point nearby."""
     extra: Sequence[Vector | None] = ()
-    """The caller's own cotangents, looked at beside the drawn ones."""
+    """The caller's own cotangents, checked besides the drawn ones."""
 
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
         """A generator for one purpose and one input or output."""
@@ -71,7 +71,7 @@ class CheckPlan:
 DENSE = 2
 """Dense directions per input, each of which sees every element."""
 SMALL = 8
-"""Up to so many elements the whole Jacobian is looked at, column by column."""
+"""Up to so many elements the whole Jacobian is probed, column by column."""
 MOST_BOUNDARY = 16
 
 

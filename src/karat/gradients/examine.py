@@ -218,7 +218,7 @@ class Pair:
     masked: bool = False
     """Whether output elements were left out."""
     zero: bool = False
-    """Whether the derivative is zero wherever it was looked."""
+    """Whether the derivative is zero everywhere it was checked."""
     baseline: Baseline | None = None
     probes: Sequence[Probe] = ()
     """What was asked of the function, along which directions."""
@@ -429,12 +429,12 @@ def _forward(seen: Observations, found: Sequence[Pair]) -> list[Pair]:
 
 
 _ZERO_ATTEMPTS = 1
-"""A derivative that is zero here may be zero by chance (x² at 0); one more look tells that from floor(x)."""
+"""A derivative that is zero here may be zero by chance (x² at 0); one more point tells it from floor(x)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All pairs, each at the point that said most."""
+    """All pairs, each at the most telling point."""
 
     pairs: list[Pair]
     here: Baseline
@@ -495,7 +495,7 @@ def _says_too_little(pair: Pair, attempt: int) -> bool:
     if comparison.verdict is GradVerdict.FAIL:
         return False
     if comparison.counts:
-        # Elements that were left out here are looked at once elsewhere.
+        # Elements that were left out here are checked once elsewhere.
         return pair.masked and attempt == 0
     return pair.masked or (pair.zero and attempt < _ZERO_ATTEMPTS)
 

@@ -370,7 +370,7 @@ def _given_cotangents(
 
 
 def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[Comparison]:
-    """Each input's gradient against the author's: weak evidence, as nobody checked that one.
+    """Each input's gradient against the author's: weak evidence, as nothing checked that one.
 
     A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as Paddle's tests have it:
     the mean over outputs of their means.
@@ -378,7 +378,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     given = _author_cotangents(flat, plan, mean=not callable(grads))
     try:
         found = flat.vjp(given)
-    except Exception:  # noqa: BLE001 - the double leg has said so already
+    except Exception:  # noqa: BLE001 - the double run has reported it already
         return []
     expected = _author_gradients(flat, plan, grads, given)
     computes = flat.problem.computes

@@ -107,7 +107,7 @@ def rounded_run(problem: Problem, dtype: str, cotangents: Gradients) -> tuple[Gr
 
 
 def forward_behaviour(case: LowCase) -> ForwardBehaviour:
-    """What the forward tells of roundings."""
+    """How the forward responds to roundings."""
     runs = []
     for i in range(FIRST):
         at, _ = case.neighbour(i)

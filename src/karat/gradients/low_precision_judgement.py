@@ -110,7 +110,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     common: float
     """Of a whole tensor: constants and saved statistics are rounded, too, and every element shares that."""
     cap: float
-    """Relative to the gradient: where more would be allowed than this, nothing can be said."""
+    """Relative to the gradient: where more would be allowed than this, the check is inconclusive."""
 
 
 # float32's special functions are approximations that stray by tens of roundings; narrower types compute in float32
@@ -130,7 +130,7 @@ def allowance_of(dtype: str) -> Allowance:
 
 
 class ForwardBehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """What the forward tells of a function's arithmetic in low precision; a wrong backward does not touch it."""
+    """What the forward shows of a function's arithmetic in low precision; a wrong backward does not touch it."""
 
     unrest: float = 1.0
     """How many times more the low forward strays than a rounding of its inputs explains; at least 1."""

@@ -19,7 +19,7 @@ SCHEMA = "karat.grad-report/1"
 
 
 class GradVerdict(StrEnum):
-    """What may be said of a gradient after a check."""
+    """The verdict on a gradient."""
 
     PASS = "PASS"  # noqa: S105 - no password
     FAIL = "FAIL"
@@ -132,7 +132,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"<GradReport {self.verdict} {self.op}: {self.reason}>"
 
     def __str__(self) -> str:
-        from karat.gradients.text import text  # noqa: PLC0415 - nobody prints the thousands that pass
+        from karat.gradients.text import text  # noqa: PLC0415 - reports that pass are rarely printed
 
         return text(self)
 
@@ -178,7 +178,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return any(one.vacuous for one in self.comparisons)
 
     def require(self) -> GradReport:
-        """Itself if it passed and could have failed; else AssertionError with the whole story."""
+        """Itself if it passed and could have failed; else AssertionError with the whole report."""
         __tracebackhide__ = True  # a failure is of the line that asked
         if not self or self.vacuous or not self.comparisons:
             raise AssertionError(str(self))

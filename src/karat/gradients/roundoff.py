@@ -109,7 +109,7 @@ def natural_sizes(values: Vector) -> Vector:
 def element_scales(point: Vector) -> Vector:
     """A power of two for each element: its own size, or a share of the typical one if it is near zero.
 
-    Elements that are not finite get 0: nobody can step from there.
+    Elements that are not finite get 0: there is no stepping from there.
     """
     with np.errstate(all="ignore"):
         scales = power_of_two(natural_sizes(point))
@@ -261,7 +261,7 @@ def _mostly_differ(base: list[Array], step: _Step) -> bool:
 
 
 def _is_narrow(output: Array) -> bool:
-    """Whether no number needs more than float32's mantissa, and most need nearly all of it: that is no chance."""
+    """Whether no number needs more than float32's mantissa, and most need nearly all of it: that is no coincidence."""
     flat = output.reshape(-1)
     parts = np.concatenate([flat.real, flat.imag]) if np.iscomplexobj(flat) else flat
     with np.errstate(all="ignore"):

@@ -29,7 +29,7 @@ def running_test() -> str | None:
     """The id of the test that pytest runs in this process right now; None where there is none.
 
     A process that a test starts has inherited the variable, and may well import pytest; a part of it that every
-    session loads, and that `import pytest` does not, tells them apart.
+    session loads, and that `import pytest` does not, distinguishes them.
     """
     running = os.environ.get("PYTEST_CURRENT_TEST")
     if not running or "_pytest.helpconfig" not in sys.modules:

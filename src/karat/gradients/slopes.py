@@ -34,7 +34,7 @@ _DEEP = 3
 """From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
-_SLIGHT = 1e-3  # a relative change from step to step that is no sign of anything
+_SLIGHT = 1e-3  # a relative change from step to step that means nothing
 _OUTLYING = 256.0
 _GOOD = 1e-9  # a relative error at which finer steps are not worth their forwards
 
@@ -45,7 +45,7 @@ class Slopes:
 
     value: Vector
     error: Vector
-    """Infinite where there is no slope to be had."""
+    """Infinite where there is no slope."""
     jump: Vector
     """The right slope minus the left one, where they differ; else 0."""
     floor: Vector

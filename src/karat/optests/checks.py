@@ -194,7 +194,7 @@ def check(test: Any, subject: Subject, asked: GradRequest) -> GradReport:
 
 
 def backward(test: Any, subject: Subject, asked: GradRequest) -> None:
-    """Runs the backward once in the test's own precision, to see whether there is one."""
+    """Run the backward once in the test's own precision, to see whether there is one."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
 
     if subject.written.framework == "numpy":
@@ -401,7 +401,7 @@ Answers = dict[str, tuple[Outcome, str]]
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:
-    """Asks the op of a test for the gradients that were not checked; an op that does not even run is not asked."""
+    """Ask the op of a test for the gradients that were not checked; an op that does not run is skipped."""
     written = read_setup(test)
     every = [one.name for one in members(written.inputs) if one.differentiable]
     wrt = tuple(name for name in every if name not in set(checked))

@@ -14,7 +14,7 @@ from karat.findings import UsageError
 
 KNOWN = ("paddle", "torch", "jax", "numpy")
 _DEPTH = 3
-"""How many calls deep a function's own helpers are looked into."""
+"""How many calls deep a function's own helpers are searched."""
 _WRAPPED = 20
 
 
@@ -157,7 +157,7 @@ def device_scope(device: str, framework: str) -> Iterator[Any]:
 
 
 def _tensor_on(device: str, framework: str) -> Any:
-    """A tensor on the device; whatever error there is if there is none."""
+    """A tensor on the device; the framework's error if there is none."""
     if framework == "torch":
         import torch  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """The record of an op test class: what it skips, what it did while it ran, and how it is judged once its tests are through.
 
-All of it is kept beside the class, never in it, so that nothing can be inherited, copied or set by hand: a class speaks
-for itself, never for a child. What a test sets by hand (`exist_check_grad`, `no_need_check_grad`) is not read.
+All of it is kept beside the class, never in it, so that nothing can be inherited, copied or set by hand: a skip or a
+check counts for the class itself, never for a child. What a test sets by hand (`exist_check_grad`, `no_need_check_grad`) is not read.
 
 Gradients that a class left unchecked are probed at its end (`checks.probe`). Under pytest the plugin of the policy judges;
 under plain unittest the class is judged here, as in Paddle, if all of its tests ran. With KARAT_EVIDENCE=DIR a plain
@@ -68,11 +68,11 @@ class ClassRecord:
     def __init__(self) -> None:
         self.declared: list[session.Declared] = []
         self.ran: set[str] = set()
-        """Test methods that came to their end, whatever it was."""
+        """Test methods that ended, with any outcome."""
         self.passed = False
-        """Whether one of them passed, as far as plain unittest tells."""
+        """Whether one of them passed, by plain unittest's result."""
         self.told: list[session.Event] = []
-        """Every event that was told while a test of the class ran."""
+        """Every event of the tests of the class."""
         self.begun = False
         self.last: Any = None
         """The last instance that was set up: its inputs are what a probe at the end needs."""
@@ -97,7 +97,7 @@ def test_id(cls: type) -> str:
 
 
 def source(cls: type) -> tuple[str, int]:
-    """The file of a class, seen from the current folder, and its line; `` and 0 if nobody knows."""
+    """The file of a class, seen from the current folder, and its line; `` and 0 if unknown."""
     import inspect  # noqa: PLC0415 - once per class
     import sys  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def source(cls: type) -> tuple[str, int]:
 
 
 def declare(test: Any, op: str, no_grad: frozenset[str] = frozenset()) -> None:
-    """Tells which op a class tests and what goes in, once for each thing that is new."""
+    """Declare which op a class tests and its inputs, once for each new combination."""
     cls = type(test)
     record = record_of(cls)
     record.last = test
@@ -142,7 +142,7 @@ _ran: list[str] = []
 
 
 def under_pytest() -> bool:
-    """Whether pytest runs this test; its plugin keeps evidence and judges. A process that a test starts is no such run."""
+    """Whether pytest runs this test; its plugin keeps evidence and judges. A process that a test starts does not count."""
     return running_test() is not None
 
 
@@ -206,7 +206,7 @@ def begin_test(cls: type) -> None:
 
 
 def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
-    """A test of the class came to its end, whatever it was."""
+    """A test of the class ended, with any outcome."""
     cls = type(test)
     record = record_of(cls)
     record.ran.add(name)
@@ -231,7 +231,7 @@ def _end(cls: type) -> None:
 
 
 def _probe(cls: type, record: ClassRecord) -> None:
-    """Asks for the gradients of which there is no evidence."""
+    """Probe the gradients without evidence."""
     if record.last is None or not callable(getattr(record.last, "python_api", None)):
         return
     from karat.optests.checks import probe  # noqa: PLC0415 - seldom
@@ -245,7 +245,7 @@ def _probe(cls: type, record: ClassRecord) -> None:
         for one in report.comparisons
         if one.counts
     }
-    with suppress(UsageError):  # every test that came so far has said it
+    with suppress(UsageError):  # the tests have reported it
         for event in probe(record.last, test_id(cls), checked):
             session.notify(event)
 
@@ -255,7 +255,7 @@ def _judge(cls: type, record: ClassRecord) -> None:
     if not set(_names(cls)) <= record.ran:
         return
     if not record.declared and not record.passed:
-        return  # each of its tests was skipped, or failed before it said what it tests: unittest tells
+        return  # each of its tests was skipped, or failed before it said what it tests: unittest reports it
     if not record.declared:
         raise AssertionError(
             f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "

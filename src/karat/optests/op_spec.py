@@ -44,9 +44,9 @@ class OpSample(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: Sequence[Any] | Mapping[str, Any]
     kwargs: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What is bound: attributes, and tensors that nobody differentiates by."""
+    """What is bound: attributes, and tensors that are not differentiated."""
     expected: Any = None
-    """What must come out, if there is no reference."""
+    """The expected outputs, if there is no reference."""
     name: str = ""
     """For test ids; `sample0`, `sample1`, … by default."""
 
@@ -68,9 +68,9 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
     in_place: Callable[..., Any] | None = None
     """The form that writes into its first argument, if there is one."""
     order: Literal[1, 2] | None = None
-    """The highest derivative that is there; 1 says that there is no second; None says nothing of it."""
+    """The highest derivative that is there; 1 = there is no second; None = no claim."""
     supports_forward: bool | None = None
-    """Whether it has a forward mode; None says nothing of it."""
+    """Whether it has a forward mode; None = no claim."""
     non_contiguous: bool = True
     """Whether tensors with gaps in memory are tried."""
     kinks: bool = True
@@ -88,7 +88,7 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Floating inputs that have no gradient; declared, so that it is seen."""
 
     def __post_init__(self) -> None:
-        """A spec that says nothing, or what nobody understands, is refused where it is written."""
+        """Refuse a spec that is incomplete or cannot be understood."""
         for what, expected, fine in (
             ("op", "a name", isinstance(self.op, str) and self.op),
             ("fn", "a function", callable(self.fn)),

@@ -77,7 +77,7 @@ class OpTest(unittest.TestCase):
     """Where checks without a place are made; by default the CPU, and for Paddle the GPU that there is."""
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Runs one test with seeded generators, which are as they were afterwards."""
+        """Run one test with seeded generators, restored afterwards."""
         kept = np.random.get_state(), random.getstate()  # noqa: NPY002 - setUp draws from the global generators
         np.random.seed(_SEEDS[0])  # noqa: NPY002
         random.seed(_SEEDS[1])

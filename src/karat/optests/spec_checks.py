@@ -48,7 +48,7 @@ class RunningCase(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def running(case: OpCase) -> Iterator[RunningCase]:
-    """The case, ready; told as an op test, whatever comes of it."""
+    """The case, ready; declared as an op test, whatever its outcome."""
     device = frameworks.device_name(case.device, case.framework)
     with frameworks.device_scope(device, case.framework) as like:
         inputs, kwargs = tensors(case, like)
@@ -221,7 +221,7 @@ def _has_second_order(made: RunningCase) -> bool:
     try:
         first = problem.gradient_problem(_drawn(problem.outputs))
         again = first.vjp(first.point, _drawn(first.outputs))
-    except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
+    except Exception:  # noqa: BLE001 - any error means that there is none
         return False
     return any(one is not None and np.any(one != 0) for one in again)
 
@@ -230,13 +230,13 @@ def _has_forward_mode(made: RunningCase) -> bool:
     problem = _problem(made)
     try:
         problem.jvp(problem.point, _drawn(problem.inputs))
-    except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
+    except Exception:  # noqa: BLE001 - any error means that there is none
         return False
     return True
 
 
 def _declare(made: RunningCase) -> None:
-    """Tells the op and its inputs, once per file, spec and dtype."""
+    """Declare the op and its inputs, once per file, spec and dtype."""
     case, test = made.case, _test_class()
     key = (test, case.spec.op, case.dtype)
     if key in _declared_cases:
@@ -255,7 +255,7 @@ def _declare(made: RunningCase) -> None:
 
 
 def _ask(made: RunningCase, report: GradReport) -> None:
-    """Asks for the gradients of which there is no evidence: that an input has none is verified, too."""
+    """Probe the gradients without evidence: that an input has none is verified, too."""
     proved = {one.input for one in report.comparisons if one.counts}
     whole = _problem(made, whole=True)
     lacking = [one.name for one in whole.inputs if one.name not in proved]
@@ -357,7 +357,7 @@ def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
 
 
 def _items(mine: Sequence[OpCase], check: Callable[[OpCase], None]) -> Any:
-    import pytest  # noqa: PLC0415 - whoever makes tests has it
+    import pytest  # noqa: PLC0415 - pytest users have it
 
     def item(self: object, case: OpCase) -> None:  # noqa: ARG001 - pytest hands over an instance
         __tracebackhide__ = True

@@ -2,7 +2,7 @@
 
 Inputs and attributes of the op become arguments of the function that stands for it. Where the framework knows the op's
 own signature, its order decides, as in Paddle: the nth input or attribute of the op is the nth parameter of the
-function. Where nobody knows it, names decide (without regard to case and underscores: `transpose_X` is `transposex`),
+function. Where it is unknown, names decide (without regard to case and underscores: `transpose_X` is `transposex`),
 then the order in which the test wrote them.
 """
 
@@ -203,7 +203,7 @@ def signature_of(
         written = dict(attrs)
     blank = {name: [paddle.zeros([1])] for name in outputs}
     try:
-        found = framework._dygraph_tracer()._get_kernel_signature(op, inputs, blank, written)  # noqa: SLF001 - nobody else knows the order
+        found = framework._dygraph_tracer()._get_kernel_signature(op, inputs, blank, written)  # noqa: SLF001 - only the tracer knows the order
     except (RuntimeError, ValueError, TypeError, AttributeError):
         return None
     if not any(found):

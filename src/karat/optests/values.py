@@ -114,7 +114,7 @@ def _slot(name: str, value: Any, where: str) -> ArraySlot:
 
 
 def _array(value: Any) -> Array | None:
-    """None for what is no array: rows of different lengths, or arrays side by side that nobody named."""
+    """None for what is not an array: rows of different lengths, or several unnamed arrays."""
     if isinstance(value, tuple) and any(isinstance(one, np.ndarray) for one in value):
         return None
     try:

@@ -83,7 +83,7 @@ class Adapter(Protocol):
         """A new tensor of that dtype, in the same place, outside of any graph."""
 
     def fresh(self, value: Any) -> Any:
-        """One that a function may write to without harm to `value`; the same if nobody can."""
+        """One that a function may write to without harm to `value`; the same if none can."""
         return value
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
@@ -140,11 +140,11 @@ class Adapter(Protocol):
         """A copy that gradients flow through, for functions that write to their input; or Unsupported."""
 
     def strided(self, value: Any) -> Any | None:
-        """The same numbers, axes in reverse order in memory and gaps between; None where there is no such thing."""
+        """The same numbers, axes in reverse order in memory and gaps between; None where the framework has none."""
         return None
 
     def expanded(self, value: Any) -> Any | None:
-        """The first number of it, in its shape, without memory for each; None where there is no such thing."""
+        """The first number of it, in its shape, without memory for each; None where the framework has none."""
         return None
 
 
@@ -181,7 +181,7 @@ def adapter_named(framework: str) -> Adapter:
 
 
 def _built_in(name: str) -> Adapter:
-    # The adapter's own module; the framework is imported by whoever made the tensors.
+    # The adapter's own module; the framework was imported by the maker of the tensors.
     adapter: Adapter = import_module(f"karat.gradients.adapters.{name}").ADAPTER
     return adapter
 

@@ -142,7 +142,7 @@ def output_names(
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """What a function is called where nobody said: `tanh` for torch.tanh, `Softmax` for Softmax.apply."""
+    """A function's default name: `tanh` for torch.tanh, `Softmax` for Softmax.apply."""
     inner = getattr(fn, "func", fn)
     owner = _class_applied(inner)
     if owner is not None:
@@ -350,7 +350,7 @@ class WrittenLinearised:
                 by_name = dict(zip(names, found, strict=True))
                 return [by_name[name] for name in chosen]
         if len(found) == len(self._args):
-            # One gradient per argument, None for those that are no tensors.
+            # One gradient per argument, None for those that are not tensors.
             own = [g for arg, g in zip(self._args, found, strict=True) if call.adapter.owns(arg)]
             return [own[index] for index in call.chosen]
         wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"

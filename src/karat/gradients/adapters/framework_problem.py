@@ -90,7 +90,7 @@ class FrameworkProblem:
             return tuple(self.adapter.to_numpy(one) for one in found)
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
-        # Frameworks warn where a function drops the imaginary part; whoever takes the step looks for that.
+        # Frameworks warn where a function drops the imaginary part; the caller looks for that.
         with self.adapter.scope(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             inputs = [self._in_double(*each) for each in zip(at, self._likes, strict=True)]
@@ -282,7 +282,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     """The function at the given inputs, as a problem.
 
     `inputs` are its arguments: a tuple or list, a dict by keyword (by order, where a function takes no
-    keywords), or one tensor. They may be nested, and hold what is no tensor. `names` default to the function's own
+    keywords), or one tensor. They may be nested, and hold values that are not tensors. `names` default to the function's own
     parameters; a tensor in a list goes by `xs.0`. `wrt` says which are checked, by name or by position; by default
     every floating or complex tensor.
     """
@@ -331,7 +331,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
                 f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
                 next_command="wrap it: a function of dense tensors that makes it inside",
             )
-    # What kwargs hold is bound, whatever it is.
+    # Everything in kwargs is bound.
     form_named |= {
         key: flatten(one, adapter.owns, key, leaves)
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()

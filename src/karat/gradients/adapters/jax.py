@@ -60,7 +60,7 @@ class JaxAdapter(Adapter):
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         jax = _jax()
         with self.scope():
-            # Through memory of its own: jax takes over numpy's where it can, and nobody says for how long.
+            # Through memory of its own: jax may keep using numpy's, and does not say for how long.
             made = np.array(array, dtype=_dtype(dtype), order="C")
             return jax.device_put(made, None if like is None else like.sharding)
 
@@ -119,7 +119,7 @@ class JaxAdapter(Adapter):
         return gradient
 
     def in_graph(self, value: Any) -> Any:
-        raise Unsupported("nobody writes to a jax array")
+        raise Unsupported("jax arrays cannot be written to")
 
 
 def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None]) -> tuple[Any, ...]:

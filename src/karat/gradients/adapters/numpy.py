@@ -95,7 +95,7 @@ def _dtype(name: str) -> Any:
     except TypeError:
         pass
     try:
-        import ml_dtypes  # noqa: PLC0415 - jax brings it; nobody else needs it
+        import ml_dtypes  # noqa: PLC0415 - jax brings it
     except ImportError as error:
         raise Unsupported(f"numpy has no {name} (pip install ml_dtypes)") from error
     found = getattr(ml_dtypes, name, None)
@@ -105,7 +105,7 @@ def _dtype(name: str) -> Any:
 
 
 def _arrays(result: Any) -> Any:
-    """What a function returned, with arrays of no axes for Python's own floats; a list of them is no tensor."""
+    """What a function returned, with arrays of no axes for Python's own floats; a list of them is not a tensor."""
     if isinstance(result, list):
         return result
     found: list[Leaf] = []

@@ -197,7 +197,7 @@ class PaddleAdapter(Adapter):
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
         if not all(wanted) and not _in_python(outputs):
-            # cross, prelu, solve and more write the gradient that nobody asked for to nowhere.
+            # cross, prelu, solve and more write a gradient that was not asked for to invalid memory.
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
         return PaddleLinearised(leaves, wanted, outputs, leads)
 
@@ -270,7 +270,7 @@ class PaddleAdapter(Adapter):
 
 
 def _states(paddle: Any) -> list[list[str]]:
-    """The generators' states as paddle writes them; the address among the numbers is of no matter."""
+    """The generators' states as paddle writes them; without the address among the numbers."""
     return [
         [word for word in str(one).split() if not word.startswith("0x")]
         for one in paddle.get_rng_state()

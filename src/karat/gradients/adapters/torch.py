@@ -1,4 +1,4 @@
-"""torch: real autograd, forward-mode AD, on whatever device the tensors are."""
+"""torch: real autograd, forward-mode AD, on the device of the tensors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TorchAdapter(Adapter):
             at = torch.cuda.current_device() if index is None else index
             generators.append(torch.cuda.default_generators[at])
         with _ONE_AT_A_TIME:
-            # Not torch.manual_seed: that reaches for devices nobody asked for.
+            # Not torch.manual_seed: that initialises other devices.
             states = [one.get_state() for one in generators]
             try:
                 for one in generators:

@@ -2,7 +2,7 @@
 
 First some slopes are measured; then patterns (twice, transposed, one further along an axis) are tried against them at
 no cost. A pattern that fits gives the right gradient in full, and so the worst element. Without one, the element is
-found by bisection, and the backward is asked some more. Whatever is said was tested: the element by a probe of it
+found by bisection, and the backward is asked some more. Every claim was tested: the element by a probe of it
 alone, the hint by probes that the wrong gradient did not pass.
 """
 
@@ -76,7 +76,7 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     rough: Callable[[Array], float] | None = None,
     most_forwards: float = np.inf,
 ) -> Diagnosis:
-    """What can be said of a failed comparison.
+    """What is wrong in a failed comparison.
 
     `oracle` takes a direction in the input's shape (complex for a complex input) and gives ⟨v, J·u⟩ with its error;
     `rough` gives it for less, and without. `gradient` is the wrong Jᵀv of that input, None if there is none. `given`
@@ -285,7 +285,7 @@ class _Case:
         return all(self.asking.clear(direction * mask) != 0 for mask in masks)
 
     def hint(self) -> str:
-        """What a wrong gradient that is no rearrangement of the right one looks like."""
+        """What a wrong gradient looks like that is not a rearrangement of the right one."""
         if not np.any(self.gradient):
             return ZERO
         if not self.known.tells(self.gradient):

@@ -261,7 +261,7 @@ def ignores_cotangent(wrong: WrongGradient) -> str:
 
 
 def _one_slice(wrong: WrongGradient) -> str:
-    """Whether only one slice of the cotangent is looked at."""
+    """Whether only one slice of the cotangent is used."""
     shape = wrong.cotangent.shape
     for axis in range(min(len(shape), _MOST_AXES)):
         for place, word in ((0, "first"), (shape[axis] - 1, "last")):
@@ -438,7 +438,7 @@ def _same(one: Vector | None, two: Vector) -> bool:
 
 _STEP_AXES = 2.0**-10
 _MOVES = 1e-8
-"""What is more than this of an element is no rounding."""
+"""A change by more than this share of an element is not rounding."""
 
 
 def other_axis(wrong: WrongGradient) -> str:

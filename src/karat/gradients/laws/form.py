@@ -33,7 +33,7 @@ def zero_cotangent(trial: Trial) -> Property:
     for slot, found, usual in zip(problem.inputs, gradients, trial.gradients, strict=True):
         if found is None:
             continue
-        # Where the derivative itself is infinite, zero times it is nobody's mistake.
+        # Where the derivative itself is infinite, zero times it may be anything.
         looked = found if usual is None else np.where(np.isfinite(usual), found, 0.0)
         if np.any(looked != 0):
             zeros = np.zeros_like(looked)

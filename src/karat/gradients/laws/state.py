@@ -66,7 +66,7 @@ def _largest_change(
 @needs_framework
 def inputs_unmodified(trial: Trial, native: FrameworkProblem) -> Property | None:
     """Neither forward nor backward writes to the inputs."""
-    if native.adapter.pure:  # there nobody can
+    if native.adapter.pure:  # nothing can write to them
         return None
     labels = [slot.name for slot in native.inputs]
     with native.adapter.scope():

@@ -146,7 +146,7 @@ class Trial:
         measured: float | None = None,
         bound: float | None = None,
     ) -> Property:
-        """The law's outcome, in the precision it was tried in; it holds where there is no failure to tell."""
+        """The law's outcome, in the precision it was tried in; it holds where there is no failure."""
         return Property(
             name=name,
             verdict=GradVerdict.FAIL if failure else GradVerdict.PASS,
@@ -157,7 +157,7 @@ class Trial:
         )
 
     def judge(self, name: str, what: str, attempt: Attempt, *, moving: bool = False) -> Property:
-        """Whether two ways of computing gradients agree within round-off; the worst input speaks.
+        """Whether two ways of computing gradients agree within round-off; the worst input is reported.
 
         `moving`: the point is moved as well when round-off is looked for, as the forward is computed again.
         """
@@ -198,7 +198,7 @@ class Trial:
     def judge_outputs(
         self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]
     ) -> Property:
-        """Whether another way of computing the outputs agrees within round-off; the worst output speaks."""
+        """Whether another way of computing the outputs agrees within round-off; the worst output is reported."""
         problem = self.problem
         compared = TwoWays(other(problem.point), problem.forward(problem.point))
         count = sum(one.size for one in (*problem.point, *self.cotangents))
