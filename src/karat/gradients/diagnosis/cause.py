@@ -83,7 +83,7 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     are slopes that the check has measured. After `most_forwards` no more questions are asked.
     """
     before = problem.forwards
-    asked = _Failure(
+    failure = _Failure(
         problem=problem,
         failed=failed,
         input=[slot.name for slot in problem.inputs].index(failed.input),
@@ -94,14 +94,14 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
         rough=rough,
         until=before + most_forwards,
     )
-    found = _found(asked, gradient, oracle)
+    found = _found(failure, gradient, oracle)
     return Diagnosis(
         input=failed.input,
         output=failed.output,
         dtype=failed.dtype,
-        coordinate=asked.coordinate(found.place),
-        expected=asked.number(found.expected),
-        found=asked.number(found.found),
+        coordinate=failure.coordinate(found.place),
+        expected=failure.number(found.expected),
+        found=failure.number(found.found),
         hint=found.hint,
         forwards=problem.forwards - before,
         replay=replay,
@@ -123,7 +123,7 @@ class _Failure:
     until: float = np.inf
     """The count of the problem's forwards from which on no more is asked."""
 
-    def broke(self) -> bool:
+    def exhausted(self) -> bool:
         return self.problem.forwards >= self.until
 
     @property
@@ -156,42 +156,44 @@ class _Culprit:
     hint: str = ""
 
 
-def _found(asked: _Failure, gradient: Array | None, oracle: Directional) -> _Culprit:
-    if asked.failed.oracle == "float64":
-        return _low(asked)
+def _found(failure: _Failure, gradient: Array | None, oracle: Directional) -> _Culprit:
+    if failure.failed.oracle == "float64":
+        return _low(failure)
 
     def slope(direction: Vector) -> tuple[float, float]:
-        return oracle(shaped(direction, asked.slot))
+        return oracle(shaped(direction, failure.slot))
 
-    scales = element_scales(vector(asked.problem.point[asked.input]))
-    if asked.failed.mode == "forward":
-        return _forward_mode(asked, slope, scales)
+    scales = element_scales(vector(failure.problem.point[failure.input]))
+    if failure.failed.mode == "forward":
+        return _forward_mode(failure, slope, scales)
     if gradient is None:
-        found = _Case(asked, np.zeros(size(asked.slot)), slope, scales).found()
+        found = _Case(failure, np.zeros(size(failure.slot)), slope, scales).found()
         return replace(found, found=None, hint=NONE)
-    return _Case(asked, vector(gradient), slope, scales).found()
+    return _Case(failure, vector(gradient), slope, scales).found()
 
 
 @dataclass
 class _Case:
     """A wrong gradient and the slopes it should have had, as real vectors."""
 
-    asked: _Failure
+    failure: _Failure
     gradient: Vector
     slope: Slope
     scales: Vector
     dtype: str | None = None
     exact: float = 1e-6
-    asking: BoundedOracle = field(init=False)
+    oracle: BoundedOracle = field(init=False)
 
     def __post_init__(self) -> None:
-        rough = None if self.dtype or self.asked.rough is None else self.roughly
-        self.asking = BoundedOracle(
-            self.deviation, MOST_PROBES, rough=rough, broke=self.asked.broke
+        rough = None if self.dtype or self.failure.rough is None else self.roughly
+        self.oracle = BoundedOracle(
+            self.deviation, MOST_PROBES, rough=rough, exhausted=self.failure.exhausted
         )
 
     def roughly(self, direction: Vector) -> float:
-        expected = self.asked.rough(shaped(direction, self.asked.slot)) if self.asked.rough else 0.0
+        expected = (
+            self.failure.rough(shaped(direction, self.failure.slot)) if self.failure.rough else 0.0
+        )
         return float(np.sum(self.gradient * direction)) - expected
 
     def deviation(self, direction: Vector) -> tuple[float, float]:
@@ -202,9 +204,9 @@ class _Case:
 
     @cached_property
     def known(self) -> KnownSlopes:
-        given = () if self.dtype else self.asked.given
-        most = WHOLE_EXACTLY if self.asked.failed.oracle == "complex-step" else WHOLE
-        rng = self.asked.rng
+        given = () if self.dtype else self.failure.given
+        most = WHOLE_EXACTLY if self.failure.failed.oracle == "complex-step" else WHOLE
+        rng = self.failure.rng
         return measure_slopes(
             self.slope, self.scales, rng, exact=self.exact, given=given, most=most
         )
@@ -221,23 +223,23 @@ class _Case:
         place = (
             self.furthest(self.known.expected(self.scales))
             if self.known.whole
-            else locate(self.asking, self.scales, self.asked.rng)
+            else locate(self.oracle, self.scales, self.failure.rng)
         )
         if place is None:
             return _Culprit(hint=self.hint() or confined_to(self.wrong()))
         return self.at_with_hint(place)
 
     def guess(self) -> Guess | None:
-        output = self.asked.problem.outputs[self.asked.output]
-        return recognise(self.gradient, self.asked.slot, output, self.known)
+        output = self.failure.problem.outputs[self.failure.output]
+        return recognise(self.gradient, self.failure.slot, output, self.known)
 
     def furthest(self, right: Vector) -> int:
         return int(np.argmax(np.abs(right - self.gradient) * (self.scales > 0)))
 
     def at(self, place: int, hint: str) -> _Culprit:
         """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
-        first = place - place % self.asked.parts
-        places = range(first, first + self.asked.parts)
+        first = place - place % self.failure.parts
+        places = range(first, first + self.failure.parts)
         known = self.known.whole and np.isfinite(self.gradient).all()
         slope = self.known.along if known else self.slope
         expected = [float(slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
@@ -248,7 +250,7 @@ class _Case:
         if not self.known.tells(self.gradient) or not np.any(self.gradient):
             return replace(found, hint=self.hint())
         alone = self.corrected(self.gradient, found)
-        if self.gradient.size > self.asked.parts and self.known.fits(alone):
+        if self.gradient.size > self.failure.parts and self.known.fits(alone):
             return replace(found, hint="this element alone is wrong")
         # A few elements may all lie where the input is positive; that there are few says more.
         return replace(found, hint=self.hint() or self.few(alone) or confined_to(self.wrong()))
@@ -257,8 +259,8 @@ class _Case:
         """The gradient with one element put right."""
         right = gradient.copy()
         if found.place is not None and found.expected is not None:
-            first = found.place - found.place % self.asked.parts
-            right[first : first + self.asked.parts] = found.expected
+            first = found.place - found.place % self.failure.parts
+            right[first : first + self.failure.parts] = found.expected
         return right
 
     def few(self, alone: Vector) -> str:
@@ -267,22 +269,22 @@ class _Case:
             wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
             place = confined_to(self.wrong())
             return place or f"{wrong:,} of {count(self.gradient.size, 'element')} are wrong"
-        rest = _Case(self.asked, alone, self.slope, self.scales)
+        rest = _Case(self.failure, alone, self.slope, self.scales)
         if rest.many():
             return ""
-        second = locate(rest.asking, self.scales, self.asked.rng)
+        second = locate(rest.oracle, self.scales, self.failure.rng)
         if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
             return ""
-        other = ", ".join(map(str, self.asked.coordinate(second) or ()))
+        other = ", ".join(map(str, self.failure.coordinate(second) or ()))
         return f"two elements are wrong, the other at [{other}]"
 
     def many(self) -> bool:
         """Whether two parts without a common element are both wrong: more than one element is."""
-        order = self.asked.rng.permutation(self.scales.size)
+        order = self.failure.rng.permutation(self.scales.size)
         share = max(1, self.scales.size // 8)
-        direction = random_weights(self.scales.size, self.asked.rng) * self.scales
+        direction = random_weights(self.scales.size, self.failure.rng) * self.scales
         masks = (np.isin(order, range(n * share, (n + 1) * share)) for n in range(2))
-        return all(self.asking.clear(direction * mask) != 0 for mask in masks)
+        return all(self.oracle.clear(direction * mask) != 0 for mask in masks)
 
     def hint(self) -> str:
         """What a wrong gradient looks like that is not a rearrangement of the right one."""
@@ -302,26 +304,26 @@ class _Case:
             for one in self.known.all
         ]
         return WrongGradient(
-            problem=self.asked.problem,
-            input=self.asked.input,
-            output=self.asked.output,
-            cotangent=self.asked.cotangent,
+            problem=self.failure.problem,
+            input=self.failure.input,
+            output=self.failure.output,
+            cotangent=self.failure.cotangent,
             gradient=self.gradient,
-            asking=self.asking,
+            oracle=self.oracle,
             scales=self.scales,
-            rng=self.asked.rng,
+            rng=self.failure.rng,
             deviation=max(off, default=0.0),
             dtype=self.dtype,
         )
 
 
-def _low(asked: _Failure) -> _Culprit:
+def _low(failure: _Failure) -> _Culprit:
     """In low precision the expected gradient is known in full: it is the double run's."""
-    dtype, outputs = asked.failed.dtype, range(len(asked.problem.outputs))
-    given = [asked.cotangent if k == asked.output else None for k in outputs]
-    low, double = rounded_run(asked.problem, dtype, given)
-    found, expected = low[asked.input], double[asked.input]
-    prefix = f"only in {dtype}, {asked.problem.computes} is right"
+    dtype, outputs = failure.failed.dtype, range(len(failure.problem.outputs))
+    given = [failure.cotangent if k == failure.output else None for k in outputs]
+    low, double = rounded_run(failure.problem, dtype, given)
+    found, expected = low[failure.input], double[failure.input]
+    prefix = f"only in {dtype}, {failure.problem.computes} is right"
     if found is None or expected is None:
         return _Culprit(hint=f"{prefix}: there is no gradient (None)")
     right, unit = vector(expected), precision_of(dtype).roundoff
@@ -330,7 +332,7 @@ def _low(asked: _Failure) -> _Culprit:
         terms = right * direction
         return float(np.sum(terms)), 16 * unit * norm(terms)
 
-    case = _Case(asked, vector(found), slope, np.ones(right.size), dtype, exact=8 * unit)
+    case = _Case(failure, vector(found), slope, np.ones(right.size), dtype, exact=8 * unit)
     seen = case.found()
     if np.isfinite(case.gradient).all():
         # The element that is furthest off for its size.
@@ -340,20 +342,20 @@ def _low(asked: _Failure) -> _Culprit:
     return replace(seen, hint=f"{prefix}: {seen.hint}" if seen.hint else prefix)
 
 
-def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
+def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
     """The slopes that jvp gives, in place of a gradient's."""
     wrong_mode = "forward mode (jvp) is wrong"
 
     def pushed(direction: Vector) -> float:
-        tangents = [np.zeros_like(one) for one in asked.problem.point]
-        tangents[asked.input] = shaped(direction, asked.slot)
-        out = asked.problem.jvp(asked.problem.point, tangents)[asked.output]
-        return float(np.dot(vector(asked.cotangent), vector(out)))
+        tangents = [np.zeros_like(one) for one in failure.problem.point]
+        tangents[failure.input] = shaped(direction, failure.slot)
+        out = failure.problem.jvp(failure.problem.point, tangents)[failure.output]
+        return float(np.dot(vector(failure.cotangent), vector(out)))
 
     if scales.size <= WHOLE:
         columns = [pushed(coordinate(scales, i)) for i in range(scales.size)]
         gradient = np.divide(columns, scales, out=np.zeros(scales.size), where=scales > 0)
-        case = _Case(asked, gradient, slope, scales)
+        case = _Case(failure, gradient, slope, scales)
         guess = case.guess()
         right = guess.right if guess else case.known.expected(scales)
         place = case.furthest(right) if right.size == scales.size else 0
@@ -363,11 +365,13 @@ def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         expected, error = slope(direction)
         return pushed(direction) - expected, error
 
-    wrong = locate(BoundedOracle(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
+    wrong = locate(
+        BoundedOracle(deviation, MOST_PROBES, exhausted=failure.exhausted), scales, failure.rng
+    )
     if wrong is None:
         return _Culprit(hint=wrong_mode)
-    first = wrong - wrong % asked.parts
-    ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
+    first = wrong - wrong % failure.parts
+    ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + failure.parts)]
     expected = [float(slope(one)[0] / scale) for one, scale in ones]
     return _Culprit(
         wrong, expected, [float(pushed(one) / scale) for one, scale in ones], wrong_mode

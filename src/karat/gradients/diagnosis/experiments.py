@@ -20,26 +20,39 @@ from karat.gradients.draws import random_weights
 from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, vector
 from karat.gradients.roundoff import norm
 
-Deviation = Callable[[Vector], tuple[float, float]]
-"""A direction → found minus expected along it, and how far that may be off."""
+Slope = Callable[[Vector], tuple[float, float]]
+"""A direction → the derivative along it, and how far that may be off."""
+Mask = NDArray[np.bool_]
 
-Places = NDArray[np.int64]
-
+WHOLE = 20
+"""Up to so many elements the expected gradient is measured in full."""
+WHOLE_EXACTLY = 64
+"""The same where a slope is one complex step."""
 _ATTEMPTS = 3
 _CLEAR = 2.0
 """A deviation counts if it is this many times what the oracle may be off."""
+_DENSE = 4
+_ROUND_OFF = 1e-10
+"""Relative to the terms of a sum: what the guess itself may lose."""
+_TELLING = 8.0
+"""A guess is tried only where the wrong gradient is this many tolerances off."""
+_MOST_AXES = 4
+_STEP = 2.0**-17
+_AXIS_STEP = 2.0**-10
+_MOVES = 1e-8
+"""A change by more than this share of an element is not rounding."""
 
 
 @dataclass(slots=True)
 class BoundedOracle:
     """A deviation that is asked a bounded number of times."""
 
-    deviation: Deviation
+    deviation: Slope
     most: int
     asked: int = 0
     rough: Callable[[Vector], float] | None = None
     """The deviation at less cost, without an error: good enough to choose between halves, where it is."""
-    broke: Callable[[], bool] = bool
+    exhausted: Callable[[], bool] = bool
     """Whether what it may cost is spent; never, by default."""
 
     def __call__(self, direction: Vector) -> tuple[float, float]:
@@ -52,7 +65,7 @@ class BoundedOracle:
 
     @property
     def spent(self) -> bool:
-        return self.asked >= self.most or self.broke()
+        return self.asked >= self.most or self.exhausted()
 
     def share(self, direction: Vector, *, rough: bool) -> float:
         """The deviation as well as it is needed to choose between halves."""
@@ -68,7 +81,7 @@ class BoundedOracle:
         return value if abs(value) > _CLEAR * error else 0.0
 
 
-def locate(asking: BoundedOracle, scales: Vector, rng: np.random.Generator) -> int | None:
+def locate(oracle: BoundedOracle, scales: Vector, rng: np.random.Generator) -> int | None:
     """An element whose gradient is wrong, confirmed by a probe of it alone; None if none was found.
 
     Several wrong elements may cancel along one draw of signs, or lead to one that is not off beyond doubt; then
@@ -77,11 +90,19 @@ def locate(asking: BoundedOracle, scales: Vector, rng: np.random.Generator) -> i
     support = np.flatnonzero(scales > 0)
     for attempt in range(_ATTEMPTS):
         direction = random_weights(scales.size, rng) * scales
-        whole = asking.clear(direction) if support.size else 0.0
+        whole = oracle.clear(direction) if support.size else 0.0
         if whole == 0:
             continue
-        place = _descend(asking, direction, support, whole, rough=attempt == 0)
-        if asking.clear(coordinate(scales, place)):
+        left = support
+        while left.size > 1 and not oracle.spent:
+            half, other = np.array_split(left, 2)
+            part = np.zeros_like(direction)
+            part[half] = direction[half]
+            value = oracle.share(part, rough=attempt == 0)
+            rest = whole - value
+            left, whole = (half, value) if abs(value) >= abs(rest) else (other, rest)
+        place = int(left[0])
+        if oracle.clear(coordinate(scales, place)):
             return place
     return None
 
@@ -91,33 +112,6 @@ def coordinate(scales: Vector, place: int) -> Vector:
     direction = np.zeros(scales.size)
     direction[place] = scales[place]
     return direction
-
-
-def _descend(
-    asking: BoundedOracle, direction: Vector, support: Places, whole: float, *, rough: bool
-) -> int:
-    while support.size > 1 and not asking.spent:
-        left, right = np.array_split(support, 2)
-        half = np.zeros_like(direction)
-        half[left] = direction[left]
-        value = asking.share(half, rough=rough)
-        rest = whole - value
-        support, whole = (left, value) if abs(value) >= abs(rest) else (right, rest)
-    return int(support[0])
-
-
-WHOLE = 20
-"""Up to so many elements the expected gradient is measured in full."""
-WHOLE_EXACTLY = 64
-"""The same where a slope is one complex step."""
-_DENSE = 4
-_ROUND_OFF = 1e-10
-"""Relative to the terms of a sum: what the guess itself may lose."""
-_TELLING = 8.0
-"""A guess is tried only where the wrong gradient is this many tolerances off."""
-
-Slope = Callable[[Vector], tuple[float, float]]
-"""A direction → the derivative along it, and how far that may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +196,6 @@ def measure_slopes(
     return KnownSlopes(known, whole=whole and len(known) == len(found), exact=exact)
 
 
-NDBool = NDArray[np.bool_]
-
-_MOST_AXES = 4
-_STEP = 2.0**-17
-
-
 @dataclass(frozen=True, slots=True)
 class WrongGradient:
     """A gradient that failed: of one input, for one output and its cotangent."""
@@ -217,7 +205,7 @@ class WrongGradient:
     output: int
     cotangent: Array
     gradient: Vector
-    asking: BoundedOracle
+    oracle: BoundedOracle
     scales: Vector
     rng: np.random.Generator
     deviation: float
@@ -321,31 +309,31 @@ def _slope(wrong: WrongGradient, at: Sequence[Array], direction: Vector) -> floa
 def confined_to(wrong: WrongGradient) -> str:
     """Where the gradient is wrong, if that is a part that has a name."""
     direction = random_weights(wrong.scales.size, wrong.rng) * wrong.scales
-    whole, _ = wrong.asking(direction)
+    whole, _ = wrong.oracle(direction)
     for name, mask in _parts(wrong):
         if not mask.any() or mask.all():
             continue
         # What is outside a part is the whole less the part: one probe tells both.
-        inside, error = wrong.asking(direction * mask)
+        inside, error = wrong.oracle(direction * mask)
         allowed = 8 * error + 1e-10 * norm(wrong.gradient * direction)
         if abs(whole - inside) <= allowed < abs(inside) / 8 and _throughout(wrong, mask):
             return name
     return ""
 
 
-def _throughout(wrong: WrongGradient, mask: NDBool) -> bool:
+def _throughout(wrong: WrongGradient, mask: Mask) -> bool:
     """Whether every eighth of a part that is drawn is wrong, or only a few of its elements, which may all lie there by chance."""
     for _ in range(4):
         some = mask & (wrong.rng.random(mask.size) < 0.125)
         some[wrong.rng.choice(np.flatnonzero(mask))] = True
-        if not wrong.asking.clear(
+        if not wrong.oracle.clear(
             random_weights(wrong.scales.size, wrong.rng) * wrong.scales * some
         ):
             return False
     return True
 
 
-def _parts(wrong: WrongGradient) -> Iterator[tuple[str, NDBool]]:
+def _parts(wrong: WrongGradient) -> Iterator[tuple[str, Mask]]:
     point = vector(wrong.problem.point[wrong.input])
     yield "wrong only where the gradient is zero", wrong.gradient == 0
     yield "wrong only where the input is negative", point < 0
@@ -405,7 +393,7 @@ def shifted(wrong: WrongGradient) -> str:
         inner = random_weights(whole.size, wrong.rng).reshape(shape) * wrong.scales.reshape(shape)
         inner[(slice(None),) * axis + (0,)] = 0
         inner[(slice(None),) * axis + (-1,)] = 0
-        value, error = wrong.asking(inner.reshape(-1))
+        value, error = wrong.oracle(inner.reshape(-1))
         expected = float(np.sum(whole * inner)) - value
         for step, words in ((-1, "too far"), (1, "too early")):
             terms = np.roll(whole, step, axis) * inner
@@ -425,7 +413,7 @@ def conjugated(wrong: WrongGradient) -> Vector | None:
 
 def _no_deviation(wrong: WrongGradient, direction: Vector) -> bool:
     """Whether there is surely no deviation along a direction."""
-    value, error = wrong.asking(direction)
+    value, error = wrong.oracle(direction)
     allowed = 4 * error + 1e-10 * norm(wrong.gradient * direction)
     return bool(np.any(direction)) and abs(value) <= allowed < wrong.deviation / 8
 
@@ -434,11 +422,6 @@ def _same(one: Vector | None, two: Vector) -> bool:
     if one is None or one.shape != two.shape:
         return False
     return bool(norm(one - two) <= 1e-12 * norm(two))
-
-
-_STEP_AXES = 2.0**-10
-_MOVES = 1e-8
-"""A change by more than this share of an element is not rounding."""
 
 
 def other_axis(wrong: WrongGradient) -> str:
@@ -486,7 +469,7 @@ def _function_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
 
     shape = wrong.slot.shape
     signs = wrong.rng.choice([-1.0, 1.0], shape) * wrong.rng.uniform(0.5, 1.5, shape)
-    step = _STEP_AXES * wrong.scales.reshape(shape) * signs
+    step = _AXIS_STEP * wrong.scales.reshape(shape) * signs
     base = there(np.zeros(shape))
     found = enumerate(_lines(shape, place))
     return [axis for axis, line in found if abs(there(step * line) - base) > _MOVES * abs(base)]
