@@ -56,17 +56,17 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
     found = subject.outputs()
     wanted = [
         member
-        for slot in subject.written.outputs
+        for slot in subject.setup.outputs
         if slot.name not in left_out and _is_given(slot, subject)
         for member in slot.members
         if member.name not in left_out
     ]
     if not wanted:
         raise AssertionError(
-            f"{subject.written.op}: check_output compared nothing: self.outputs names no output that python_api "
+            f"{subject.setup.op}: check_output compared nothing: self.outputs names no output that python_api "
             f"gives ({', '.join(found) or 'none'}) and that is not left out"
         )
-    dtypes = [one.dtype for one in members(subject.written.inputs)]
+    dtypes = [one.dtype for one in members(subject.setup.inputs)]
     for member in wanted:
         # Fractions no tighter than the precision allows; whole numbers are off by what the author says, or not.
         limits = tolerance.at_least([member.dtype, *dtypes])
@@ -90,7 +90,7 @@ def array_of(framework: str, value: Any) -> Array:
 
 def _is_given(slot: ArraySlot, subject: Subject) -> bool:
     """With `python_out_sig`, outputs that it does not name are not python_api's to give."""
-    names = subject.written.out_names
+    names = subject.setup.out_names
     if names is None:
         return True
     return slot.name in names or any(member.name in names for member in slot.members)
@@ -99,13 +99,13 @@ def _is_given(slot: ArraySlot, subject: Subject) -> bool:
 def _compare_one(
     subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance
 ) -> None:
-    op, device = subject.written.op, subject.device
+    op, device = subject.setup.op, subject.device
     if member.name not in found:
         raise AssertionError(
             f"{op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
             "set self.python_out_sig to the names of what python_api gives, or leave it out with no_check_set"
         )
-    actual = array_of(subject.written.framework, found[member.name])
+    actual = array_of(subject.setup.framework, found[member.name])
     expected = member.array
     if actual.shape != expected.shape:
         raise AssertionError(
@@ -141,7 +141,7 @@ def _difference(
     expected, found = member.array[worst].item(), actual[worst].item()
     both_nan = expected != expected and found != found  # noqa: PLR0124 - NaN alone differs from itself, complex or not
     return (
-        f"{subject.written.op}: output {member.name!r} on {subject.device} is not as expected in "
+        f"{subject.setup.op}: output {member.name!r} on {subject.device} is not as expected in "
         f"{int((~close).sum())} of {close.size} elements; worst at {at}: expected {expected!r}, found {found!r} "
         f"(atol={limits.atol:g}, rtol={limits.rtol:g})"
         f"{'; if NaN is right there, say equal_nan=True' if both_nan else ''}"
@@ -165,18 +165,18 @@ class GradRequest(msgspec.Struct, frozen=True, kw_only=True):
     more: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def check(test: Any, subject: Subject, asked: GradRequest) -> GradReport:
+def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
     """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
     from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
-    call, given = _checked_function(test, subject, asked)
+    call, given = _checked_function(test, subject, request)
     if call.is_empty():
         return _check_shapes_only(call)
-    shapes = {one.name: one.array.shape for one in members(subject.written.inputs)}
-    arrays = _arrays(asked.grads, given, shapes, "user_defined_grads")
+    shapes = {one.name: one.array.shape for one in members(subject.setup.inputs)}
+    arrays = _arrays(request.grads, given, shapes, "user_defined_grads")
     grads = dict(zip(given, arrays, strict=True)) if arrays else {}
-    shapes = {one.name: one.array.shape for one in members(subject.written.outputs)}
-    cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
+    shapes = {one.name: one.array.shape for one in members(subject.setup.outputs)}
+    cotangents = _arrays(request.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
     if grads and cotangents is not None:
         _compare_with_author(call, grads, cotangents)
     mean_loss = grads and cotangents is None
@@ -184,23 +184,23 @@ def check(test: Any, subject: Subject, asked: GradRequest) -> GradReport:
         call,
         subject.tensors,
         **call.words(),
-        rtol=asked.rtol,
-        delta=asked.delta,
+        rtol=request.rtol,
+        delta=request.delta,
         grads=[grads[name] for name in call.wrt] if mean_loss else None,
         cotangents=cotangents,
-        identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
-        **asked.more,
+        identity=f"{subject.setup.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
+        **request.more,
     )
 
 
-def backward(test: Any, subject: Subject, asked: GradRequest) -> None:
+def backward(test: Any, subject: Subject, request: GradRequest) -> None:
     """Run the backward once in the test's own precision, to see whether there is one."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
 
-    if subject.written.framework == "numpy":
+    if subject.setup.framework == "numpy":
         return
-    call, _ = _checked_function(test, subject, asked)
-    adapter = adapter_named(subject.written.framework)
+    call, _ = _checked_function(test, subject, request)
+    adapter = adapter_named(subject.setup.framework)
     inputs = dict(zip(subject.names, subject.tensors, strict=True))
 
     def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
@@ -223,19 +223,19 @@ def backward(test: Any, subject: Subject, asked: GradRequest) -> None:
 
 
 def _checked_function(
-    test: Any, subject: Subject, asked: GradRequest
+    test: Any, subject: Subject, request: GradRequest
 ) -> tuple[CheckedFunction, tuple[str, ...]]:
     """What is checked, and the names of all inputs that were asked for: the author's gradients follow those."""
-    known = {slot.name: slot for slot in subject.written.inputs}
-    excluded = [known[name].members if name in known else () for name in asked.no_grad]
-    no_grad = asked.no_grad | {one.name for listed in excluded for one in listed}
-    given, wrt = _inputs(subject, asked, no_grad)
-    outputs = dict.fromkeys(one for name in asked.outputs for one in subject.expand(name))
+    known = {slot.name: slot for slot in subject.setup.inputs}
+    excluded = [known[name].members if name in known else () for name in request.no_grad]
+    no_grad = request.no_grad | {one.name for listed in excluded for one in listed}
+    given, wrt = _inputs(subject, request, no_grad)
+    outputs = dict.fromkeys(one for name in request.outputs for one in subject.expand(name))
     call = CheckedFunction(
         subject=subject,
         outputs=tuple(outputs),
         wrt=wrt,
-        backward=getattr(test, "backward", None) if subject.written.framework == "numpy" else None,
+        backward=getattr(test, "backward", None) if subject.setup.framework == "numpy" else None,
     )
     return call, given
 
@@ -253,7 +253,7 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
         lost = [name for name in self.outputs if name not in found]
         if lost:
             raise UsageError(
-                f"{self.subject.written.op}: check_grad: expected the output {', '.join(lost)}, "
+                f"{self.subject.setup.op}: check_grad: expected the output {', '.join(lost)}, "
                 f"found {', '.join(found) or 'none'}",
                 next_command="set self.python_out_sig to the names of what python_api gives, in order",
             )
@@ -262,12 +262,12 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> dict[str, Any]:
         """What `gradcheck` and `open_problem` are told alike."""
         return {
-            "op": self.subject.written.op,
+            "op": self.subject.setup.op,
             "names": self.subject.names,
             "output_names": self.outputs,
             "wrt": self.wrt,
             "backward": self.backward,
-            "framework": self.subject.written.framework,
+            "framework": self.subject.setup.framework,
         }
 
     def problem(self) -> Any:
@@ -278,10 +278,10 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_empty(self) -> bool:
         """Whether no element goes in, or none comes out, that could be compared."""
-        shapes = {one.name: one.array.size for one in members(self.subject.written.inputs)}
+        shapes = {one.name: one.array.size for one in members(self.subject.setup.inputs)}
         if not any(shapes[name] for name in self.wrt):
             return True
-        expected = {one.name: one.array.size for one in members(self.subject.written.outputs)}
+        expected = {one.name: one.array.size for one in members(self.subject.setup.outputs)}
         return not any(expected.get(name, 1) for name in self.outputs)
 
 
@@ -325,23 +325,23 @@ def _check_shapes_only(call: CheckedFunction) -> GradReport:
 
 
 def _inputs(
-    subject: Subject, asked: GradRequest, no_grad: frozenset[str]
+    subject: Subject, request: GradRequest, no_grad: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
-    known = {slot.name: slot for slot in subject.written.inputs}
+    known = {slot.name: slot for slot in subject.setup.inputs}
     given = tuple(
-        dict.fromkeys(one for name in asked.inputs for one in _expanded(name, known, subject))
+        dict.fromkeys(one for name in request.inputs for one in _expanded(name, known, subject))
     )
     reached = {member.name for name in subject.plan.slots for member in known[name].members}
     lost = [name for name in given if name not in reached]
     if lost:
         raise UsageError(
-            f"{subject.written.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
+            f"{subject.setup.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
             f"it takes {', '.join(sorted(reached)) or 'no input'}",
             next_command="set self.python_api to a function that takes every input that is checked",
         )
     dtypes = {
-        one.name: one.dtype for one in members(subject.written.inputs) if not one.differentiable
+        one.name: one.dtype for one in members(subject.setup.inputs) if not one.differentiable
     }
     # In the order of the op, as gradcheck has it, whatever the order of the asking.
     wrt = tuple(
@@ -352,7 +352,7 @@ def _inputs(
     if not wrt:
         why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
         raise unittest.SkipTest(
-            f"{subject.written.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
+            f"{subject.setup.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
         )
     return given, wrt
 
@@ -362,9 +362,9 @@ def _expanded(name: str, known: dict[str, ArraySlot], subject: Subject) -> list[
         return [name]
     if name in known:
         return [member.name for member in known[name].members]
-    every = [*known, *(one.name for one in members(subject.written.inputs))]
+    every = [*known, *(one.name for one in members(subject.setup.inputs))]
     raise UsageError(
-        f"{subject.written.op}: check_grad: expected an input out of {', '.join(dict.fromkeys(every))}, "
+        f"{subject.setup.op}: check_grad: expected an input out of {', '.join(dict.fromkeys(every))}, "
         f"found {name!r}{suggest(name, every)}",
         next_command=f"self.check_grad([{every[0]!r}], …)" if every else "set self.inputs in setUp",
     )
@@ -402,14 +402,14 @@ Answers = dict[str, tuple[Outcome, str]]
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:
     """Ask the op of a test for the gradients that were not checked; an op that does not run is skipped."""
-    written = read_setup(test)
-    every = [one.name for one in members(written.inputs) if one.differentiable]
+    setup = read_setup(test)
+    every = [one.name for one in members(setup.inputs) if one.differentiable]
     wrt = tuple(name for name in every if name not in set(checked))
     if not wrt:
         return []
-    device = frameworks.device_name(None, written.framework)
-    with frameworks.device_scope(device, written.framework) as like:
-        subject = subject_at(written, device, like)
+    device = frameworks.device_name(None, setup.framework)
+    with frameworks.device_scope(device, setup.framework) as like:
+        subject = subject_at(setup, device, like)
         try:
             subject.outputs()
         except Exception:  # noqa: BLE001 - a broken op raises for other reasons than having no gradient
@@ -422,16 +422,16 @@ def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[sessio
             return open_problem(
                 lambda *tensors: tuple(subject(*tensors).values()),
                 subject.tensors,
-                op=written.op,
+                op=setup.op,
                 names=subject.names,
                 wrt=every,
                 backward=getattr(test, "backward", None),
-                framework=written.framework,
+                framework=setup.framework,
             )
 
         found = gradients_of(opened, wrt)
     return [
-        session.NoGrad(op=written.op, input=name, test=test_name, outcome=outcome, detail=detail)
+        session.NoGrad(op=setup.op, input=name, test=test_name, outcome=outcome, detail=detail)
         for name, (outcome, detail) in found.items()
     ]
 

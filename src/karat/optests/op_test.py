@@ -155,7 +155,7 @@ class OpTest(unittest.TestCase):
 
         def outputs(subject: Subject) -> list[Any]:
             found = subject.outputs().values()
-            return [array_of(subject.written.framework, one) for one in found]
+            return [array_of(subject.setup.framework, one) for one in found]
 
         made: list[Any] = self._at(place, outputs)
         return made
@@ -269,19 +269,19 @@ class OpTest(unittest.TestCase):
         evidence of its own, and the test is skipped all the same.
         """
         self._declared()  # a test may have set other inputs than setUp did
-        written: OpSetup = read_setup(self)
-        device = frameworks.device_name(place, written.framework)
-        absent = frameworks.absence_reason(device, written.framework)
+        setup: OpSetup = read_setup(self)
+        device = frameworks.device_name(place, setup.framework)
+        absent = frameworks.absence_reason(device, setup.framework)
         if absent is not None:
-            raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
-        with frameworks.device_scope(device, written.framework) as like:
-            subject = subject_at(written, device, like)
+            raise unittest.SkipTest(f"{setup.op}: nothing was compared: {absent}")
+        with frameworks.device_scope(device, setup.framework) as like:
+            subject = subject_at(setup, device, like)
             lacking = why_not_computed(subject, backward or Subject.outputs)
             if lacking is None:
                 return use(subject)
             if backward is not None:
-                require_evidence(use(subject_at(in_double(written), device, like)))
-        raise unittest.SkipTest(f"{written.op}: nothing was compared in that precision: {lacking}")
+                require_evidence(use(subject_at(in_double(setup), device, like)))
+        raise unittest.SkipTest(f"{setup.op}: nothing was compared in that precision: {lacking}")
 
     # -- what Paddle's tests ask of themselves -------------------------------------------------
 
@@ -364,7 +364,7 @@ def refuse_or_warn(
 
 def why_not_computed(subject: Subject, run: Callable[[Subject], object]) -> str | None:
     """Why the op cannot be run in the test's low precision at this place: there is no kernel; None if it can."""
-    low = sorted({one.dtype for one in members(subject.written.inputs) if is_low(one.dtype)})
+    low = sorted({one.dtype for one in members(subject.setup.inputs) if is_low(one.dtype)})
     if not low:
         return None
     try:
@@ -372,5 +372,5 @@ def why_not_computed(subject: Subject, run: Callable[[Subject], object]) -> str 
     except (RuntimeError, NotImplementedError, TypeError) as error:
         first = next((line for line in str(error).splitlines() if _NO_KERNEL.search(line)), "")
         if first:  # else it is an error that the check itself will meet, and tell better
-            return f"{subject.written.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
+            return f"{subject.setup.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
     return None

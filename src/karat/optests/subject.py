@@ -198,12 +198,12 @@ def signature_of(
 
     try:
         proto = framework.OpProtoHolder.instance().get_op_proto(op)
-        written = framework.canonicalize_attrs(dict(attrs), proto)
+        setup = framework.canonicalize_attrs(dict(attrs), proto)
     except (ValueError, TypeError):
-        written = dict(attrs)
+        setup = dict(attrs)
     blank = {name: [paddle.zeros([1])] for name in outputs}
     try:
-        found = framework._dygraph_tracer()._get_kernel_signature(op, inputs, blank, written)  # noqa: SLF001 - only the tracer knows the order
+        found = framework._dygraph_tracer()._get_kernel_signature(op, inputs, blank, setup)  # noqa: SLF001 - only the tracer knows the order
     except (RuntimeError, ValueError, TypeError, AttributeError):
         return None
     if not any(found):
@@ -228,7 +228,7 @@ class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A flat function: named tensors in, named tensors out."""
 
-    written: OpSetup
+    setup: OpSetup
     device: str
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
@@ -240,7 +240,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         given = iter(tensors)
         slots = {
             slot.name: self._argument(slot, [next(given) for _ in slot.members])
-            for slot in self.written.inputs
+            for slot in self.setup.inputs
         }
 
         def value(argument: Argument) -> Any:
@@ -248,7 +248,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
         positional = [value(one) for one in self.plan.positional]
         keyword = {name: value(one) for name, one in self.plan.keyword.items()}
-        return self.named(self.written.function(*positional, **keyword))
+        return self.named(self.setup.function(*positional, **keyword))
 
     def _argument(self, slot: ArraySlot, tensors: list[Any]) -> Any:
         # Paddle hands over a list of one as the tensor in it, and its tests are written for that.
@@ -267,7 +267,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
             found = [found]
         if len(found) > len(names):
             raise UsageError(
-                f"{self.written.op}: expected outputs {', '.join(names) or 'none'}, found {len(found)} results of python_api",
+                f"{self.setup.op}: expected outputs {', '.join(names) or 'none'}, found {len(found)} results of python_api",
                 next_command="set self.python_out_sig to the names of what python_api gives, in order",
             )
         flat: dict[str, Any] = {}
@@ -280,21 +280,21 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     def expand(self, name: str) -> tuple[str, ...]:
         """The names of an output's tensors: itself, or those of its list."""
-        for slot in self.written.outputs:
+        for slot in self.setup.outputs:
             if slot.name == name and slot.listed:
                 return tuple(member.name for member in slot.members)
         return (name,)
 
     def _output_names(self) -> tuple[str, ...]:
-        if self.written.out_names is not None:
-            return self.written.out_names
+        if self.setup.out_names is not None:
+            return self.setup.out_names
         if self.signature is not None and self.signature.outputs:
             return self.signature.outputs
-        return tuple(slot.name for slot in self.written.outputs) or ("Out",)
+        return tuple(slot.name for slot in self.setup.outputs) or ("Out",)
 
     def _inner(self, name: str, count: int) -> tuple[str, ...]:
-        if name in self.written.inner_names:
-            return tuple(self.written.inner_names[name])[:count]
+        if name in self.setup.inner_names:
+            return tuple(self.setup.inner_names[name])[:count]
         known = self.expand(name)
         return known if len(known) == count else tuple(f"{name}.{n}" for n in range(count))
 
@@ -323,9 +323,9 @@ def read_setup(test: Any) -> OpSetup:
     )
 
 
-def in_double(written: OpSetup) -> OpSetup:
+def in_double(setup: OpSetup) -> OpSetup:
     """The same with low precision as float64."""
-    return msgspec.structs.replace(written, inputs=widened(written.inputs))
+    return msgspec.structs.replace(setup, inputs=widened(setup.inputs))
 
 
 def op_name(test: Any) -> str:
@@ -338,27 +338,27 @@ def op_name(test: Any) -> str:
     return str(getattr(function, "__name__", ""))
 
 
-def subject_at(written: OpSetup, device: str, like: Any) -> Subject:
+def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:
     """The subject with its tensors on a device; must be called within `frameworks.device_scope`."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - brings numpy
 
-    adapter = adapter_named(written.framework)
-    flat = list(members(written.inputs))
+    adapter = adapter_named(setup.framework)
+    flat = list(members(setup.inputs))
     tensors = tuple(adapter.from_numpy(one.array, one.dtype, like) for one in flat)
     signature = None
-    if written.framework == "paddle":
+    if setup.framework == "paddle":
         given = iter(tensors)
-        inputs = {slot.name: [next(given) for _ in slot.members] for slot in written.inputs}
-        outputs = tuple(slot.name for slot in written.outputs)
-        signature = signature_of(written.op, inputs, outputs, written.attrs)
+        inputs = {slot.name: [next(given) for _ in slot.members] for slot in setup.inputs}
+        outputs = tuple(slot.name for slot in setup.outputs)
+        signature = signature_of(setup.op, inputs, outputs, setup.attrs)
     arguments = OpArguments(
-        op=written.op, slots=tuple(slot.name for slot in written.inputs), attrs=written.attrs
+        op=setup.op, slots=tuple(slot.name for slot in setup.inputs), attrs=setup.attrs
     )
     return Subject(
-        written=written,
+        setup=setup,
         device=device,
         names=tuple(one.name for one in flat),
         tensors=tensors,
-        plan=plan_call(written.function, arguments, signature),
+        plan=plan_call(setup.function, arguments, signature),
         signature=signature,
     )
