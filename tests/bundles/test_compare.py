@@ -19,11 +19,11 @@ from karat.bundles.compare import compare_values
 from karat.bundles.places import open_place
 from karat.bundles.structure import flatten, restore
 from karat.findings import KINDS
-from karat.tensors.comparison import Report
+from karat.tensors.comparison import ComparisonReport
 from karat.tensors.tensor import CannotStore, Tensor
 
 
-def kinds(report: Report, severity: str = "fail") -> list[str]:
+def kinds(report: ComparisonReport, severity: str = "fail") -> list[str]:
     found = [*report.all_findings()]
     assert all(finding.kind in KINDS for finding in found)
     return sorted(finding.kind for finding in found if finding.severity == severity)

@@ -21,7 +21,7 @@ from karat.bundles.extents import read_all
 from karat.bundles.folders import FolderPlace
 from karat.bundles.places import BadPlace, Place, open_place
 from karat.bundles.zip_file import DENSEST, LIMITS
-from karat.bundles.zip_format import DEFLATE, STORED, ZSTD, Member, directory, local_header
+from karat.bundles.zip_format import DEFLATE, STORED, ZSTD, ZipMember, directory, local_header
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.system.archives import Limits
 from karat.tensors.tensor import Damaged
@@ -34,7 +34,7 @@ def packed(files: dict[str, bytes], method: int) -> bytes:
     out, members = b"", []
     for name, data in files.items():
         body = squeezed(data, method)
-        member = Member(
+        member = ZipMember(
             name=name,
             method=method,
             size=len(data),
@@ -180,7 +180,7 @@ def claiming(size: int, count: int) -> bytes:
     out, members = b"", []
     for number in range(count):
         body = squeezed(b"0", ZSTD)
-        member = Member(
+        member = ZipMember(
             name=f"{number}", method=ZSTD, size=size, packed=len(body), crc=0, start=len(out)
         )
         members.append(member)

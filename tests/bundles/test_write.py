@@ -25,7 +25,7 @@ from karat.bundles.write import NewCase, write_case
 from karat.tensors.arrays import tensor_of
 from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison, Numbers, Statistics, Tolerance
+from karat.tensors.comparison import Comparison, Statistics, TensorNumbers, Tolerance
 from karat.tensors.tensor import CannotStore, Damaged
 
 SCHEMA = json.loads(
@@ -305,7 +305,7 @@ def test_manifests_are_as_the_schema_says(tmp_path: Path) -> None:
         ("comparator", Comparator),
         ("environment", Environment),
         ("comparison", Comparison),
-        ("numbers", Numbers),
+        ("numbers", TensorNumbers),
         ("tolerance", Tolerance),
     ],
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from karat.captures.check import describe_mismatch
 from karat.findings import Finding, Severity
-from karat.tensors.comparison import Comparison, Numbers, Report, Tolerance, within
+from karat.tensors.comparison import Comparison, ComparisonReport, TensorNumbers, Tolerance, within
 
 
 def told(kind: str, message: str, severity: Severity = Severity.FAIL) -> Finding:
@@ -15,7 +15,7 @@ def failed(name: str, **numbers: object) -> Comparison:
         dtype="float32",
         shape=(2, 3),
         tolerance=Tolerance(rtol=1e-3, atol=0.0, origin="given"),
-        numbers=Numbers(elements=6, bit_equal=0, **numbers),  # type: ignore[arg-type]
+        numbers=TensorNumbers(elements=6, bit_equal=0, **numbers),  # type: ignore[arg-type]
         findings=(
             told("dtype-changed", f"{within(name)}expected float32, found float64"),
             told("tensor-mismatch", "the numbers below, in a sentence"),
@@ -41,7 +41,9 @@ def test_all_the_numbers_of_a_tensor() -> None:
         max_expected=1.0,
         max_actual=1.5,
     )
-    assert describe_mismatch(Report(comparisons=(comparison,)), "test_it").splitlines() == [
+    assert describe_mismatch(
+        ComparisonReport(comparisons=(comparison,)), "test_it"
+    ).splitlines() == [
         "test_it: 1 of 1 compared values differ from what was expected",
         "  expected/logits: float32 2×3",
         "    dtype-changed: expected float32, found float64",
@@ -56,7 +58,7 @@ def test_all_the_numbers_of_a_tensor() -> None:
 def test_what_matches_is_not_listed_and_long_lists_end() -> None:
     fine = Comparison(name="fine", dtype="str", shape=())
     many = [failed(f"expected/{n}", mismatches=1) for n in range(25)]
-    text = describe_mismatch(Report(comparisons=(fine, *many)), "t")
+    text = describe_mismatch(ComparisonReport(comparisons=(fine, *many)), "t")
     assert text.startswith("t: 25 of 26 compared values differ")
     assert "fine" not in text
     assert text.endswith("  … and 5 more")
@@ -65,7 +67,7 @@ def test_what_matches_is_not_listed_and_long_lists_end() -> None:
 def test_another_structure_is_told_first() -> None:
     lost = Finding(kind="lost-tensor", severity=Severity.FAIL, message="expected/1 is not there")
     fine = Comparison(name="expected/0", dtype="float32", shape=())
-    text = describe_mismatch(Report(comparisons=(fine,), findings=(lost,)), "t")
+    text = describe_mismatch(ComparisonReport(comparisons=(fine,), findings=(lost,)), "t")
     assert text.splitlines() == [
         "t: actual is not built like what was expected",
         "  lost-tensor: expected/1 is not there",
@@ -73,4 +75,6 @@ def test_another_structure_is_told_first() -> None:
 
 
 def test_nothing_compared_is_said() -> None:
-    assert describe_mismatch(Report(comparisons=()), "t").startswith("t: nothing was compared")
+    assert describe_mismatch(ComparisonReport(comparisons=()), "t").startswith(
+        "t: nothing was compared"
+    )

@@ -18,8 +18,8 @@ from karat.bundles.manifest import Identity
 from karat.captures.pytest_session import summarize
 from karat.captures.records import (
     AlreadyClaimed,
-    Claim,
-    Journal,
+    CaptureClaim,
+    CaptureJournal,
     claim_path,
     host,
     mark_missing,
@@ -36,9 +36,11 @@ from karat.findings import Finding, Severity
 from karat.schemas import schema
 
 
-def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> Claim:
+def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> CaptureClaim:
     identity = Identity(suite="s", flow="f", test="t", subtest="")
-    return Claim(identity=identity, path="s/f/t", by=by, host=on or host(), pid=pid or os.getpid())
+    return CaptureClaim(
+        identity=identity, path="s/f/t", by=by, host=on or host(), pid=pid or os.getpid()
+    )
 
 
 def dead_pid() -> int:
@@ -131,7 +133,7 @@ def test_a_claim_that_is_being_written_is_taken(tmp_path: Path) -> None:
 
 def test_who_finds_a_claim_finds_it_whole(tmp_path: Path) -> None:
     """Eight at once, many times: those who come late always read who came first."""
-    taken: list[Claim | None] = []
+    taken: list[CaptureClaim | None] = []
 
     def race(start: threading.Barrier, turn: int) -> None:
         start.wait()
@@ -157,8 +159,8 @@ FINDING = Finding(
 )
 
 
-def journal(folder: Path, worker: str = "gw0", run: str = "r") -> Journal:
-    return Journal(folder / f"journal-{run}-{worker}.jsonl", worker)
+def journal(folder: Path, worker: str = "gw0", run: str = "r") -> CaptureJournal:
+    return CaptureJournal(folder / f"journal-{run}-{worker}.jsonl", worker)
 
 
 def test_lines_are_there_at_once_and_a_cut_one_is_left_out(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_only_the_journals_of_one_run_are_read(tmp_path: Path) -> None:
 
 def test_what_the_disk_did_not_take_is_known_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    lost = Journal(tmp_path / "file" / "journal-r-gw1.jsonl", "gw1")
+    lost = CaptureJournal(tmp_path / "file" / "journal-r-gw1.jsonl", "gw1")
     lost.note("failed", path="s/f/t", node="t", finding=FINDING)
     assert summarize(merge([], lost.entries)).failed == 1
     assert lost.entries[0].finding() == Finding(
@@ -261,7 +263,7 @@ def staged(root: Path, pid: int, *, on: str | None = None) -> Path:
     books = root / ".karat" / "session"
     name = staging_name("gw0", pid).replace(host(), on or host())
     (books / "staging" / name / "1").mkdir(parents=True)
-    claim = Claim(
+    claim = CaptureClaim(
         identity=Identity(suite="s", flow="f", test="t"),
         path="s/f/t",
         by="t in gw0",

@@ -11,16 +11,16 @@ import pytest
 
 from factories.captured import COMPARATOR
 from karat.bundles.manifest import Identity
-from karat.captures.check import Candidate
-from karat.captures.session import Failed, Occupied, SameSession, Session, publish
+from karat.captures.check import CaseToCapture
+from karat.captures.session import FailedCase, Occupied, SameSession, Session, publish
 
 
-def failed(session: Session, test: str) -> Failed:
+def failed(session: Session, test: str) -> FailedCase:
     who = Identity(suite="s", flow="f", test=test)
     made = session.stage(
-        Candidate(identity=who, inputs=(object(),), expected=1, comparator=COMPARATOR)
+        CaseToCapture(identity=who, inputs=(object(),), expected=1, comparator=COMPARATOR)
     )
-    assert isinstance(made, Failed)
+    assert isinstance(made, FailedCase)
     return made
 
 

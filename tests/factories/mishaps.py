@@ -12,11 +12,11 @@ import msgspec
 import zstandard
 
 from karat.bundles.index import build, decode, encode
-from karat.bundles.zip_format import DEFLATE, ZSTD, Member, directory, local_header, read_members
+from karat.bundles.zip_format import DEFLATE, ZSTD, ZipMember, directory, local_header, read_members
 
 PAGE = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>\n"
 Bytes = Callable[[bytes, random.Random], bytes]
-Pieces = list[tuple[Member, bytes]]
+Pieces = list[tuple[ZipMember, bytes]]
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:
@@ -91,7 +91,7 @@ def _written(pieces: Pieces) -> bytes:
     return bytes(whole) + directory(members, len(whole))
 
 
-def _named(piece: tuple[Member, bytes], name: str) -> tuple[Member, bytes]:
+def _named(piece: tuple[ZipMember, bytes], name: str) -> tuple[ZipMember, bytes]:
     return msgspec.structs.replace(piece[0], name=name), piece[1]
 
 
@@ -164,12 +164,12 @@ def older_index(pieces: Pieces, rng: random.Random) -> None:
     pieces[-1] = _stored(pieces[-1][0], encode(build(index.karat, cases, files, index.archive)))
 
 
-def _stored(member: Member, data: bytes) -> tuple[Member, bytes]:
+def _stored(member: ZipMember, data: bytes) -> tuple[ZipMember, bytes]:
     size, crc = len(data), zlib.crc32(data)
     return msgspec.structs.replace(member, method=0, size=size, packed=size, crc=crc), data
 
 
-def _unpacked(member: Member, data: bytes) -> bytes:
+def _unpacked(member: ZipMember, data: bytes) -> bytes:
     if member.method == DEFLATE:
         return zlib.decompress(data, -zlib.MAX_WBITS)
     if member.method == ZSTD:

@@ -5,13 +5,13 @@ import pytest
 from karat.bundles.manifest import Identity
 from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
 from karat.replays.report import text_lines
-from karat.tensors.comparison import Comparison, Numbers
+from karat.tensors.comparison import Comparison, TensorNumbers
 
 PATHS = [f"models/xnnpack/{'tests_test_models.py_' * 4}{n}-0123456789abcde{n}" for n in range(3)]
 
 
 def report() -> ReplayReport:
-    numbers = Numbers(
+    numbers = TensorNumbers(
         elements=1_000_000, bit_equal=0, mismatches=999_999, max_abs=1e9, max_ulp=1 << 40
     )
     compared = Comparison(name="expected", dtype="float32", shape=(1_000_000,), numbers=numbers)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from factories.captured import COMPARATOR, identity
-from karat.captures.check import Candidate
-from karat.captures.session import Session, Staged
+from karat.captures.check import CaseToCapture
+from karat.captures.session import Session, StagedCase
 from karat.store.packing.pack import Packed, PackOptions, pack
 
 
@@ -19,12 +19,12 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "captures", "nightly-1", run="r", root=tmp_path)
 
 
-def staged(session: Session, test: str = "test_a", program: object = b"P") -> Staged:
-    evidence = Candidate(
+def staged(session: Session, test: str = "test_a", program: object = b"P") -> StagedCase:
+    evidence = CaseToCapture(
         identity=identity(test), inputs=(1,), expected=np.ones(3), comparator=COMPARATOR, program=program
     )  # fmt: skip
     made = session.stage(evidence)
-    assert isinstance(made, Staged)
+    assert isinstance(made, StagedCase)
     return made
 
 
@@ -65,11 +65,11 @@ def test_a_case_that_was_lost_afterwards(session: Session) -> None:
 def test_a_capture_that_failed(session: Session) -> None:
     session.publish(staged(session))
     failed = session.stage(
-        Candidate(
+        CaseToCapture(
             identity=identity("test_b"), inputs=object(), expected=np.ones(3), comparator=COMPARATOR
         )
     )
-    assert not isinstance(failed, Staged)
+    assert not isinstance(failed, StagedCase)
     session.close()
     told = packed(session)
     (finding,) = told.findings

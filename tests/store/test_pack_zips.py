@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given, settings, strategies as st
 
 from conftest import missing
-from karat.bundles.zip_format import WHOLE, ZSTD, Member, directory, local_header, read_members
+from karat.bundles.zip_format import WHOLE, ZSTD, ZipMember, directory, local_header, read_members
 from karat.findings import UsageError
 from karat.store.packing.zips import Compression, ZipWriter
 from karat.tensors.tensor import Damaged
@@ -174,13 +174,13 @@ def test_a_file_that_changes_meanwhile_is_not_packed() -> None:
     writer = ZipWriter(io.BytesIO())
     with pytest.raises(Damaged, match="expected 5 bytes of x, found 4"):
         writer.add("x", [b"1234"], 5)
-    member = Member(name="y", method=0, size=3, packed=3, crc=0, start=0)
+    member = ZipMember(name="y", method=0, size=3, packed=3, crc=0, start=0)
     with pytest.raises(Damaged):
         ZipWriter(io.BytesIO()).take(member, [local_header(member), b"12"])
 
 
 def test_nothing_lies_between_members_and_directory() -> None:
-    member = Member(name="n", method=0, size=1, packed=1, crc=zlib.crc32(b"x"), start=0)
+    member = ZipMember(name="n", method=0, size=1, packed=1, crc=zlib.crc32(b"x"), start=0)
     head = local_header(member) + b"x"
     assert read_members(io.BytesIO(head + directory([member], len(head)))) == (member,)
     with pytest.raises(Damaged, match="expected the directory at byte"):
@@ -188,7 +188,7 @@ def test_nothing_lies_between_members_and_directory() -> None:
 
 
 def test_a_member_is_adopted_only_where_the_writer_is() -> None:
-    member = Member(name="n", method=0, size=1, packed=1, crc=0, start=7)
+    member = ZipMember(name="n", method=0, size=1, packed=1, crc=0, start=7)
     with pytest.raises(Damaged, match="expected n at 0, found it at 7"):
         ZipWriter(io.BytesIO()).adopt(member)
 
@@ -203,5 +203,5 @@ def test_levels_are_those_of_the_compression(compression: Compression, level: in
 
 def test_a_directory_says_what_its_members_say() -> None:
     crc = zlib.crc32(b"x")
-    member = Member(name="n", method=0, size=1, packed=1, crc=crc, start=0)
+    member = ZipMember(name="n", method=0, size=1, packed=1, crc=crc, start=0)
     assert written([("n", b"x")]) == local_header(member) + b"x" + directory([member], member.end)

@@ -12,7 +12,7 @@ import pytest
 from factories.bit_patterns import ODD_NAMES, tensor
 from karat.tensors.arrays import tensor_of
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison, Numbers
+from karat.tensors.comparison import Comparison, TensorNumbers
 from karat.tensors.dtypes import TABLE
 from karat.tensors.tensor import Tensor
 
@@ -27,7 +27,7 @@ def compare(expected: Any, actual: Any, **options: Any) -> Comparison:
     )
 
 
-def numbers(expected: Any, actual: Any, **options: Any) -> Numbers:
+def numbers(expected: Any, actual: Any, **options: Any) -> TensorNumbers:
     found = compare(expected, actual, **options).numbers
     assert found is not None
     return found

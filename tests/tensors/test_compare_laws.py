@@ -17,7 +17,7 @@ from karat.tensors import compare
 from karat.tensors.arrays import tensor_of
 from karat.tensors.bits import distances, most_steps
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Numbers
+from karat.tensors.comparison import TensorNumbers
 from karat.tensors.dtypes import TABLE, tolerance_for
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -64,7 +64,7 @@ def pairs(draw: st.DrawFn, names: tuple[str, ...] = (*FLOATS, *WHOLE), finite: b
 
 def compared(
     e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_nan: bool = False
-) -> Numbers:
+) -> TensorNumbers:
     found = compare_tensors(
         "x", tensor_of(e), tensor_of(a), rtol=rtol, atol=atol, equal_nan=equal_nan
     )
@@ -73,7 +73,7 @@ def compared(
     return found.numbers
 
 
-def in_chunks(e: Any, a: Any, chunk: int, read: int, threads: int) -> Numbers:
+def in_chunks(e: Any, a: Any, chunk: int, read: int, threads: int) -> TensorNumbers:
     """The same comparison, cut up in another way."""
     tolerance = tolerance_for(tensor_of(e).dtype, tensor_of(a).dtype, 1e-3, 1e-6, equal_nan=False)
     plan = compare._plan(tensor_of(e), tensor_of(a), tolerance, 1)
@@ -262,7 +262,7 @@ def test_chunks_of_any_size_give_the_same(pair: Any, chunk: int) -> None:
     e, a = pair
     one, other = in_chunks(e, a, chunk, 1, 1), compared(e, a)
     sums = ("mean_abs", "sqnr_db", "cosine")
-    for name in Numbers.__struct_fields__:
+    for name in TensorNumbers.__struct_fields__:
         found, true = getattr(one, name), getattr(other, name)
         if name in sums and found is not None and true is not None:
             assert found == true or found == pytest.approx(true, rel=1e-5, abs=1e-300), name

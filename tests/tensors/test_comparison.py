@@ -8,7 +8,7 @@ import pytest
 
 from karat.tensors.arrays import tensor_of
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Numbers
+from karat.tensors.comparison import TensorNumbers
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_what_is_infinite_comes_back_and_what_was_not_measured_does_not(
     assert numbers is not None
     text = msgspec.json.encode(numbers)
     assert b"null" in text
-    assert msgspec.json.decode(text, type=Numbers) == numbers
+    assert msgspec.json.decode(text, type=TensorNumbers) == numbers
 
 
 def test_numbers_that_nobody_measured_stay_unknown() -> None:
-    bare = Numbers(elements=3, bit_equal=0)
+    bare = TensorNumbers(elements=3, bit_equal=0)
     assert (bare.max_abs, bare.mean_abs, bare.max_rel, bare.sqnr_db) == (None,) * 4

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from karat.findings import Finding, Severity
-from karat.tensors.comparison import Comparison, Numbers, Tolerance
+from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance
 from karat.tensors.report import TITLES, cells, comparison_json, facts, type_text, worst
 
 FAIL = (Finding(kind="tensor-mismatch", severity=Severity.FAIL, message="no"),)
@@ -18,7 +18,7 @@ def comparison(name: str = "expected", *, fails: bool = False, **numbers: object
         dtype="float32",
         shape=(2, 5),
         tolerance=Tolerance(rtol=1e-3, atol=0.0, origin="recorded"),
-        numbers=Numbers(**known),  # type: ignore[arg-type]
+        numbers=TensorNumbers(**known),  # type: ignore[arg-type]
         findings=FAIL if fails else (),
     )
 
@@ -32,7 +32,7 @@ def test_a_type_is_a_dtype_and_a_shape(shape: tuple[int, ...], shown: str) -> No
 
 def test_cells_have_a_title_each_and_nothing_where_nothing_was_measured() -> None:
     assert cells(None) == ("",) * len(TITLES)
-    full = cells(Numbers(elements=4, bit_equal=0, mismatches=1, max_ulp=1234, sqnr_db=inf))
+    full = cells(TensorNumbers(elements=4, bit_equal=0, mismatches=1, max_ulp=1234, sqnr_db=inf))
     assert full == ("1 of 4", "", "", "1,234", "exact")
 
 

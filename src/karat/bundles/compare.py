@@ -20,7 +20,7 @@ from karat.bundles.structure import flatten, tensor_names
 from karat.bundles.values import READERS, Flat
 from karat.findings import Finding, Severity, fail
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison, Criteria, Report, within
+from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, within
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
 
 _FAMILIES = {
@@ -37,15 +37,15 @@ _Entries = Mapping[str, tuple[str, Any]]
 """What makes a key the same on both sides → how it is shown, and the value."""
 
 
-def compare_values(expected: Any, actual: Any, **criteria: Unpack[Criteria]) -> Report:
+def compare_values(expected: Any, actual: Any, **criteria: Unpack[Criteria]) -> ComparisonReport:
     """Actual against expected, nested or flattened; CannotStore names what has no form to be compared in."""
     one, other = _flat(expected, "expected"), _flat(actual, "actual")
-    walk = _Walk(one.tensors, other.tensors, criteria)
+    walk = _Comparer(one.tensors, other.tensors, criteria)
     walk.compare(one.structure, other.structure, "expected")
     failed = any(found.severity is Severity.FAIL for found in walk.findings)
     if not failed and all(each.dtype == "None" for each in walk.comparisons):
         walk.report("nothing-compared", "expected", "expected a value to compare, found none in it")
-    return Report(comparisons=tuple(walk.comparisons), findings=tuple(walk.findings))
+    return ComparisonReport(comparisons=tuple(walk.comparisons), findings=tuple(walk.findings))
 
 
 def _flat(value: Any, side: str) -> Flat:
@@ -58,7 +58,7 @@ def _flat(value: Any, side: str) -> Flat:
         raise CannotStore(side + str(error).removeprefix("expected")) from None
 
 
-class _Walk:
+class _Comparer:
     def __init__(self, expected: _Tensors, actual: _Tensors, criteria: Criteria) -> None:
         self._expected, self._actual, self._criteria = expected, actual, criteria
         self.comparisons: list[Comparison] = []
@@ -167,11 +167,11 @@ class _Walk:
             self.report("structure-changed", name, message, Severity.INFO)
 
 
-_PARTS: Mapping[str, Callable[[_Walk, Any, Any, str], None]] = {
-    "sequence": _Walk.sequences,
-    "mapping": _Walk.mappings,
-    "record": _Walk.records,
-    "enum": _Walk.members,
+_PARTS: Mapping[str, Callable[[_Comparer, Any, Any, str], None]] = {
+    "sequence": _Comparer.sequences,
+    "mapping": _Comparer.mappings,
+    "record": _Comparer.records,
+    "enum": _Comparer.members,
 }
 
 

@@ -45,10 +45,8 @@ from karat.bundles.values import (
     find_member,
     is_namedtuple,
     is_structseq,
-    make_dataclass,
     make_named,
-    make_namedtuple,
-    make_structseq,
+    make_object,
     named_thing,
     plain,
     shown_role,
@@ -408,10 +406,7 @@ class _Restorer:
         if kind != "dataclass" and any(value is Unset for value in values.values()):
             raise _odd(where, node)
         if (cls := self._class(name)) is not None:
-            if kind == "dataclass":
-                made = make_dataclass(cls, values, items)
-            else:
-                made = (make_namedtuple if kind == "namedtuple" else make_structseq)(cls, values)
+            made = make_object(kind, cls, values, items)
             if made is not None:
                 return made
         self._tell_class(name)

@@ -39,7 +39,7 @@ _FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tensor, as the header says."""
 
     dtype: str
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The header of a file that fits the file's size."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, HeaderEntry]
     start: int
     """Where the bytes of the tensors begin; offsets count from here."""
     sha256: str
@@ -75,7 +75,7 @@ def read_header(extent: Extent, name: str) -> Header:
     return Header(entries=entries, start=start, sha256=sha256(whole).hexdigest())
 
 
-def _entries(text: bytes, name: str) -> dict[str, Entry]:
+def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
     import json  # noqa: PLC0415 - unlike msgspec, it shows a key that is there twice
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -85,13 +85,15 @@ def _entries(text: bytes, name: str) -> dict[str, Entry]:
         return found
 
     try:
-        return msgspec.convert(json.loads(text.decode(), object_pairs_hook=once), dict[str, Entry])
+        return msgspec.convert(
+            json.loads(text.decode(), object_pairs_hook=once), dict[str, HeaderEntry]
+        )
     except (ValueError, RecursionError) as error:
         reason = str(error)[:200]
         raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
 
 
-def _check_offsets(entries: dict[str, Entry], size: int, name: str) -> None:
+def _check_offsets(entries: dict[str, HeaderEntry], size: int, name: str) -> None:
     at = 0
     for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         start, end = entry.data_offsets

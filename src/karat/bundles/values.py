@@ -297,30 +297,21 @@ def find_class(name: str, classes: Iterable[type]) -> type | None:
     return None
 
 
-def make_namedtuple(cls: type, values: Mapping[str, Any]) -> Any:
-    """An object of the class, or None if the class has other fields."""
-    if not is_namedtuple(cls) or tuple(values) != cls._fields:  # type: ignore[attr-defined]
-        return None
-    return tuple.__new__(cls, values.values())
-
-
-def make_structseq(cls: type, values: Mapping[str, Any]) -> Any:
-    """An object of the class, or None if it takes another number of values."""
-    if not is_structseq(cls) or len(values) != cls.n_sequence_fields:  # type: ignore[attr-defined]
-        return None
+def make_object(
+    kind: str, cls: type, values: Mapping[str, Any], items: Sequence[str] | None
+) -> Any:
+    """A dataclass, namedtuple or structseq made without `__init__`, or None if the class has other fields."""
     try:
-        return cls(tuple(values.values()))
-    except TypeError:
-        return None
-
-
-def make_dataclass(cls: type, values: Mapping[str, Any], items: Sequence[str] | None) -> Any:
-    """An object of the class, made around `__init__`, or None if the class has other fields."""
-    if not is_dataclass(cls) or [field.name for field in fields(cls)] != list(values):
-        return None
-    if issubclass(cls, _CONTENT) or issubclass(cls, dict) != (items is not None):
-        return None
-    try:
+        if kind == "namedtuple":
+            fits = is_namedtuple(cls) and tuple(values) == cls._fields  # type: ignore[attr-defined]
+            return tuple.__new__(cls, values.values()) if fits else None
+        if kind == "structseq":
+            fits = is_structseq(cls) and len(values) == cls.n_sequence_fields  # type: ignore[attr-defined]
+            return cls(tuple(values.values())) if fits else None
+        if not is_dataclass(cls) or [field.name for field in fields(cls)] != list(values):
+            return None
+        if issubclass(cls, _CONTENT) or issubclass(cls, dict) != (items is not None):
+            return None
         made = (dict if items is not None else object).__new__(cls)
         for name, value in values.items():
             if value is not Unset:

@@ -32,7 +32,7 @@ _UNIX, _MODE = 3 << 8, 0o100644 << 16
 _LARGEST_DIRECTORY = 256 << 20
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class ZipMember(msgspec.Struct, frozen=True, kw_only=True):
     """One member, and where its local header begins."""
 
     name: str
@@ -56,7 +56,7 @@ def is_large(size: int) -> bool:
     return size + (size >> 7) + 1024 > WHOLE
 
 
-def local_header(member: Member) -> bytes:
+def local_header(member: ZipMember) -> bytes:
     """The bytes before a member's data."""
     name = member.name.encode()
     large = is_large(member.size)
@@ -67,7 +67,7 @@ def local_header(member: Member) -> bytes:
     return LOCAL_HEADER.pack(b"PK\x03\x04", *fields) + name + extra
 
 
-def central_header(member: Member) -> bytes:
+def central_header(member: ZipMember) -> bytes:
     """A member's entry in the directory."""
     name = member.name.encode()
     numbers = (member.size, member.packed, member.start)
@@ -93,18 +93,18 @@ def end_records(count: int, start: int, size: int) -> bytes:
     )
 
 
-def directory(members: Iterable[Member], start: int) -> bytes:
+def directory(members: Iterable[ZipMember], start: int) -> bytes:
     """Everything after the last member's data."""
     headers = [central_header(member) for member in members]
     whole = b"".join(headers)
     return whole + end_records(len(headers), start, len(whole))
 
 
-def _needed(member: Member, *, large: bool) -> int:
+def _needed(member: ZipMember, *, large: bool) -> int:
     return 63 if member.method == ZSTD else 45 if large else 20
 
 
-def read_members(file: BinaryIO) -> tuple[Member, ...]:
+def read_members(file: BinaryIO) -> tuple[ZipMember, ...]:
     """The members of a zip in karat's form; `Damaged` where a byte outside their data is another."""
     start, size = _find_directory(file)
     file.seek(start)
@@ -144,7 +144,7 @@ def _find_directory(file: BinaryIO) -> tuple[int, int]:
     return start, size
 
 
-def _parse(headers: bytes) -> tuple[Member, ...]:
+def _parse(headers: bytes) -> tuple[ZipMember, ...]:
     members, at = [], 0
     try:
         while at < len(headers):
@@ -157,7 +157,7 @@ def _parse(headers: bytes) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def _parse_one(headers: bytes, at: int) -> tuple[Member, int]:
+def _parse_one(headers: bytes, at: int) -> tuple[ZipMember, int]:
     fields = _CENTRAL.unpack_from(headers, at)
     method, crc, packed, size = fields[4], *fields[7:10]
     name_length, extra_length, start = fields[10], fields[11], fields[16]
@@ -169,5 +169,5 @@ def _parse_one(headers: bytes, at: int) -> tuple[Member, int]:
     for place, index in enumerate(large):
         (numbers[index],) = struct.unpack_from("<Q", headers, at + 4 + 8 * place)
     size, packed, start = numbers
-    member = Member(name=name, method=method, size=size, packed=packed, crc=crc, start=start)
+    member = ZipMember(name=name, method=method, size=size, packed=packed, crc=crc, start=start)
     return member, at + extra_length

@@ -13,7 +13,7 @@ from karat.bundles.structure import flatten
 from karat.bundles.values import Flat
 from karat.captures.functions import CaptureDetails, CheckDetails
 from karat.findings import Finding, KaratError, Severity, UsageError, info
-from karat.tensors.comparison import Comparison, Criteria, Numbers, Report, within
+from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, TensorNumbers, within
 from karat.tensors.tensor import CannotStore
 
 _SHOWN = 20
@@ -23,7 +23,7 @@ _ORIGINS = {"given": "as given", "dtype": "of the dtype", "recorded": "as record
 class Mismatch(AssertionError):  # noqa: N818 - a test fails with it, as with any assertion
     """Actual is not what was expected; `report` has all the numbers."""
 
-    def __init__(self, message: str, report: Report) -> None:
+    def __init__(self, message: str, report: ComparisonReport) -> None:
         super().__init__(message)
         self.report = report
 
@@ -55,7 +55,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class CaseToCapture(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     identity: Identity
     inputs: Any
     expected: Any
@@ -74,7 +74,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def compare(
     expected: object, actual: object, title: str, details: CheckDetails
-) -> tuple[Report, Passed]:
+) -> tuple[ComparisonReport, Passed]:
     """What passed; `Mismatch` otherwise."""
     __tracebackhide__ = True
     criteria: Criteria = {
@@ -124,8 +124,8 @@ def candidate(
     *,
     raw: bool = False,
     strides: bool = False,
-) -> Candidate:
-    return Candidate(
+) -> CaseToCapture:
+    return CaseToCapture(
         identity=identity,
         inputs=inputs,
         expected=passed.expected,
@@ -140,7 +140,7 @@ def candidate(
     )
 
 
-def describe_mismatch(report: Report, title: str) -> str:
+def describe_mismatch(report: ComparisonReport, title: str) -> str:
     """The whole report as text for a failed assertion: per tensor, the worst first."""
     failed = [c for c in report.comparisons if not c.passed]
     total = len(report.comparisons)
@@ -173,7 +173,7 @@ def _tensor(comparison: Comparison) -> Iterator[str]:
         yield f"    tolerance: rtol {t.rtol:g}, atol {t.atol:g} ({_ORIGINS[t.origin]})"
 
 
-def _numbers(n: Numbers) -> Iterator[str]:
+def _numbers(n: TensorNumbers) -> Iterator[str]:
     share = n.mismatches / n.elements if n.elements else 0.0
     first = f", the first at {[*n.first_mismatch]}" if n.first_mismatch is not None else ""
     yield f"mismatches: {n.mismatches:,} of {n.elements:,} ({share:.2%}){first}"

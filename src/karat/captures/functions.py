@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unittest import TestCase
 
     from karat.captures.pytest_session import CapturePlugin
-    from karat.tensors.comparison import Report
+    from karat.tensors.comparison import ComparisonReport
 
 Directory: TypeAlias = "str | os.PathLike[str] | None"
 Program: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | None"
@@ -92,7 +92,7 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
     strides: bool = False,
     strict: bool | None = None,
     **details: Unpack[CheckDetails],
-) -> Report:
+) -> ComparisonReport:
     """Raise `Mismatch` unless actual is as expected; then capture the case, as `capture` would."""
     __tracebackhide__ = True
     require_known("check_and_capture", details, CheckDetails)

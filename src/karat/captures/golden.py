@@ -15,7 +15,7 @@ from karat.captures.functions import (
     require_known,
 )
 from karat.captures.plugin import marker_options
-from karat.tensors.comparison import Report
+from karat.tensors.comparison import ComparisonReport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ class Golden:
 
     def check(
         self, actual: Any, expected: Any, *, inputs: Any, **details: Unpack[CheckDetails]
-    ) -> Report:
+    ) -> ComparisonReport:
         """Raise `karat.Mismatch` unless actual is as expected; then capture the case, if capturing is on.
 
         Without rtol or atol, each dtype's own tolerance holds. Several checks in one test need a

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from karat.captures.check import Candidate
+from karat.captures.check import CaseToCapture
 from karat.captures.functions import begin_session, end_session
 from karat.captures.plugin import marker_options
 from karat.captures.records import JournalEntry, mark_missing, merge, read_journals, sweep
-from karat.captures.session import Failed, Session, Staged, session_name
+from karat.captures.session import FailedCase, Session, StagedCase, session_name
 from karat.captures.settings import OPTION, BundleSettings, capture_directory, prepare
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.goldens.paths import glob_regex
@@ -37,7 +37,7 @@ _FORKED = KaratError(
 class RunningTest:
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
-        self.taken: list[Staged | Failed] = []
+        self.taken: list[StagedCase | FailedCase] = []
         self.failed = False
         self.pid = os.getpid()
         self._taken_before: list[int] = []
@@ -50,7 +50,7 @@ class RunningTest:
         else:
             self._taken_before.pop()
 
-    def judge(self, report: pytest.TestReport) -> list[Staged | Failed]:
+    def judge(self, report: pytest.TestReport) -> list[StagedCase | FailedCase]:
         """What to drop now: what a skipped subtest took itself. Anything else that did not pass fails the attempt."""
         if not report.skipped or not self._taken_before:
             self.failed |= not report.passed
@@ -164,10 +164,10 @@ class CapturePlugin:
         for taken in test.taken:
             if test.failed:
                 session.drop(taken)
-            elif isinstance(taken, Staged):
+            elif isinstance(taken, StagedCase):
                 session.publish(taken)
 
-    def capture(self, case: Candidate) -> Path | None:
+    def capture(self, case: CaseToCapture) -> Path | None:
         """Stage a case for the running test, unless its marker or suite is left out; returns its future folder."""
         if self.session is None or self.test is None:
             return None
@@ -186,7 +186,9 @@ class CapturePlugin:
             )
         )
         self.test.taken.append(staged)
-        return self.session.directory / staged.claim.path if isinstance(staged, Staged) else None
+        return (
+            self.session.directory / staged.claim.path if isinstance(staged, StagedCase) else None
+        )
 
     def _is_wanted(self, session: Session, suite: str, by_marker: bool | None) -> bool:  # noqa: FBT001
         if by_marker is not None:

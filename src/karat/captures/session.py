@@ -26,9 +26,9 @@ import msgspec
 from karat.bundles.manifest import NAME, Identity, case_path
 from karat.bundles.write import NewCase, write_case
 from karat.captures import records
-from karat.captures.check import Candidate
+from karat.captures.check import CaseToCapture
 from karat.captures.environment import created, environment, seeds
-from karat.captures.records import Event, Journal, staging_name
+from karat.captures.records import CaptureJournal, Event, staging_name
 from karat.captures.settings import RECORDS, nearest_existing
 from karat.findings import Finding, KaratError, UsageError, fail
 from karat.system.ci import session_of
@@ -50,17 +50,17 @@ class SameSession(Exception):  # noqa: N818 - a state of the place
     """The place holds a case of this very session."""
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class StagedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case on disk that nobody sees yet."""
 
-    claim: records.Claim
+    claim: records.CaptureClaim
     claimed: Path
     folder: Path
     number: int
     size: int
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class FailedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case that could not be staged: why, and what takes that back should its test not pass."""
 
     finding: Finding
@@ -84,19 +84,19 @@ class Session:
         self._here = Path.cwd()
         self._worker = worker
         self._numbers = itertools.count(1)
-        self.journal = Journal(self.records / f"journal-{run}-{worker}.jsonl", worker)
+        self.journal = CaptureJournal(self.records / f"journal-{run}-{worker}.jsonl", worker)
 
     @property
     def _staging(self) -> Path:
         # Asked for each time: a forked process has one of its own.
         return self.records / "staging" / staging_name(self._worker, os.getpid())
 
-    def stage(self, case: Candidate) -> Staged | Failed:
+    def stage(self, case: CaseToCapture) -> StagedCase | FailedCase:
         """Claim the identity and write the case where nobody sees it; or say why not."""
         node, path = case.identity.test, ""
         try:
             path = case_path(case.identity)
-            claim = records.Claim(
+            claim = records.CaptureClaim(
                 identity=case.identity,
                 path=path,
                 by=f"{node} in {self.journal.worker}",
@@ -112,11 +112,13 @@ class Session:
             return self._failed(path, node, self._reason(case.identity, error))
         return self._write(case, claim, claimed)
 
-    def refuse(self, identity: Identity, error: KaratError) -> Failed:
+    def refuse(self, identity: Identity, error: KaratError) -> FailedCase:
         """Note that a case is not staged, for a reason of the caller's."""
         return self._failed("", identity.test, self._reason(identity, error))
 
-    def _write(self, case: Candidate, claim: records.Claim, claimed: Path) -> Staged | Failed:
+    def _write(
+        self, case: CaseToCapture, claim: records.CaptureClaim, claimed: Path
+    ) -> StagedCase | FailedCase:
         node = claim.identity.test
         folder = self._staging / f"{next(self._numbers)}"
         try:
@@ -145,9 +147,9 @@ class Session:
         number = self.journal.note("staged", path=claim.path, node=node, size=size)
         for finding in case.findings:
             self.journal.note("note", case=number, path=claim.path, node=node, finding=finding)
-        return Staged(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
+        return StagedCase(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
 
-    def publish(self, staged: Staged) -> Finding | None:
+    def publish(self, staged: StagedCase) -> Finding | None:
         """The test passed: the case goes into place, whole."""
         claim = staged.claim
         node = claim.identity.test
@@ -164,10 +166,10 @@ class Session:
         )
         return None
 
-    def drop(self, taken: Staged | Failed) -> None:
+    def drop(self, taken: StagedCase | FailedCase) -> None:
         """The test did not pass: the case was never there, nor wanted."""
-        path = taken.claim.path if isinstance(taken, Staged) else taken.path
-        if isinstance(taken, Staged):
+        path = taken.claim.path if isinstance(taken, StagedCase) else taken.path
+        if isinstance(taken, StagedCase):
             shutil.rmtree(taken.folder, ignore_errors=True)
         if taken.claimed is not None:
             records.withdraw_claim(taken.claimed)
@@ -178,7 +180,7 @@ class Session:
         shutil.rmtree(self._staging, ignore_errors=True)
         self.journal.close()
 
-    def _mark(self, path: Path, claim: records.Claim, state: Any) -> None:
+    def _mark(self, path: Path, claim: records.CaptureClaim, state: Any) -> None:
         try:
             records.update_claim(path, msgspec.structs.replace(claim, state=state))
         except OSError:
@@ -195,10 +197,10 @@ class Session:
         *,
         case: int = 0,
         claimed: Path | None = None,
-    ) -> Failed:
+    ) -> FailedCase:
         event: Event = "twice" if finding.kind == "captured-twice" else "failed"
         number = self.journal.note(event, case=case, path=path, node=node, finding=finding)
-        return Failed(finding=finding, path=path, number=number, claimed=claimed)
+        return FailedCase(finding=finding, path=path, number=number, claimed=claimed)
 
     def _reason(self, identity: Identity, error: Exception) -> Finding:
         if isinstance(error, SameSession):
@@ -231,7 +233,7 @@ class Session:
             test = f"{os.path.relpath(self._root / file, self._here)}::{name}"
         return f"pytest {shlex.quote(test)} --karat-capture={place} --karat-strict"
 
-    def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
+    def _twice(self, identity: Identity, first: records.CaptureClaim | None) -> Finding:
         by = f" by {first.by}" if first else ""
         if first is not None and first.run == self.run:
             advice = 'give each capture a name of its own: subtest="…"'

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.bundles.manifest import Identity
-from karat.captures.check import Candidate, CaptureFailed, CaptureWarning
+from karat.captures.check import CaptureFailed, CaptureWarning, CaseToCapture
 from karat.captures.functions import CaptureDetails, Directory, current_session, subtest_name
 from karat.captures.records import sweep
-from karat.captures.session import Failed, Session, session_name
+from karat.captures.session import FailedCase, Session, session_name
 from karat.captures.settings import BundleSettings, capture_directory, prepare
 from karat.findings import Finding, UsageError, fail
 from karat.goldens.paths import glob_regex
@@ -58,7 +58,7 @@ def _subtest_of(test: TestCase) -> str:
     return subtest_name(message if isinstance(message, str) else None, dict(running.params))
 
 
-def take(case: Candidate, directory: Directory, strict: bool | None) -> Path | None:  # noqa: FBT001
+def take(case: CaseToCapture, directory: Directory, strict: bool | None) -> Path | None:  # noqa: FBT001
     """Capture the case and return its folder; on failure, raise or warn the caller's caller."""
     plugin = current_session()
     if plugin is not None and directory is None:
@@ -73,7 +73,7 @@ def take(case: Candidate, directory: Directory, strict: bool | None) -> Path | N
     return None
 
 
-def _take_alone(case: Candidate, directory: Directory) -> Path | Finding | None:
+def _take_alone(case: CaseToCapture, directory: Directory) -> Path | Finding | None:
     session = session_of_process(directory)
     if not isinstance(session, Session):
         return session
@@ -85,7 +85,7 @@ def _take_alone(case: Candidate, directory: Directory) -> Path | Finding | None:
             case, raw=case.raw or wanted.raw, strides=case.strides or wanted.strides
         )
     )
-    if isinstance(staged, Failed):
+    if isinstance(staged, FailedCase):
         return staged.finding
     return session.publish(staged) or session.directory / staged.claim.path
 

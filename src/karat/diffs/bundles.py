@@ -30,7 +30,7 @@ from karat.report.words import few
 from karat.system.pool import available_cores
 from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison, Numbers, within
+from karat.tensors.comparison import Comparison, TensorNumbers, within
 from karat.tensors.dtypes import for_dtype
 from karat.tensors.report import place
 from karat.tensors.tensor import Damaged, TensorExtent
@@ -346,7 +346,7 @@ def _because(comparison: Comparison) -> str:
 
 
 def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange:
-    numbers = comparison.numbers or Numbers(elements=0, bit_equal=0)
+    numbers = comparison.numbers or TensorNumbers(elements=0, bit_equal=0)
     return MetricChange(
         metric=comparison.name,
         verdict=verdict,

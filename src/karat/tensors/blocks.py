@@ -40,7 +40,7 @@ def digest_of(tensor: Either) -> str:
     return digest(tensor.dtype, tensor.shape, read_blocks(tensor.extent))
 
 
-class Side:
+class BlockReader:
     """The bytes of one side, for one thread, in blocks of up to so many bytes; the last `buffers` blocks stay.
 
     What is not in memory is read into the same buffers again and again, because fresh memory is slow to touch.

@@ -17,8 +17,15 @@ import numpy as np
 from karat.findings import Finding, fail
 from karat.system.pool import available_cores
 from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import Either, Hashing, Side, find_damage, is_seekable, require_whole
-from karat.tensors.comparison import Comparison, Numbers, Tolerance, within
+from karat.tensors.blocks import (
+    BlockReader,
+    Either,
+    Hashing,
+    find_damage,
+    is_seekable,
+    require_whole,
+)
+from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
 from karat.tensors.tally import Tally, elements_of, index_of
@@ -162,8 +169,8 @@ def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = 
     kernel = _kernel(plan, stop - start)
     buffers = 1 if hashing is None else Hashing.BUFFERS
     sides = [
-        Side(plan.expected, plan.read * plan.dtype.itemsize, buffers),
-        Side(plan.actual, plan.read * plan.other.itemsize, buffers),
+        BlockReader(plan.expected, plan.read * plan.dtype.itemsize, buffers),
+        BlockReader(plan.actual, plan.read * plan.other.itemsize, buffers),
     ]
     try:
         with np.errstate(all="ignore"):
@@ -179,7 +186,7 @@ def _compare_block(
     plan: Plan,
     tally: Tally,
     kernel: Kernel,
-    sides: list[Side],
+    sides: list[BlockReader],
     part: tuple[int, int],
     hashing: Hashing | None,
 ) -> None:
@@ -233,7 +240,7 @@ def _changed(kind: str, name: str, expected: object, actual: object) -> Finding:
 
 
 def mismatch_findings(
-    name: str, tally: Tally, numbers: Numbers, tolerance: Tolerance, shape: tuple[int, ...]
+    name: str, tally: Tally, numbers: TensorNumbers, tolerance: Tolerance, shape: tuple[int, ...]
 ) -> Iterator[Finding]:
     """What lies outside the tolerance, and apart from it what became NaN or infinite."""
     if tally.spoiled:
@@ -263,7 +270,7 @@ def mismatch_findings(
         )
 
 
-def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
+def _allowed(numbers: TensorNumbers, tolerance: Tolerance) -> str:
     if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
         return "equal elements"
     if not tolerance.rtol and not tolerance.atol:
@@ -271,7 +278,7 @@ def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
     return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
 
 
-def _details(numbers: Numbers, tolerance: Tolerance) -> str:
+def _details(numbers: TensorNumbers, tolerance: Tolerance) -> str:
     text = ""
     if numbers.max_abs and numbers.max_abs_at is not None:
         expected, actual = (

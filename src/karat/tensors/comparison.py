@@ -34,7 +34,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     origin: Literal["given", "dtype", "recorded"] = "given"
 
 
-class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+class TensorNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Everything there is to say about two tensors of one shape; None where there is nothing to measure."""
 
     elements: int
@@ -96,7 +96,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     tolerance: Tolerance | None = None
     """None for what is compared exactly (text, structure)."""
-    numbers: Numbers | None = None
+    numbers: TensorNumbers | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -105,7 +105,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return not any(finding.severity == "fail" for finding in self.findings)
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonReport(msgspec.Struct, frozen=True, kw_only=True):
     """Actual against expected, all of it."""
 
     comparisons: tuple[Comparison, ...]

@@ -65,7 +65,7 @@ class Dtype(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout | None = None
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor as safetensors keeps it."""
 
     dtype: str
@@ -293,7 +293,7 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     return itemsize * prod(shape)
 
 
-def stored(dtype: str, shape: tuple[int, ...]) -> Stored:
+def stored(dtype: str, shape: tuple[int, ...]) -> StoredForm:
     """How safetensors keeps a tensor of this dtype and shape."""
     of = dtype_named(dtype)
     carrier = of.carrier
@@ -302,7 +302,7 @@ def stored(dtype: str, shape: tuple[int, ...]) -> Stored:
     kept = (*shape, *of.extra)
     doubled = carrier == "float4_e2m1fn_x2"
     header = (*kept[:-1], 2 * kept[-1]) if doubled else kept
-    return Stored(dtype=carrier, shape=kept, code=CODES[carrier], header_shape=header)
+    return StoredForm(dtype=carrier, shape=kept, code=CODES[carrier], header_shape=header)
 
 
 def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:

@@ -39,7 +39,7 @@ Mask = NDArray[np.bool_]
 _LARGEST = (1 << 64) - 1
 
 
-class Limits(msgspec.Struct, frozen=True):
+class FloatLimits(msgspec.Struct, frozen=True):
     """Where a float's arithmetic is beyond doubt."""
 
     slack: float
@@ -52,8 +52,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 LIMITS = {
-    4: Limits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6),
-    8: Limits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30),
+    4: FloatLimits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6),
+    8: FloatLimits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30),
 }
 
 
@@ -95,7 +95,7 @@ def see_same(tally: Tally, values: Values, first: float, parts: int = 1) -> bool
     return True
 
 
-def _is_sound(square: float, values: Values, limits: Limits) -> bool:
+def _is_sound(square: float, values: Values, limits: FloatLimits) -> bool:
     """All are finite, and no square that matters was lost."""
     return square < np.inf and (square >= limits.least_square or not values.any())
 

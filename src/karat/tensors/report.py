@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from karat.report.words import number
-from karat.tensors.comparison import Comparison, Numbers
+from karat.tensors.comparison import Comparison, TensorNumbers
 
 TITLES = ("outside", "max abs", "max rel", "ULP", "SQNR dB")
 """What the cells of `cells` are."""
@@ -22,7 +22,7 @@ def type_text(comparison: Comparison) -> str:
     return f"{comparison.dtype} {shape_text(comparison.shape)}"
 
 
-def cells(numbers: Numbers | None) -> tuple[str, ...]:
+def cells(numbers: TensorNumbers | None) -> tuple[str, ...]:
     """The numbers a table has room for; empty where nothing was measured."""
     if numbers is None:
         return ("",) * len(TITLES)
@@ -106,7 +106,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _numbers_json(numbers: Numbers) -> dict[str, Any]:
+def _numbers_json(numbers: TensorNumbers) -> dict[str, Any]:
     plain = {name: getattr(numbers, name) for name in numbers.__struct_fields__}
     plain["sqnr_exact"] = numbers.sqnr_db == inf
     return {key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from karat.tensors.bits import Bits, Values, decode, per_element, widened, work_dtype
-from karat.tensors.blocks import Either, Side, require_whole
+from karat.tensors.blocks import BlockReader, Either, require_whole
 from karat.tensors.comparison import Statistics
 from karat.tensors.dtypes import Dtype, dtype_named
 from karat.tensors.kernels import dot, has_arithmetic
@@ -31,7 +31,7 @@ def statistics(tensor: Either, name: str = "tensor") -> Statistics:
     running = _Running(dtype)
     size = _CHUNK * dtype.itemsize
     total = elements_of(tensor.shape) * dtype.itemsize
-    side = Side(tensor, size)
+    side = BlockReader(tensor, size)
     try:
         with np.errstate(all="ignore"):
             for at in range(0, total, size):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.tensors.comparison import Numbers
+from karat.tensors.comparison import TensorNumbers
 
 _MANY = 4096
 _HUGE = 2.0**960
@@ -164,10 +164,10 @@ class Tally:
         for name in ("sum_abs", "ee", "aa", "ea", "ed", "dd"):
             getattr(self, name).include(getattr(other, name))
 
-    def numbers(self, shape: tuple[int, ...], *, with_ulps: bool) -> Numbers:
+    def numbers(self, shape: tuple[int, ...], *, with_ulps: bool) -> TensorNumbers:
         seen = self.pairs > 0
         has_rel = self.rel.at >= 0
-        return Numbers(
+        return TensorNumbers(
             elements=self.elements,
             bit_equal=self.bit_equal,
             mismatches=self.mismatches,

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
 import msgspec
 
 from karat import __version__
-from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, encode
+from karat.bundles.index import NAME, IndexedArchive, IndexedCase, IndexedFile, build, encode
 from karat.bundles.verify import Witness
 from karat.bundles.zip_format import (
     DEFLATE,
     METHODS,
     STORED,
     WHOLE,
-    Member,
+    ZipMember,
     directory,
     is_large,
     local_header,
@@ -65,7 +65,7 @@ class ZipWriter:
         level: int | None = None,
         start: int = 0,
     ) -> None:
-        self.members: list[Member] = []
+        self.members: list[ZipMember] = []
         self._file = file
         self._compression: Compression = compression
         self._level = checked_level(compression, level)
@@ -74,10 +74,10 @@ class ZipWriter:
 
     def add(
         self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False
-    ) -> Member:
+    ) -> ZipMember:
         """Packs one file of exactly `size` bytes; `Damaged` if the chunks give more or fewer."""
         method = STORED if stored else METHODS[self._compression]
-        blank = Member(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
+        blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
         self._file.write(local_header(blank))
         packer = None if method == STORED else _packer(method, self._level)
         seen = packed = crc = 0
@@ -101,7 +101,7 @@ class ZipWriter:
         self.members.append(member)
         return member
 
-    def take(self, member: Member, chunks: Iterable[bytes | memoryview]) -> None:
+    def take(self, member: ZipMember, chunks: Iterable[bytes | memoryview]) -> None:
         """Takes over a member that is packed already: header and data as they lie in another zip."""
         moved = msgspec.structs.replace(member, start=self._at)
         for chunk in chunks:
@@ -110,7 +110,7 @@ class ZipWriter:
             raise Damaged(f"expected the packed bytes of {member.name}, found {self._at:,} of them")
         self.members.append(moved)
 
-    def adopt(self, member: Member) -> None:
+    def adopt(self, member: ZipMember) -> None:
         """A member that another writer has put just where this one is."""
         if member.start != self._at:
             raise Damaged(f"expected {member.name} at {self._at:,}, found it at {member.start:,}")
@@ -131,7 +131,7 @@ class ZipWriter:
 
 def stored_size(name: str, size: int) -> int:
     """Bytes that a stored file takes in a zip, before its directory."""
-    return Member(name=name, method=STORED, size=size, packed=size, crc=0, start=0).end
+    return ZipMember(name=name, method=STORED, size=size, packed=size, crc=0, start=0).end
 
 
 def checked_level(compression: Compression, level: int | None) -> int:
@@ -181,7 +181,7 @@ class ZipOptions(msgspec.Struct, frozen=True, kw_only=True):
 class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     case: IndexedCase
     files: tuple[IndexedFile, ...]
-    members: tuple[Member, ...]
+    members: tuple[ZipMember, ...]
     """Without the index."""
     output: PackedFile | None
     """The zip of its own, where it stays."""
@@ -237,7 +237,7 @@ def _finish(
 ) -> PackedFile:
     """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
-    archive = Archive(size=start, sha256=whole.hexdigest())
+    archive = IndexedArchive(size=start, sha256=whole.hexdigest())
     data = encode(build(__version__, cases, files, archive))
     writer.add(NAME, [data], len(data), stored=True)
     writer.close()
