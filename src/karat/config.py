@@ -126,7 +126,12 @@ def load(start: Path, *, preset: str | None = None) -> Config:
     if chosen is None:
         base = Config()
     else:
-        _check_preset(chosen, str(file or "--preset"))
+        where = str(file or "--preset")
+        if chosen not in PRESETS:
+            raise UsageError(
+                f"{where}: no preset is called {chosen!r}{suggest(str(chosen), PRESETS)}; there are {', '.join(PRESETS)}",
+                next_command="karat config --preset megatron-lm",
+            )
         base = _read(_preset(chosen), f"preset {chosen}", Config())
     if file is None:
         return _read({}, "default", base, preset=chosen)
@@ -172,14 +177,6 @@ def _parse(file: Path) -> dict[str, Any]:
         raise UsageError(
             f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}"
         ) from error
-
-
-def _check_preset(name: object, where: str) -> None:
-    if name not in PRESETS:
-        raise UsageError(
-            f"{where}: no preset is called {name!r}{suggest(str(name), PRESETS)}; there are {', '.join(PRESETS)}",
-            next_command="karat config --preset megatron-lm",
-        )
 
 
 def _preset(name: str) -> dict[str, Any]:

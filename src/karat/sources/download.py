@@ -180,31 +180,25 @@ class Download:
         import httpx  # noqa: PLC0415 - here already, since the response is
 
         try:
-            return self._take(response, path, start, end)
+            have = _size(path)
+            if response.status_code == 206 and _content_range(response)[0] != start + have:
+                return "another range than the one asked for"
+            room = (self._most if end is None else end - start) - have
+            with path.open("ab", buffering=0) as file:
+                for piece in response.iter_raw():
+                    file.write(piece[:room])
+                    room -= len(piece)
+                    self._watch.advance(len(piece))
+                    self._client.check_stopped()
+                    if room < 0:
+                        if end is None:
+                            raise Unusable(
+                                "archive-refused",
+                                f"expected a download of at most {self._most:,} bytes, found that it goes on",
+                            )
+                        break
         except httpx.RequestError as error:
             return self._client.scrub(error_text(error))
-
-    def _take(
-        self, response: httpx.Response, path: Path, start: int, end: int | None
-    ) -> str | None:
-        """Appends the body, if it begins where the file ends, up to what was asked for."""
-        have = _size(path)
-        if response.status_code == 206 and _content_range(response)[0] != start + have:
-            return "another range than the one asked for"
-        room = (self._most if end is None else end - start) - have
-        with path.open("ab", buffering=0) as file:
-            for piece in response.iter_raw():
-                file.write(piece[:room])
-                room -= len(piece)
-                self._watch.advance(len(piece))
-                self._client.check_stopped()
-                if room < 0:
-                    if end is None:
-                        raise Unusable(
-                            "archive-refused",
-                            f"expected a download of at most {self._most:,} bytes, found that it goes on",
-                        )
-                    break
         return None
 
 

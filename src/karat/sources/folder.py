@@ -220,11 +220,20 @@ class Folder:
 
 _LEAVES = "is a link that leaves the folder; expected plain files inside it"
 _SPECIAL = "is a device, pipe or socket; expected a plain file"
-_NAME = "has a name that is no text; expected a plain name"
 
 
 def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
     """Every file below the root; folders behind links are named, not entered."""
+
+    def note(kind: str, severity: Severity, name: str, message: str) -> None:
+        look = f"ls -ld {shlex.quote(_printable(str(root / name)))}"
+        text = f"{shown(name or ROOT)}: {message}"
+        findings.append(
+            Finding(
+                kind=kind, severity=severity, message=text, path=_printable(name or ROOT), next=look
+            )
+        )
+
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -232,30 +241,15 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
             with os.scandir(root / prefix) as found:
                 inside = list(found)
         except OSError as error:
-            findings.append(
-                _finding(
-                    "cannot-read",
-                    Severity.FAIL,
-                    prefix or ROOT,
-                    f"the folder cannot be read ({_why(error)})",
-                    root / prefix,
-                )
-            )
+            note("cannot-read", Severity.FAIL, prefix, f"the folder cannot be read ({_why(error)})")
             continue
         for one in inside:
             name = f"{prefix}{one.name}"
             if one.is_dir(follow_symlinks=False):
                 waiting.append(f"{name}/")
             elif one.is_symlink() and _is_folder(root / name):
-                findings.append(
-                    _finding(
-                        "archive-refused",
-                        Severity.WARN,
-                        name,
-                        "it is a link to a folder, and not followed",
-                        root / name,
-                    )
-                )
+                message = "it is a link to a folder, and not followed"
+                note("archive-refused", Severity.WARN, name, message)
             else:
                 yield _looked_at(root, name, one)
 
@@ -267,22 +261,20 @@ def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> StoredFile:
         # Only a link leads elsewhere: no folder behind one is ever entered.
         inside = not one.is_symlink() or (root / name).resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError) as error:
-        return StoredFile(name=_text(name), trouble=f"is a link to nowhere ({_why(error)})")
-    entry = _entry(name, facts)
-    if not inside:
-        return StoredFile(name=_text(name), trouble=_LEAVES)
-    if not stat.S_ISREG(facts.st_mode):
-        return StoredFile(name=_text(name), trouble=_SPECIAL)
-    return entry
+        return StoredFile(name=_printable(name), trouble=f"is a link to nowhere ({_why(error)})")
+    if not inside or not stat.S_ISREG(facts.st_mode):
+        return StoredFile(name=_printable(name), trouble=_SPECIAL if inside else _LEAVES)
+    return _entry(name, facts)
 
 
 def _entry(name: str, facts: os.stat_result) -> StoredFile:
     if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
-        return StoredFile(name=_text(name), trouble=_NAME)
+        trouble = "has a name that is no text; expected a plain name"
+        return StoredFile(name=_printable(name), trouble=trouble)
     return StoredFile(name=name, size=facts.st_size, modified=facts.st_mtime)
 
 
-def _text(name: str) -> str:
+def _printable(name: str) -> str:
     """A name that can be printed and written, whatever bytes the disk has."""
     return name.encode("utf-8", "backslashreplace").decode()
 
@@ -292,16 +284,6 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
-
-
-def _finding(kind: str, severity: Severity, path: str, message: str, place: Path) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=f"{shown(path)}: {message}",
-        path=_text(path),
-        next=f"ls -ld {shlex.quote(_text(str(place)))}",
-    )
 
 
 def _unreadable(name: str, error: Exception) -> Unusable:

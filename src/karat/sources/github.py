@@ -72,31 +72,19 @@ class _Artifact(msgspec.Struct, frozen=True):
     digest: str | None = None
 
 
-class _Runs(msgspec.Struct, frozen=True):
-    workflow_runs: tuple[_Run, ...]
+class _Runs(msgspec.Struct, frozen=True, rename={"items": "workflow_runs"}):
+    items: tuple[_Run, ...]
     total_count: int = 0
 
-    @property
-    def items(self) -> tuple[_Run, ...]:
-        return self.workflow_runs
 
-
-class _Jobs(msgspec.Struct, frozen=True):
-    jobs: tuple[_Job, ...]
+class _Jobs(msgspec.Struct, frozen=True, rename={"items": "jobs"}):
+    items: tuple[_Job, ...]
     total_count: int = 0
 
-    @property
-    def items(self) -> tuple[_Job, ...]:
-        return self.jobs
 
-
-class _Artifacts(msgspec.Struct, frozen=True):
-    artifacts: tuple[_Artifact, ...]
+class _Artifacts(msgspec.Struct, frozen=True, rename={"items": "artifacts"}):
+    items: tuple[_Artifact, ...]
     total_count: int = 0
-
-    @property
-    def items(self) -> tuple[_Artifact, ...]:
-        return self.artifacts
 
 
 class _Commit(msgspec.Struct, frozen=True):

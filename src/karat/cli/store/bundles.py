@@ -135,21 +135,17 @@ def _combined_name(name: str | None, at: str | None, environ: Mapping[str, str])
 def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
     for origin, text in (("--at", at), ("SOURCE_DATE_EPOCH", environ.get("SOURCE_DATE_EPOCH"))):
         if text:
-            return _moment(origin, text)
+            try:
+                if text.isdecimal():
+                    return datetime.fromtimestamp(int(text), UTC)
+                moment = datetime.fromisoformat(text)
+            except (ValueError, OverflowError, OSError):
+                raise UsageError(
+                    f"{origin}: expected a time as 2026-01-31T04:00Z or in seconds since 1970, found {text!r}",
+                    next_command="karat pack captures --at 2026-01-31T04:00Z",
+                ) from None
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     return datetime.now(UTC)
-
-
-def _moment(origin: str, text: str) -> datetime:
-    try:
-        if text.isdecimal():
-            return datetime.fromtimestamp(int(text), UTC)
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{origin}: expected a time as 2026-01-31T04:00Z or in seconds since 1970, found {text!r}",
-            next_command="karat pack captures --at 2026-01-31T04:00Z",
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 @click.command(epilog=_VERIFY_EXAMPLES)

@@ -97,7 +97,19 @@ def pin(  # noqa: PLR0913 - one parameter per option
     from karat.store.backends import open_store  # noqa: PLC0415
 
     one_report_each({"--json": json_file})
-    _check(reference, reason, lock, remove=remove)
+    if (reference is None) == (lock is None):
+        raise UsageError(
+            "expected REF or --lock FILE, found both or neither", next_command="karat pin --help"
+        )
+    if remove == bool(reason and reason.strip()):
+        raise UsageError(
+            "expected --reason WHY or --remove, found both or neither: whoever pins says why",
+            next_command="karat pin --help",
+        )
+    if lock is not None and not Path(lock).is_file():
+        raise UsageError(
+            f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}"
+        )
     url = settings_of(store)[0]
     workers = workers_of(jobs)
 
@@ -148,22 +160,6 @@ def _pinned(
         done += [pin] if pin is not None else []
     stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
     return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
-
-
-def _check(reference: str | None, reason: str | None, lock: str | None, *, remove: bool) -> None:
-    if (reference is None) == (lock is None):
-        raise UsageError(
-            "expected REF or --lock FILE, found both or neither", next_command="karat pin --help"
-        )
-    if remove == bool(reason and reason.strip()):
-        raise UsageError(
-            "expected --reason WHY or --remove, found both or neither: whoever pins says why",
-            next_command="karat pin --help",
-        )
-    if lock is not None and not Path(lock).is_file():
-        raise UsageError(
-            f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}"
-        )
 
 
 @click.command(epilog=_GC_EXAMPLES)
