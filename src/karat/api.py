@@ -52,12 +52,12 @@ def diff(  # noqa: PLR0913 - one parameter per option
     """
     from karat.config import load
     from karat.diffs.diff import (
-        Options,
+        DiffOptions,
         diff as diff_,
     )
 
     config = load(Path(cwd), preset=preset)
-    options = Options(
+    options = DiffOptions(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(), status=config.status,
         only=only, only_metric=only_metric, everything=everything, keep_curves=keep_curves, preset=preset, jobs=jobs,
         progress=progress, store=store or os.environ.get("KARAT_STORE") or config.store.url,
@@ -84,7 +84,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     results, or several of them. `golden` is the golden or the folder where goldens are; `auto` finds it by identity.
     """
     from karat.checks.check import (
-        Options,
+        CheckOptions,
         check as check_,
     )
     from karat.checks.lookup import Where
@@ -94,7 +94,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     config = load(Path(cwd), preset=preset)
     words = [actual] if isinstance(actual, str | Path) else list(actual)
     tables = config.refresh.tables
-    options = Options(
+    options = CheckOptions(
         where=Where(
             cwd=Path(cwd).absolute(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=tuple(only),
             cases=tuple(config.cases), settings=config.check, identity=identity or {},

@@ -184,7 +184,7 @@ def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     many(repository, 250)
     code = """
 import os, signal, sys
-from karat.diffs.diff import Options, diff
+from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.workers import Comparer
 from karat.diffs.report import data
 here, compare = os.getpid(), Comparer.compare
@@ -194,7 +194,7 @@ def dies(self, items):
         os.kill(os.getpid(), signal.SIGKILL)
     return compare(self, items)
 Comparer.compare = dies
-sys.stdout.buffer.write(data.render_json(diff(options=Options(jobs=4))))
+sys.stdout.buffer.write(data.render_json(diff(options=DiffOptions(jobs=4))))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],

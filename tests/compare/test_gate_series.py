@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from factories.curves import NAN, metric, series
-from karat.compare.gate.result import Judging, MetricResult, Outcome
+from karat.compare.gate.result import CheckOutcome, Judging, MetricResult
 from karat.compare.gate.series import gate_series
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import Finding
@@ -34,7 +34,7 @@ def loss(got: list[float] | dict[int, float], rules: Judging | None = None) -> M
 def test_equal_curves_pass() -> None:
     result = loss(LOSS)
     assert (result.outcome, result.total, result.compared, result.failed) == (
-        Outcome.PASS,
+        CheckOutcome.PASS,
         50,
         50,
         0,
@@ -48,7 +48,7 @@ def test_a_failure_names_the_first_and_the_worst_step_and_how_many() -> None:
     got[30] *= 1.5
     result = loss(got)
     assert (result.outcome, result.kind, result.failed, result.total) == (
-        Outcome.FAIL,
+        CheckOutcome.FAIL,
         "out-of-tolerance",
         2,
         50,
@@ -64,11 +64,11 @@ def test_a_failure_names_the_first_and_the_worst_step_and_how_many() -> None:
 
 def test_outliers_are_allowed_but_never_missing_ones() -> None:
     rules = judging(rtol=0.05, outliers=1)
-    assert loss([*LOSS[:-1], 99.0], rules).outcome is Outcome.PASS
-    assert loss([*LOSS[:-2], 99.0, 99.0], rules).outcome is Outcome.FAIL
-    assert loss([*LOSS[:-1], NAN], rules).outcome is Outcome.FAIL
-    assert loss([*LOSS[:-1], inf], rules).outcome is Outcome.FAIL
-    assert loss(LOSS[:-1], rules).outcome is Outcome.FAIL
+    assert loss([*LOSS[:-1], 99.0], rules).outcome is CheckOutcome.PASS
+    assert loss([*LOSS[:-2], 99.0, 99.0], rules).outcome is CheckOutcome.FAIL
+    assert loss([*LOSS[:-1], NAN], rules).outcome is CheckOutcome.FAIL
+    assert loss([*LOSS[:-1], inf], rules).outcome is CheckOutcome.FAIL
+    assert loss(LOSS[:-1], rules).outcome is CheckOutcome.FAIL
 
 
 def test_a_run_that_was_cut_off_is_said_to_be_one() -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_was_cut_off_is_said_to_be_one() -> None:
     results, findings = judged(golden, series(lm_loss=LOSS[:13], grad_norm=LOSS[:13]))
     assert [f.kind for f in findings] == ["truncated"]
     assert "stops at step 13 of 50" in findings[0].message
-    assert all(r.outcome is Outcome.FAIL and r.missing == 37 for r in results.values())
+    assert all(r.outcome is CheckOutcome.FAIL and r.missing == 37 for r in results.values())
     died = [*LOSS[:13], *[NAN] * 37]
     results, findings = judged(golden, series(lm_loss=died, grad_norm=died))
     assert [f.kind for f in findings] == ["truncated"]
@@ -91,13 +91,13 @@ def test_one_metric_that_diverged_is_not_a_run_that_was_cut_off() -> None:
     assert results["lm loss"].likely == (
         "not finite from step 14 on: the run diverged, or died and left NaN"
     )
-    assert results["grad norm"].outcome is Outcome.PASS
+    assert results["grad norm"].outcome is CheckOutcome.PASS
 
 
 def test_a_metric_that_vanished_is_missing_and_a_new_one_is_unknown() -> None:
     results, _ = judged(series(lm_loss=LOSS), series(other=LOSS))
-    assert results["lm loss"].outcome is Outcome.MISSING_ACTUAL
-    assert results["(unknown metrics)"].outcome is Outcome.MISSING_GOLDEN
+    assert results["lm loss"].outcome is CheckOutcome.MISSING_ACTUAL
+    assert results["(unknown metrics)"].outcome is CheckOutcome.MISSING_GOLDEN
     assert results["(unknown metrics)"].deviations[0].place == "other"
 
 
@@ -105,20 +105,20 @@ def test_single_values_beside_curves_are_judged_too() -> None:
     golden = Series({"lm loss": metric(LOSS)}, {"accuracy": 0.5}, {"note": "a"})
     actual = Series({"lm loss": metric(LOSS)}, {"accuracy": 0.9}, {})
     results, _ = judged(golden, actual)
-    assert results["accuracy"].outcome is Outcome.FAIL
-    assert results["note"].outcome is Outcome.FAIL
-    assert results["lm loss"].outcome is Outcome.PASS
+    assert results["accuracy"].outcome is CheckOutcome.FAIL
+    assert results["note"].outcome is CheckOutcome.FAIL
+    assert results["lm loss"].outcome is CheckOutcome.PASS
 
 
 def test_a_curve_that_became_a_single_value_is_missing() -> None:
     results, _ = judged(series(lm_loss=LOSS), Series({}, {"lm loss": 3.0}))
-    assert results["lm loss"].outcome is Outcome.MISSING_ACTUAL
+    assert results["lm loss"].outcome is CheckOutcome.MISSING_ACTUAL
     assert results["lm loss"].likely == "it is a single value there, not a curve"
 
 
 def test_a_golden_that_expects_nothing_compares_nothing() -> None:
     results, _ = judged(series(lm_loss=[NAN, NAN]), series(lm_loss=[1.0, 2.0]))
-    assert results["lm loss"].outcome is Outcome.NOTHING_COMPARED
+    assert results["lm loss"].outcome is CheckOutcome.NOTHING_COMPARED
 
 
 def test_a_golden_of_a_run_that_died_is_said_to_be_one() -> None:
@@ -128,16 +128,16 @@ def test_a_golden_of_a_run_that_died_is_said_to_be_one() -> None:
     results, findings = judged(died, died, Judging())
     assert [(f.kind, f.severity.value) for f in findings] == [("short-run", "warn")]
     assert "in the golden: stops at step 13" in findings[0].message
-    assert results["iteration-time"].outcome is Outcome.INFO
-    assert results["lm loss"].outcome is Outcome.PASS
+    assert results["iteration-time"].outcome is CheckOutcome.INFO
+    assert results["lm loss"].outcome is CheckOutcome.PASS
 
 
 def test_more_steps_than_the_golden_has_are_no_objection() -> None:
-    assert loss([*LOSS, 1.0, 2.0]).outcome is Outcome.PASS
+    assert loss([*LOSS, 1.0, 2.0]).outcome is CheckOutcome.PASS
     sparse = {step: LOSS[step - 1] for step in range(5, 51, 5)}
     results, findings = judged(series(lm_loss=sparse), series(lm_loss=LOSS))
     assert (results["lm loss"].outcome, results["lm loss"].total, findings) == (
-        Outcome.PASS,
+        CheckOutcome.PASS,
         10,
         [],
     )
@@ -145,16 +145,16 @@ def test_more_steps_than_the_golden_has_are_no_objection() -> None:
 
 def test_info_is_shown_and_not_judged_but_must_be_there() -> None:
     rules = judging(check="info")
-    assert loss([9.0 * value for value in LOSS], rules).outcome is Outcome.INFO
-    assert loss(LOSS[:10], rules).outcome is Outcome.FAIL
+    assert loss([9.0 * value for value in LOSS], rules).outcome is CheckOutcome.INFO
+    assert loss(LOSS[:10], rules).outcome is CheckOutcome.FAIL
 
 
 def test_better_by_more_than_the_tolerance_is_improved_and_one_worse_step_is_not() -> None:
     rules = judging(rtol=0.05, better="lower")
     got = [0.9 * value for value in LOSS]
-    assert loss(got, rules).outcome is Outcome.IMPROVED
-    assert loss([*got[:-1], 99.0], rules).outcome is Outcome.FAIL
-    assert loss([0.99 * value for value in LOSS], rules).outcome is Outcome.PASS
+    assert loss(got, rules).outcome is CheckOutcome.IMPROVED
+    assert loss([*got[:-1], 99.0], rules).outcome is CheckOutcome.FAIL
+    assert loss([0.99 * value for value in LOSS], rules).outcome is CheckOutcome.PASS
 
 
 def test_exact_for_once_tightens_what_is_approximate_only() -> None:
@@ -164,9 +164,9 @@ def test_exact_for_once_tightens_what_is_approximate_only() -> None:
     actual = series(lm_loss=close, **{"iteration-time": [1.1] * 50})
     plain, _ = judged(golden, actual, Judging(book=book))
     strict, _ = judged(golden, actual, Judging(book=book, exact=("*",)))
-    assert plain["lm loss"].outcome is Outcome.PASS
-    assert strict["lm loss"].outcome is Outcome.FAIL
-    assert strict["iteration-time"].outcome is Outcome.INFO
+    assert plain["lm loss"].outcome is CheckOutcome.PASS
+    assert strict["lm loss"].outcome is CheckOutcome.FAIL
+    assert strict["iteration-time"].outcome is CheckOutcome.INFO
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_exact_for_once_tightens_what_is_approximate_only() -> None:
 )
 def test_the_likely_kind_is_what_a_person_would_say(got: list[float], likely: str) -> None:
     result = loss(got)
-    assert result.outcome is Outcome.FAIL
+    assert result.outcome is CheckOutcome.FAIL
     assert result.likely is not None
     assert likely in result.likely
 
@@ -201,7 +201,7 @@ def test_a_timing_that_slowed_down_is_called_slower() -> None:
     results, _ = judged(golden, series(**{"iteration-time": [1.2] * 50}), rules)
     result = results["iteration-time"]
     assert (result.outcome, result.likely) == (
-        Outcome.FAIL,
+        CheckOutcome.FAIL,
         "20.0% slower over the whole window, by the median",
     )
     assert result.first is not None
@@ -218,20 +218,20 @@ def test_any_two_curves_get_an_outcome_and_what_fails_has_a_place(
 ) -> None:
     results, _ = judged(series(m=expected), series(m=got), judging(check=check, rtol=0.1))
     result = results["m"]
-    assert (result.outcome is Outcome.FAIL) <= (result.first is not None)
+    assert (result.outcome is CheckOutcome.FAIL) <= (result.first is not None)
     wanted = [value for value in expected if not np.isnan(value)]
     if check != "median" and len(got) < len(expected) and not np.isnan(expected[-1]):
-        assert result.outcome is Outcome.FAIL
+        assert result.outcome is CheckOutcome.FAIL
     if not wanted:
-        assert result.outcome is Outcome.NOTHING_COMPARED
+        assert result.outcome is CheckOutcome.NOTHING_COMPARED
 
 
 def test_steps_behind_the_goldens_last_are_said_to_be_unknown() -> None:
     longer = [*LOSS, *[NAN] * 7]
     results, _ = judged(series(lm_loss=LOSS), series(lm_loss=longer))
-    assert results["lm loss"].outcome is Outcome.PASS
+    assert results["lm loss"].outcome is CheckOutcome.PASS
     more = results["(unknown steps)"]
-    assert (more.outcome, more.total) == (Outcome.MISSING_GOLDEN, 7)
+    assert (more.outcome, more.total) == (CheckOutcome.MISSING_GOLDEN, 7)
     first = metric(LOSS).steps[-1] + 1
     assert [d.place for d in more.deviations] == [f"lm loss {first}–{first + 6}"]
     assert "(unknown steps)" not in judged(series(lm_loss=longer), series(lm_loss=LOSS))[0]
@@ -245,9 +245,13 @@ def test_a_run_that_diverged_at_its_end_was_not_cut_off() -> None:
 
 def test_bounds_judge_a_curve_without_the_goldens_values() -> None:
     rules = judging(check="range", min=0.0, max=10.5, better="lower")
-    assert loss([7.0] * 50, rules).outcome is Outcome.PASS
+    assert loss([7.0] * 50, rules).outcome is CheckOutcome.PASS
     result = loss([7.0] * 48 + [-1.0, 12.5], rules)
-    assert (result.outcome, result.kind, result.failed) == (Outcome.FAIL, "out-of-tolerance", 2)
+    assert (result.outcome, result.kind, result.failed) == (
+        CheckOutcome.FAIL,
+        "out-of-tolerance",
+        2,
+    )
     assert result.first is not None
     assert (result.first.expected, result.first.got, result.first.error) == (0.0, -1.0, -1.0)
     assert (result.likely, result.tolerance) == (None, "range, at least 0, at most 10.5")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.compare.gate.result import Judging, MetricResult, Outcome
+from karat.compare.gate.result import CheckOutcome, Judging, MetricResult
 from karat.compare.gate.table import gate_table
 from karat.compare.gate.values import gate_document
 from karat.compare.rules import PartialRule, RuleBook
@@ -46,14 +46,14 @@ def test_equal_tables_pass() -> None:
 def test_a_row_that_silently_disappeared_fails_by_name() -> None:
     results, _ = judged(table(ROWS), table({k: v for k, v in ROWS.items() if k != "b"}))
     rows = results["(rows)"]
-    assert (rows.outcome, rows.kind, rows.missing) == (Outcome.FAIL, "lost-rows", 1)
+    assert (rows.outcome, rows.kind, rows.missing) == (CheckOutcome.FAIL, "lost-rows", 1)
     assert [d.place for d in rows.deviations] == ["b"]
 
 
 def test_a_row_without_a_golden_is_unknown() -> None:
     results, _ = judged(table(ROWS), table({**ROWS, "d": ("pass", "1")}))
-    assert results["(unknown rows)"].outcome is Outcome.MISSING_GOLDEN
-    assert results["(rows)"].outcome is Outcome.PASS
+    assert results["(unknown rows)"].outcome is CheckOutcome.MISSING_GOLDEN
+    assert results["(rows)"].outcome is CheckOutcome.PASS
 
 
 def test_counts_are_exact_and_lower_is_better() -> None:
@@ -72,19 +72,22 @@ def test_outcomes_are_ordered() -> None:
         return judged(table(ROWS), table({**ROWS, "b": (cell, "5")}))[0]["accuracy"]
 
     assert (accuracy("fail_accuracy").outcome, accuracy("fail_accuracy").kind) == (
-        Outcome.FAIL,
+        CheckOutcome.FAIL,
         "status-regressed",
     )
     assert accuracy("on_fire").kind == "status-changed"
     assert accuracy("0.93").kind == "status-changed"
-    assert (accuracy("").outcome, accuracy("").kind) == (Outcome.FAIL, "missing-actual")
+    assert (accuracy("").outcome, accuracy("").kind) == (CheckOutcome.FAIL, "missing-actual")
     fixed = judged(table(ROWS), table({**ROWS, "c": ("pass", "0")}))[0]["accuracy"]
-    assert fixed.outcome is Outcome.IMPROVED
+    assert fixed.outcome is CheckOutcome.IMPROVED
 
 
 def test_the_order_of_outcomes_is_the_projects_own() -> None:
     golden, actual = table({"a": ("good", "1")}), table({"a": ("fair", "1")})
-    for status, outcome in ((("good", "fair"), Outcome.FAIL), (("fair", "good"), Outcome.IMPROVED)):
+    for status, outcome in (
+        (("good", "fair"), CheckOutcome.FAIL),
+        (("fair", "good"), CheckOutcome.IMPROVED),
+    ):
         results, _ = judged(golden, actual, Judging(status=status))
         assert results["accuracy"].outcome is outcome
 
@@ -98,7 +101,7 @@ def test_a_number_that_is_text_or_gone_fails_whatever_the_direction() -> None:
 def test_an_empty_cell_is_what_fill_says() -> None:
     golden, actual = table(ROWS), table({**ROWS, "c": ("fail_to_run", "")})
     results, _ = gate_table(golden, actual, Judging(), {"graph_breaks": "0"})
-    assert {r.outcome for r in results} == {Outcome.PASS}
+    assert {r.outcome for r in results} == {CheckOutcome.PASS}
 
 
 def test_a_column_that_vanished_is_missing() -> None:
@@ -115,10 +118,10 @@ def test_an_empty_column_expects_nothing_and_one_of_nan_compares_nothing() -> No
 
 def test_counts_that_rose_because_rows_get_further_are_explained() -> None:
     results, _ = judged(table(ROWS), table({**ROWS, "c": ("pass", "7")}))
-    assert results["graph_breaks"].outcome is Outcome.FAIL
+    assert results["graph_breaks"].outcome is CheckOutcome.FAIL
     assert "they get further" in (results["graph_breaks"].likely or "")
     results, _ = judged(table(ROWS), table({**ROWS, "b": ("fail_to_run", "1")}))
-    assert results["graph_breaks"].outcome is Outcome.IMPROVED
+    assert results["graph_breaks"].outcome is CheckOutcome.IMPROVED
     assert "no improvement" in (results["graph_breaks"].likely or "")
 
 
@@ -186,23 +189,25 @@ def test_leaves_of_a_document_are_judged_by_their_generic_name() -> None:
     found = document(golden, moved, rtol=0.1)
     assert found["logprobs"].first is not None
     assert found["logprobs"].first.place == '$["0"].logprobs[1]'
-    assert (found["text"].outcome, found["text"].kind) == (Outcome.FAIL, "text-changed")
+    assert (found["text"].outcome, found["text"].kind) == (CheckOutcome.FAIL, "text-changed")
 
 
 def test_a_shorter_list_a_lost_key_and_another_type_fail() -> None:
     golden = {"x": [1.0, 2.0], "y": True, "z": None}
     assert document(golden, {"x": [1.0], "y": True, "z": None})["x"].missing == 1
-    assert document(golden, {"x": [1.0, 2.0], "z": None})["y"].outcome is Outcome.FAIL
-    assert document(golden, {"x": [1.0, 2.0], "y": False, "z": None})["y"].outcome is Outcome.FAIL
+    assert document(golden, {"x": [1.0, 2.0], "z": None})["y"].outcome is CheckOutcome.FAIL
+    assert (
+        document(golden, {"x": [1.0, 2.0], "y": False, "z": None})["y"].outcome is CheckOutcome.FAIL
+    )
     assert document(golden, {"x": [1.0, "2"], "y": True, "z": None})["x"].kind == "type-changed"
     more = document(golden, {**golden, "w": 1})
     assert more["(unknown metrics)"].deviations[0].place == "w"
 
 
 def test_integers_beyond_floats_and_empty_lists_are_leaves() -> None:
-    assert document({"n": 10**400}, {"n": 10**400})["n"].outcome is Outcome.FAIL
-    assert document({"n": []}, {"n": []})["n"].outcome is Outcome.PASS
-    assert document({"n": []}, {"n": [1]})["n"].outcome is Outcome.FAIL
+    assert document({"n": 10**400}, {"n": 10**400})["n"].outcome is CheckOutcome.FAIL
+    assert document({"n": []}, {"n": []})["n"].outcome is CheckOutcome.PASS
+    assert document({"n": []}, {"n": [1]})["n"].outcome is CheckOutcome.FAIL
 
 
 @pytest.mark.parametrize(
@@ -220,15 +225,15 @@ def test_integers_beyond_floats_and_empty_lists_are_leaves() -> None:
 )
 def test_another_type_is_never_the_same_value(golden: Any, actual: Any) -> None:
     for one, other in ((golden, actual), (actual, golden)):
-        assert document({"x": one}, {"x": one})["x"].outcome is Outcome.PASS
-        assert document({"x": one}, {"x": other})["x"].outcome is Outcome.FAIL
+        assert document({"x": one}, {"x": one})["x"].outcome is CheckOutcome.PASS
+        assert document({"x": one}, {"x": other})["x"].outcome is CheckOutcome.FAIL
 
 
 def test_no_key_hides_behind_the_path_of_two_others() -> None:
     golden = {'x y"]["z w': 1.0, "x y": {"z w": 2.0}}
     for key in golden:
         results = document(golden, {**golden, key: 7.0 if key != "x y" else {"z w": 7.0}})
-        assert Outcome.FAIL in {result.outcome for result in results.values()}
+        assert CheckOutcome.FAIL in {result.outcome for result in results.values()}
 
 
 def test_bounds_judge_the_cells_of_a_column() -> None:
@@ -249,13 +254,13 @@ def test_numbers_that_are_better_by_chance_are_no_improvement() -> None:
     golden = table(dict.fromkeys("abcde", ("10",)), ("x",))
     one = table({name: ("1" if name == "a" else "10",) for name in "abcde"}, ("x",))
     two = table({name: ("1" if name in "ab" else "10",) for name in "abcde"}, ("x",))
-    assert judged(golden, one, rules)[0]["x"].outcome is Outcome.PASS
-    assert judged(golden, two, rules)[0]["x"].outcome is Outcome.IMPROVED
+    assert judged(golden, one, rules)[0]["x"].outcome is CheckOutcome.PASS
+    assert judged(golden, two, rules)[0]["x"].outcome is CheckOutcome.IMPROVED
 
 
 def test_a_golden_without_rows_compares_nothing() -> None:
     results, _ = judged(table({}), table({}))
-    assert results["(rows)"].outcome is Outcome.NOTHING_COMPARED
+    assert results["(rows)"].outcome is CheckOutcome.NOTHING_COMPARED
 
 
 def test_an_equal_tolerance_is_not_a_wider_one() -> None:

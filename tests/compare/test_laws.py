@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from factories.curves import change_of
 from karat.compare.change import Verdict
-from karat.compare.numbers import Numbers, score
+from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Metric, Series
 
@@ -29,7 +29,7 @@ def metric(samples: dict[int, float]) -> Metric:
     )
 
 
-def numbers(old: dict[int, float], new: dict[int, float]) -> Numbers:
+def numbers(old: dict[int, float], new: dict[int, float]) -> CurveNumbers:
     return score([(metric(old), metric(new), Rule())])[0]
 
 

@@ -17,7 +17,7 @@ from factories.captured import ENVIRONMENT, capture, identity
 from factories.runners import flip
 from karat.bundles.manifest import Comparator, Environment
 from karat.compare.change import Change, Verdict
-from karat.diffs.diff import Options, diff
+from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.report import data, html, markdown, text as terminal
 from karat.diffs.result import Diff
 from karat.findings import ExitCode, KaratError, UsageError, exit_code
@@ -39,7 +39,7 @@ def two(tmp_path: Path, old: dict[str, Any], new: dict[str, Any], name: str = "t
 
 
 def compared(tmp_path: Path, old: str = "old", new: str = "new", **options: Any) -> Diff:
-    return diff(old, new, cwd=tmp_path, options=Options(**options))
+    return diff(old, new, cwd=tmp_path, options=DiffOptions(**options))
 
 
 def only(result: Diff) -> Change:
@@ -282,8 +282,8 @@ def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
 _LIMITED = """
 import re, sys
 from pathlib import Path
-from karat.diffs.diff import Options, diff
-result = diff("old", "new", cwd=sys.argv[1], options=Options(jobs=2))
+from karat.diffs.diff import DiffOptions, diff
+result = diff("old", "new", cwd=sys.argv[1], options=DiffOptions(jobs=2))
 status = Path("/proc/self/status").read_text()
 print(result.changes[0].verdict.value, re.search(r"VmHWM:\\s+(\\d+)", status)[1])
 """

@@ -14,7 +14,7 @@ from factories.captured import capture, identity
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.runners import flip
 from karat.compare.change import Verdict
-from karat.diffs.diff import Options, diff
+from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.git_blobs import BlobExtent, Objects
 from karat.diffs.result import Diff
 from karat.findings import ExitCode, exit_code
@@ -60,7 +60,7 @@ def test_committed_cases_are_compared_as_cases(repository: Repository) -> None:
     between = diff(first, "HEAD", cwd=repository.root)
     assert verdicts(between) == {A: Verdict.BREAK}
     assert between.unchanged == 1
-    everything = diff(first, "HEAD", cwd=repository.root, options=Options(everything=True))
+    everything = diff(first, "HEAD", cwd=repository.root, options=DiffOptions(everything=True))
     assert verdicts(everything) == {A: Verdict.BREAK, B: Verdict.SAME}
     assert everything.unchanged == 0
 
@@ -137,7 +137,7 @@ def test_damage_that_was_committed_is_never_the_same(repository: Repository, sid
     if side != "both":
         flip(folder / "expected.safetensors")
     repository.commit()
-    result = diff(first, "HEAD", cwd=repository.root, options=Options(everything=True))
+    result = diff(first, "HEAD", cwd=repository.root, options=DiffOptions(everything=True))
     assert verdicts(result) == {A: Verdict.UNREADABLE}
     assert exit_code(result.all_findings()) is ExitCode.FAIL
 
@@ -266,7 +266,7 @@ def test_exclusions_hold_for_cases_too(repository: Repository) -> None:
     repository.commit()
     for name in ("golden", "fixtures"):
         put(repository.root / name, scale=3.0)
-    result = diff(cwd=repository.root, options=Options(exclude=("fixtures/**",)))
+    result = diff(cwd=repository.root, options=DiffOptions(exclude=("fixtures/**",)))
     assert verdicts(result) == {A: Verdict.BREAK}
     assert len(diff(cwd=repository.root).changes) == 2
 

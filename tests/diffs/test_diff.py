@@ -10,7 +10,7 @@ import pytest
 
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.compare.change import Change, Verdict
-from karat.diffs.diff import Options, diff
+from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.result import Diff
 from karat.findings import ExitCode, Severity, UsageError, exit_code
 
@@ -122,7 +122,7 @@ def test_all_reads_unchanged_goldens_as_well(repository: Repository) -> None:
     repository.write(golden_path("hollow"), json.dumps(nothing))
     repository.commit()
     assert diff(cwd=repository.root).changes == ()
-    (change,) = diff(cwd=repository.root, options=Options(everything=True)).changes
+    (change,) = diff(cwd=repository.root, options=DiffOptions(everything=True)).changes
     assert change.verdict is Verdict.INCOMPLETE
     assert change.findings
 
@@ -153,16 +153,16 @@ def test_only_and_only_metric_narrow_and_say_when_nothing_is_left(repository: Re
         repository.write(golden_path(case), golden_text(curves(2)))
     root = repository.root
     for glob in ("**/b/*", "b/*", golden_path("b"), "tests/functional_tests/test_cases/gpt/b"):
-        assert [c.path for c in diff(cwd=root, options=Options(only=[glob])).changes] == [
+        assert [c.path for c in diff(cwd=root, options=DiffOptions(only=[glob])).changes] == [
             golden_path("b")
         ]
-    one = diff(cwd=root, options=Options(only=["**/b/*"], only_metric=["lm *"]))
+    one = diff(cwd=root, options=DiffOptions(only=["**/b/*"], only_metric=["lm *"]))
     assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [
         (golden_path("b"), ["lm loss"])
     ]
-    quiet = diff(cwd=root, options=Options(only=["**/a/*"]))
+    quiet = diff(cwd=root, options=DiffOptions(only=["**/a/*"]))
     assert quiet.unchanged == 0
-    for nothing in (Options(only=["nowhere"]), Options(only_metric=["no such"])):
+    for nothing in (DiffOptions(only=["nowhere"]), DiffOptions(only_metric=["no such"])):
         result = diff(cwd=root, options=nothing)
         assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
 
@@ -254,7 +254,7 @@ def test_only_unchanged_goldens_is_no_complaint(repository: Repository) -> None:
     for case in ("a", "b"):
         repository.write(golden_path(case), golden_text(curves(1)))
     repository.commit()
-    result = diff(cwd=repository.root, options=Options(only=["**/a/*"]))
+    result = diff(cwd=repository.root, options=DiffOptions(only=["**/a/*"]))
     assert (result.changes, result.unchanged, result.findings) == ((), 1, ())
 
 
@@ -267,7 +267,7 @@ def test_only_metric_agrees_with_its_findings(repository: Repository) -> None:
     )
     only_b = {name: curve for name, curve in curves(1).items() if name != "num-zeros"}
     repository.write(golden_path("b"), golden_text(only_b))
-    result = diff(cwd=repository.root, options=Options(only_metric=["num-zeros"]))
+    result = diff(cwd=repository.root, options=DiffOptions(only_metric=["num-zeros"]))
     assert {c.path: c.verdict for c in result.changes} == {
         golden_path("a"): Verdict.SAME,
         golden_path("b"): Verdict.INCOMPLETE,
@@ -376,18 +376,18 @@ def test_advice_names_the_preset_and_metrics_with_brackets(tmp_path: Path) -> No
         path = tmp_path / side / "golden.json"
         path.parent.mkdir()
         path.write_text(golden_text({"loss[0]": curves(1)["lm loss"] * factor}), encoding="utf-8")
-    result = diff("old", "new", cwd=tmp_path, options=Options(preset="megatron-lm"))
+    result = diff("old", "new", cwd=tmp_path, options=DiffOptions(preset="megatron-lm"))
     command = result.changes[0].findings[0].next or ""
     assert "--preset megatron-lm" in command
     assert "--only-metric 'loss[0]'" in command
-    again = diff("old", "new", cwd=tmp_path, options=Options(only_metric=["loss[0]"]))
+    again = diff("old", "new", cwd=tmp_path, options=DiffOptions(only_metric=["loss[0]"]))
     assert len(again.changes[0].metrics) == 1
 
 
 def test_only_is_asked_of_two_files_as_well(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(golden_text(curves(1)), encoding="utf-8")
-    result = diff("a.json", "b.json", cwd=tmp_path, options=Options(only=["zzz"]))
+    result = diff("a.json", "b.json", cwd=tmp_path, options=DiffOptions(only=["zzz"]))
     assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from factories.repositories import curves, golden_path, golden_text
 from karat.config import load
-from karat.diffs.diff import Options, diff
+from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.report.markdown import pull_request_text, sections
 from karat.diffs.result import Diff
 from karat.goldens.provenance import RefreshRecord
@@ -22,7 +22,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 def compared(root: Path) -> Diff:
     config = load(root, preset="megatron-lm")
-    options = Options(globs=config.paths, cases=config.cases, rules=config.rule_book())
+    options = DiffOptions(globs=config.paths, cases=config.cases, rules=config.rule_book())
     return diff(str(root / "old"), str(root / "new"), options=options)
 
 

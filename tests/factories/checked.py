@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from karat.checks.check import Options, check
+from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked, CheckReport
 from karat.checks.settings import CheckSettings
@@ -16,9 +16,9 @@ TODAY = date(2026, 5, 1)
 TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fail_to_run,3\n"
 
 
-def options(cwd: Path, **sets: Any) -> Options:
+def options(cwd: Path, **sets: Any) -> CheckOptions:
     where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=sets.pop("settings", CheckSettings()))
-    return Options(where=where, today=TODAY, **sets)
+    return CheckOptions(where=where, today=TODAY, **sets)
 
 
 def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> CheckReport:

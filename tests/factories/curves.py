@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from karat.compare.change import Change
-from karat.compare.pairs import Pair, compare
+from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import RuleBook
 from karat.goldens.shapes import Golden, Metric, Reading, Series
 
@@ -32,7 +32,7 @@ def series(**metrics: Sequence[float] | Mapping[int, float]) -> Series:
 
 def change_of(old: Golden | None, new: Golden | None, rules: RuleBook | None = None) -> Change:
     return compare(
-        Pair(
+        GoldenPair(
             path="a.json",
             old=None if old is None else Reading(old),
             new=None if new is None else Reading(new),

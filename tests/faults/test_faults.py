@@ -18,7 +18,7 @@ from factories.mishaps import ANYWHERE, IN_ZIPS, befall_files
 from karat.bundles.cases import Case, cases
 from karat.bundles.places import open_place
 from karat.compare.change import Verdict
-from karat.diffs.diff import Options, diff_sides
+from karat.diffs.diff import DiffOptions, diff_sides
 from karat.diffs.sides import Bundles, Folder
 from karat.findings import ExitCode, KaratError, Severity, exit_code
 from karat.store.backends import open_backend
@@ -127,7 +127,7 @@ def assert_no_match(word: str, world: World, what: str) -> None:
     here = Path(word)
     new = Folder(here, word) if here.is_dir() else Bundles(here.parent, word, word)
     try:
-        told = diff_sides(old, new, Options())
+        told = diff_sides(old, new, DiffOptions())
     except (KaratError, Damaged):
         return
     same = {change.path for change in told.changes if change.verdict is Verdict.SAME}

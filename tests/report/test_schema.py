@@ -6,7 +6,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from karat.report.schema import Document, schema_of
+from karat.report.schema import PublishedSchema, schema_of
 from karat.schemas import names, schema
 
 
@@ -25,7 +25,7 @@ class Whole(msgspec.Struct):
     more: str | None = None
 
 
-ABOUT = Document(name="karat.whole/1", title="t", description="d")
+ABOUT = PublishedSchema(name="karat.whole/1", title="t", description="d")
 
 
 @pytest.mark.parametrize("name", names())

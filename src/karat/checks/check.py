@@ -19,7 +19,15 @@ from karat.checks.exemptions import Exemptions
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
 from karat.checks.settings import Exemption, Improved, Unknown
-from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Judging, MetricResult, Outcome, names
+from karat.compare.gate.result import (
+    ROWS,
+    SHUT,
+    UNKNOWN,
+    CheckOutcome,
+    Judging,
+    MetricResult,
+    names,
+)
 from karat.compare.gate.series import gate_series
 from karat.compare.gate.table import gate_table, like_golden
 from karat.compare.gate.values import gate_document
@@ -36,12 +44,14 @@ from karat.system.command import Command, quoted
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""
-_EVIDENCE = frozenset({Outcome.PASS, Outcome.IMPROVED, Outcome.EXEMPTED, Outcome.FAIL})
+_EVIDENCE = frozenset(
+    {CheckOutcome.PASS, CheckOutcome.IMPROVED, CheckOutcome.EXEMPTED, CheckOutcome.FAIL}
+)
 _NAMES_SHOWN = 8
 _REPOSITORY = re.compile(r"[\w.\-/]+")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to check, as the command line and karat.toml say it."""
 
     where: Where
@@ -60,13 +70,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Where the CI says who it is; nothing else of it is read."""
 
 
-def check(words: Sequence[str], golden: str, options: Options) -> CheckReport:
+def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckReport:
     """All results against their goldens, gravest first."""
     checks = [_check(pairing, options) for pairing in pair_up(words, golden, options.where)]
-    shown = [c for c in checks if c.outcome is not Outcome.MISSING_GOLDEN or c.findings]
+    shown = [c for c in checks if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.findings]
     shown.sort(key=lambda c: (c.outcome.rank, c.name))
     report = CheckReport(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
-    if report.outcome is not Outcome.NOTHING_COMPARED or report.exit_code != 0:
+    if report.outcome is not CheckOutcome.NOTHING_COMPARED or report.exit_code != 0:
         return report
     only = f" with --only {' '.join(options.where.only)}" if options.where.only else ""
     nothing = fail(
@@ -78,7 +88,7 @@ def check(words: Sequence[str], golden: str, options: Options) -> CheckReport:
     return msgspec.structs.replace(report, findings=(nothing,))
 
 
-def _not_exact(checks: Sequence[Checked], options: Options) -> Iterator[Finding]:
+def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Finding]:
     """What --exact asked for and got nowhere: a misspelt name would pass as if it had been exact."""
     results = [result for checked in checks for result in checked.results]
     for glob in options.exact:
@@ -94,7 +104,7 @@ def _not_exact(checks: Sequence[Checked], options: Options) -> Iterator[Finding]
             )
 
 
-def _check(pairing: Pairing, options: Options) -> Checked:
+def _check(pairing: Pairing, options: CheckOptions) -> Checked:
     actual, at = pairing.actual, pairing.golden
     if actual is None or not actual.path.exists():
         return _no_actual(pairing)
@@ -114,7 +124,7 @@ def _check(pairing: Pairing, options: Options) -> Checked:
         for f in expected.findings
     )
     return Checked(
-        actual=actual.name, golden=at.name, outcome=Outcome.CANNOT_VERIFY, findings=findings
+        actual=actual.name, golden=at.name, outcome=CheckOutcome.CANNOT_VERIFY, findings=findings
     )
 
 
@@ -128,13 +138,15 @@ def _no_actual(pairing: Pairing) -> Checked:
         path=golden or name,
         next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
     )
-    return Checked(actual=name, golden=golden, outcome=Outcome.MISSING_ACTUAL, findings=(missing,))
+    return Checked(
+        actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,)
+    )
 
 
-def _no_golden(actual: Actual, pairing: Pairing, options: Options) -> Checked:
+def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Checked:
     """A result that was named needs a golden; one that merely lay in a folder is unknown."""
     golden = pairing.golden.name if pairing.golden else None
-    outcome = Outcome.MISSING_GOLDEN
+    outcome = CheckOutcome.MISSING_GOLDEN
     if actual.inside is not None and options.unknown == "ignore":
         return Checked(actual=actual.name, golden=golden, outcome=outcome)
     # Where the next check would find this golden, unless karat.toml has other places.
@@ -176,7 +188,7 @@ class _Commands(msgspec.Struct, frozen=True):
     look: str | None
 
 
-def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: Options) -> Checked:
+def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
     """One result against one golden that is there."""
     exemptions = Exemptions(options.exemptions, at.name, options.today)
     judging = Judging(
@@ -210,7 +222,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: Options) 
         commands = _Commands(None, commands.look)
     told += _findings_of(results, commands, options)
     outcome = _outcome(results, told, got, options)
-    if outcome is Outcome.NOTHING_COMPARED and not _any_fails(told):
+    if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
         told.append(_no_evidence(results))
     hint = commands.look or commands.take or f"git log --oneline -- {quoted(at.name)}"
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
@@ -226,7 +238,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: Options) 
 
 
 def _gate(
-    expected: Reading, got: Reading, judging: Judging, options: Options
+    expected: Reading, got: Reading, judging: Judging, options: CheckOptions
 ) -> tuple[list[MetricResult], list[Finding]]:
     golden, actual = expected.golden, got.golden
     if actual is None or golden is None:
@@ -265,7 +277,7 @@ def _commands(
     at: GoldenAt,
     results: Sequence[MetricResult],
     told: Iterable[Finding],
-    options: Options,
+    options: CheckOptions,
     *,
     fits: bool,
 ) -> _Commands:
@@ -276,7 +288,7 @@ def _commands(
     # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
     if any(absent(result) and result.metric != ROWS for result in results):
         return _Commands(None, look)
-    shut = SHUT | ({Outcome.IMPROVED} if options.improved == "fail" else set())
+    shut = SHUT | ({CheckOutcome.IMPROVED} if options.improved == "fail" else set())
     take = _take(
         actual.name,
         golden,
@@ -293,7 +305,7 @@ def _commands(
 def _take(
     actual: str,
     golden: str | None,
-    options: Options,
+    options: CheckOptions,
     *,
     name: str | None = None,
     failing: bool = True,
@@ -321,7 +333,7 @@ def _take(
 
 
 def _findings_of(
-    results: Iterable[MetricResult], commands: _Commands, options: Options
+    results: Iterable[MetricResult], commands: _Commands, options: CheckOptions
 ) -> Iterator[Finding]:
     """The findings of the results, each with the command that helps."""
     unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
@@ -347,21 +359,21 @@ def _no_evidence(results: Iterable[MetricResult]) -> Finding:
 
 
 def _outcome(
-    results: Sequence[MetricResult], told: Iterable[Finding], got: Reading, options: Options
-) -> Outcome:
+    results: Sequence[MetricResult], told: Iterable[Finding], got: Reading, options: CheckOptions
+) -> CheckOutcome:
     """The gravest outcome; what is unknown counts only where it is to fail."""
     if got.golden is None:
         # Bytes that could not be had say nothing; bytes that make no sense are a failed run.
         unread = any(f.kind == "cannot-read" for f in got.findings)
-        return Outcome.CANNOT_VERIFY if unread else Outcome.FAIL
-    outcomes = {r.outcome for r in results} - {Outcome.MISSING_GOLDEN}
-    if options.unknown == "fail" and any(r.outcome is Outcome.MISSING_GOLDEN for r in results):
-        outcomes.add(Outcome.MISSING_GOLDEN)
+        return CheckOutcome.CANNOT_VERIFY if unread else CheckOutcome.FAIL
+    outcomes = {r.outcome for r in results} - {CheckOutcome.MISSING_GOLDEN}
+    if options.unknown == "fail" and any(r.outcome is CheckOutcome.MISSING_GOLDEN for r in results):
+        outcomes.add(CheckOutcome.MISSING_GOLDEN)
     graver = {f.kind for f in told if f.severity is Severity.FAIL} - {"missing-golden", "improved"}
     if graver and not SHUT & outcomes:
-        outcomes.add(Outcome.FAIL)
+        outcomes.add(CheckOutcome.FAIL)
     # That all rows are there proves little while not one of their values was compared.
     values = {r.outcome for r in results if r.metric != ROWS} or outcomes
     if not _EVIDENCE & values and not SHUT & outcomes:
-        outcomes.add(Outcome.NOTHING_COMPARED)
+        outcomes.add(CheckOutcome.NOTHING_COMPARED)
     return min(outcomes, key=lambda outcome: outcome.rank)

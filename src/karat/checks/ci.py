@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from karat.checks.report import Checked, CheckReport, details, headline
-from karat.compare.gate.result import MetricResult, Outcome
+from karat.compare.gate.result import CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
 from karat.report import junit
-from karat.report.junit import Problem, TestCase
+from karat.report.junit import TestCase, TestProblem
 from karat.report.markdown import code, prose, table
 from karat.report.words import count
 
-_SKIPPED = frozenset({Outcome.EXEMPTED, Outcome.INFO})
+_SKIPPED = frozenset({CheckOutcome.EXEMPTED, CheckOutcome.INFO})
 _LONGEST = 4000
 _RESERVED = 1 << 10
 """Bytes of a step's summary that are left for the line that says what was left out."""
@@ -36,7 +36,7 @@ def _cases(checked: Checked) -> Iterator[TestCase]:
     for finding in checked.about_file():
         # Without a single metric, all there are.
         if finding.severity is Severity.FAIL or not checked.results:
-            error = checked.outcome is Outcome.CANNOT_VERIFY
+            error = checked.outcome is CheckOutcome.CANNOT_VERIFY
             yield _finding_case(checked.name, finding, error=error)
 
 
@@ -47,10 +47,10 @@ def _case(owner: str, result: MetricResult, severity: Severity | None) -> TestCa
     text, problem, printed = headline(result), None, ""
     if result.outcome in _SKIPPED:
         why = f"{result.because}; {text}" if result.because else text
-        problem = Problem("skipped", why)
+        problem = TestProblem("skipped", why)
     elif severity is Severity.FAIL:
         body = "".join(f"{label}: {sentence}\n" for label, sentence in details(result))
-        problem = Problem("failure", text, result.kind, body)
+        problem = TestProblem("failure", text, result.kind, body)
     elif severity is not None:
         printed = f"{result.outcome.value}: {text}"
     return TestCase(classname=owner, name=name, problem=problem, printed=printed)
@@ -59,7 +59,7 @@ def _case(owner: str, result: MetricResult, severity: Severity | None) -> TestCa
 def _finding_case(owner: str, finding: Finding, *, error: bool) -> TestCase:
     if finding.severity is not Severity.FAIL:
         return TestCase(classname=owner, name=finding.kind, printed=finding.message)
-    problem = Problem(
+    problem = TestProblem(
         "error" if error else "failure", finding.message, finding.kind, finding.next or ""
     )
     return TestCase(classname=owner, name=finding.kind, problem=problem)
@@ -92,12 +92,12 @@ def _section(checked: Checked) -> str:
             prose(r.likely or "", _LONGEST),
         )
         for r in checked.results
-        if r.outcome not in {Outcome.PASS, Outcome.INFO}
+        if r.outcome not in {CheckOutcome.PASS, CheckOutcome.INFO}
     ]
     parts = [f"\n### {checked.outcome.value}: {code(checked.name)}\n\n"]
     parts += [f"- {f.severity.value}: {prose(f.message, _LONGEST)}\n" for f in checked.about_file()]
     if rows:
         parts.append(table(("metric", "outcome", "what", "likely"), rows, numbers=False) + "\n")
-    if checked.refresh and checked.outcome is not Outcome.PASS:
+    if checked.refresh and checked.outcome is not CheckOutcome.PASS:
         parts.append(f"\nTo take this result: {code(checked.refresh, _LONGEST)}\n")
     return "".join(parts)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from karat.checks.report import Checked, CheckReport
-from karat.compare.gate.result import MetricResult, Outcome
+from karat.compare.gate.result import CheckOutcome, MetricResult
 from karat.findings import Severity
 from karat.report.json import encode, finding_json
 
@@ -26,7 +26,7 @@ def document(report: CheckReport) -> dict[str, Any]:
         "totals": {
             "goldens": len(report.checks),
             "compared": report.compared,
-            "outcomes": {o.value: outcomes[o] for o in Outcome},
+            "outcomes": {o.value: outcomes[o] for o in CheckOutcome},
             "findings": {s.value: severities[s] for s in Severity},
         },
         "findings": [finding_json(f) for f in report.findings],

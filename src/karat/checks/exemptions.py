@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from msgspec import structs
 
 from karat.checks.settings import Exemption
-from karat.compare.gate.result import ROWS, SHUT, MetricResult, Outcome
+from karat.compare.gate.result import ROWS, SHUT, CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
 from karat.goldens.paths import narrow
 
@@ -38,12 +38,14 @@ class Exemptions:
         if result.exemption is None or result.outcome not in SHUT:
             return result
         entry = self._active[result.exemption]
-        incomplete = bool(result.missing or result.broken) or result.outcome is not Outcome.FAIL
+        incomplete = (
+            bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
+        )
         if incomplete and entry.covers != "missing":
             return result
         return structs.replace(
             result,
-            outcome=Outcome.EXEMPTED,
+            outcome=CheckOutcome.EXEMPTED,
             exempted=result.outcome,
             kind="exempted",
             because=f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})",
@@ -64,7 +66,7 @@ class Exemptions:
                 what = "nothing in this golden is called so"
                 yield _about(entry, "exemption-unused", mild, what)
             elif entry.kind == "expected-failure" and not any(
-                r.outcome is Outcome.EXEMPTED or r.outcome in SHUT for r in mine
+                r.outcome is CheckOutcome.EXEMPTED or r.outcome in SHUT for r in mine
             ):
                 what = "expected to fail, and does not any more; narrow it or remove it"
                 yield _about(entry, "exemption-unused", severity, what)

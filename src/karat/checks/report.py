@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Deviation, MetricResult, Outcome, Value
+from karat.compare.gate.result import (
+    ROWS,
+    SHUT,
+    UNKNOWN,
+    CheckOutcome,
+    Deviation,
+    MetricResult,
+    Value,
+)
 from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
 from karat.report.result import Result
@@ -24,7 +32,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     actual: str
     """As the user wrote it, or below the folder that the user named; empty if there is none."""
     golden: str | None
-    outcome: Outcome
+    outcome: CheckOutcome
     shape: Shape | None = None
     results: tuple[MetricResult, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -63,19 +71,19 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compared(self) -> int:
         """Values that were compared and could have failed."""
-        judged = (r for c in self.checks for r in c.results if r.outcome is not Outcome.INFO)
+        judged = (r for c in self.checks for r in c.results if r.outcome is not CheckOutcome.INFO)
         return sum(r.compared for r in judged if r.metric != ROWS)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CheckOutcome:
         """The gravest outcome of those that the options do not wave through."""
         counted = [
             c.outcome
             for c in self.checks
-            if c.outcome is not Outcome.MISSING_GOLDEN or c.severity is Severity.FAIL
+            if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.severity is Severity.FAIL
         ]
         if not counted or any(f.severity is Severity.FAIL for f in self.findings):
-            counted.append(Outcome.NOTHING_COMPARED)
+            counted.append(CheckOutcome.NOTHING_COMPARED)
         return min(counted, key=lambda outcome: outcome.rank)
 
     @property
@@ -84,7 +92,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         if any(f.severity is Severity.FAIL for f in self.findings):
             return ExitCode.FAIL
         failed = [c for c in self.checks if c.severity is Severity.FAIL]
-        if any(c.outcome is not Outcome.CANNOT_VERIFY for c in failed):
+        if any(c.outcome is not CheckOutcome.CANNOT_VERIFY for c in failed):
             return ExitCode.FAIL
         return ExitCode.CANNOT_VERIFY if failed else ExitCode.OK
 
@@ -96,7 +104,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per golden and metric; a golden of which no metric was checked has one row."""
-        nothing = MetricResult(metric="", outcome=Outcome.NOTHING_COMPARED)
+        nothing = MetricResult(metric="", outcome=CheckOutcome.NOTHING_COMPARED)
         return [
             {
                 "golden": checked.name,
@@ -135,9 +143,9 @@ def headline(result: MetricResult) -> str:
         return f"{count(result.total, result.noun)} without a golden: {names(result)}"
     if result.metric == ROWS:
         return _rows(result)
-    if result.outcome is Outcome.MISSING_ACTUAL:
+    if result.outcome is CheckOutcome.MISSING_ACTUAL:
         return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
-    if result.outcome is Outcome.NOTHING_COMPARED:
+    if result.outcome is CheckOutcome.NOTHING_COMPARED:
         return "nothing to compare: the golden has no finite value where the rule looks"
     return _counted(result)
 
@@ -162,11 +170,11 @@ def _counted(result: MetricResult) -> str:
         change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
         return f"median of steps {pair.first}–{pair.last}: {moved}{change}"
     if result.failed and (
-        result.outcome in SHUT or result.exempted or result.outcome is Outcome.INFO
+        result.outcome in SHUT or result.exempted or result.outcome is CheckOutcome.INFO
     ):
         allowed = f" ({result.allowed:,} allowed)" if result.allowed else ""
         return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
-    if result.outcome is Outcome.IMPROVED:
+    if result.outcome is CheckOutcome.IMPROVED:
         return f"{result.better:,} of {total} better than the golden{_named(result)}"
     held = "as expected" if result.used is None else "within tolerance"
     held = "within bounds" if result.check == "range" else held
@@ -191,7 +199,7 @@ def _named(result: MetricResult) -> str:
 
 def names(result: MetricResult) -> str:
     """The places that deviate, each with its two values; the first few of them."""
-    improved = result.outcome is Outcome.IMPROVED
+    improved = result.outcome is CheckOutcome.IMPROVED
     chosen = [d for d in result.deviations if improved or d.how != "better"]
     pairs = [
         str(d.place)
@@ -225,7 +233,7 @@ def share(size: float) -> str:
 def absent(result: MetricResult) -> bool:
     """Whether what is wrong is that something is not there, which no tolerance is about."""
     gone = bool(result.missing or result.broken)
-    return gone or result.outcome in {Outcome.MISSING_ACTUAL, Outcome.NOTHING_COMPARED}
+    return gone or result.outcome in {CheckOutcome.MISSING_ACTUAL, CheckOutcome.NOTHING_COMPARED}
 
 
 def details(result: MetricResult) -> Iterator[tuple[str, str]]:
@@ -255,10 +263,10 @@ def finding(
     if not result.kind:
         return None
     severity = {
-        Outcome.IMPROVED: improved,
-        Outcome.MISSING_GOLDEN: unknown,
-        Outcome.EXEMPTED: Severity.INFO,
-        Outcome.INFO: Severity.INFO,
+        CheckOutcome.IMPROVED: improved,
+        CheckOutcome.MISSING_GOLDEN: unknown,
+        CheckOutcome.EXEMPTED: Severity.INFO,
+        CheckOutcome.INFO: Severity.INFO,
     }.get(result.outcome, Severity.FAIL)
     first = result.first
     return Finding(

@@ -7,25 +7,25 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from karat.checks.report import Checked, CheckReport, absent, details, headline
-from karat.compare.gate.result import SHUT, MetricResult, Outcome
+from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
 from karat.report.terminal import STYLES, Line, print_lines
 from karat.report.words import count, few
 
 _STYLES = {
-    Outcome.FAIL: "bold red",
-    Outcome.MISSING_ACTUAL: "bold red",
-    Outcome.NOTHING_COMPARED: "bold red",
-    Outcome.CANNOT_VERIFY: "bold magenta",
-    Outcome.MISSING_GOLDEN: "yellow",
-    Outcome.IMPROVED: "cyan",
-    Outcome.EXEMPTED: "dim",
-    Outcome.PASS: "green",
-    Outcome.INFO: "dim",
+    CheckOutcome.FAIL: "bold red",
+    CheckOutcome.MISSING_ACTUAL: "bold red",
+    CheckOutcome.NOTHING_COMPARED: "bold red",
+    CheckOutcome.CANNOT_VERIFY: "bold magenta",
+    CheckOutcome.MISSING_GOLDEN: "yellow",
+    CheckOutcome.IMPROVED: "cyan",
+    CheckOutcome.EXEMPTED: "dim",
+    CheckOutcome.PASS: "green",
+    CheckOutcome.INFO: "dim",
 }
 _CHECKS_SHOWN = 20
 _RESULTS_SHOWN = 20
-_QUIET = frozenset({Outcome.PASS, Outcome.INFO})
+_QUIET = frozenset({CheckOutcome.PASS, CheckOutcome.INFO})
 
 
 def show(report: CheckReport, stream: IO[str]) -> None:
@@ -57,7 +57,7 @@ def lines(report: CheckReport) -> Iterator[Line]:
 def _last(report: CheckReport) -> Line:
     outcome = report.outcome
     tally = Counter(c.outcome for c in report.checks)
-    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in Outcome if tally[o])
+    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
     compared = report.compared
     what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
     return (
@@ -107,7 +107,7 @@ def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
     )
     if brief:
         return
-    if result.outcome in SHUT or result.outcome is Outcome.EXEMPTED:
+    if result.outcome in SHUT or result.outcome is CheckOutcome.EXEMPTED:
         for label, sentence in details(result):
             yield (f"  {'':<{width}}  {label:<7}", "dim"), (sentence, "")
     elif result.likely and result.kind:
@@ -116,7 +116,7 @@ def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
 
 def _calm(results: Sequence[MetricResult], width: int) -> Iterator[Line]:
     calm = [r for r in results if r.outcome in _QUIET and not r.kind]
-    for outcome in (Outcome.PASS, Outcome.INFO):
+    for outcome in (CheckOutcome.PASS, CheckOutcome.INFO):
         names = [r.metric for r in calm if r.outcome is outcome]
         if names:
             yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (few(names, 8), "dim")
@@ -126,7 +126,9 @@ def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]
     """Each command once: what to look at, and what takes the result as it is."""
     wanted = [f.next for f in checked.findings if f.next and f.severity is not Severity.INFO]
     wanted += [f.next for f in about_file if f.next]
-    if checked.refresh and any(r.outcome in SHUT | {Outcome.IMPROVED} for r in checked.results):
+    if checked.refresh and any(
+        r.outcome in SHUT | {CheckOutcome.IMPROVED} for r in checked.results
+    ):
         wanted.append(checked.refresh)
     for command in dict.fromkeys(wanted):
         label = "to take it" if command == checked.refresh else "next"

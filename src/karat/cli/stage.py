@@ -46,7 +46,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     never anything else. Refused while a finding says fail.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diffs.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diffs.diff import DiffOptions, diff_sides  # noqa: PLC0415
     from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
     from karat.goldens.paths import PathFilter  # noqa: PLC0415
     from karat.refreshes.stage import stage  # noqa: PLC0415
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(None, None, Path.cwd())
     assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default
-    options = Options(
+    options = DiffOptions(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, preset=preset, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
     )  # fmt: skip

@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     the record of the last `karat refresh` if there is one, or the options.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diffs.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diffs.diff import DiffOptions, diff_sides  # noqa: PLC0415
     from karat.diffs.report.data import render_json  # noqa: PLC0415
     from karat.diffs.report.markdown import current, pull_request_text  # noqa: PLC0415
     from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(old, new, Path.cwd())
-    options = Options(
+    options = DiffOptions(
         globs=config.paths, exclude=config.exclude, cases=config.cases,
         rules=config.rule_book(), status=config.status, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karat.compare.change import MetricChange
-from karat.compare.judge import Sample, judge_values
+from karat.compare.judge import ValueSample, judge_values
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity
 from karat.report.words import count, few
@@ -31,7 +31,7 @@ class _Notes:
 
 @dataclass(slots=True)
 class _Walk:
-    samples: dict[str, Sample] = field(default_factory=dict)
+    samples: dict[str, ValueSample] = field(default_factory=dict)
     notes: dict[tuple[str, Severity, str, str], _Notes] = field(default_factory=dict)
 
     def note(self, kind: str, severity: Severity, at: _At, what: str, details: str = "") -> None:
@@ -137,7 +137,7 @@ def _lists(walk: _Walk, a: list[Any], b: list[Any], at: _At, stack: list[Any]) -
 def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:
     name = at.name or "value"
     old, new = _float(a), _float(b)
-    walk.samples.setdefault(name, Sample(name)).add(old, new, at.path)
+    walk.samples.setdefault(name, ValueSample(name)).add(old, new, at.path)
     if old == new and a != b and isinstance(a, int) and isinstance(b, int):
         details = f" beyond a float's precision: {a} → {b}"
         walk.note("value-drift", Severity.WARN, at, "integers differ", details)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.numbers import Numbers, score
+from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric
@@ -39,7 +39,7 @@ def capped(severity: Severity, rule: Rule) -> Severity:
     return max(severity, rule.worst, key=lambda s: s.rank)
 
 
-def judge(n: Numbers, rule: Rule) -> Judgement:
+def judge(n: CurveNumbers, rule: Rule) -> Judgement:
     """The verdict on two curves that are complete; completeness is judged elsewhere, and first."""
     if n.n_shared == n.bit_equal + n.both_missing:
         if not n.bit_equal:
@@ -62,7 +62,7 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -
     )
 
 
-def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:  # noqa: PLR0911 - one per threshold
+def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:  # noqa: PLR0911 - one per threshold
     if n.avg is None or n.mean_abs is None or n.max_abs is None:
         if n.from_zero:
             return _left_zero(n, rule)
@@ -95,14 +95,14 @@ def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str
     return _reason("max |rel|", most, f"{word}_max", getattr(rule, f"{word}_max"), rule)
 
 
-def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:
+def _kinder(severity: Severity, n: CurveNumbers, rule: Rule) -> Severity:
     """One step less grave for a move in the direction the rule calls better; it is still reported."""
     if rule.better is None or (n.raised if rule.better == "lower" else n.lowered):
         return severity  # one value that moved the wrong way is enough
     return Severity.WARN if severity is Severity.FAIL else Severity.INFO
 
 
-def _left_zero(n: Numbers, rule: Rule) -> Judgement:
+def _left_zero(n: CurveNumbers, rule: Rule) -> Judgement:
     """Values that were zero have no relative difference, but they have a size."""
     because = f"{count(n.from_zero, 'value')} left zero, where no relative difference exists"
     if isfinite(rule.break_max) and not n.from_zero_size < rule.break_max:
@@ -113,7 +113,7 @@ def _left_zero(n: Numbers, rule: Rule) -> Judgement:
     )
 
 
-def _steady(n: Numbers, rule: Rule) -> Judgement:
+def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
     if n.steady is None:
         return _by_thresholds(n, rule)
     value = abs(n.steady)
@@ -157,7 +157,7 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
 
 
 def metric_change(
-    name: str, n: Numbers, rule: Rule, judgement: Judgement, *, curve: bool = False
+    name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, *, curve: bool = False
 ) -> MetricChange:
     """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
     return MetricChange(
@@ -186,7 +186,7 @@ def metric_change(
     )
 
 
-class Sample(msgspec.Struct):
+class ValueSample(msgspec.Struct):
     """Pairs of numbers that belong together, and where each pair stands."""
 
     name: str
@@ -202,7 +202,7 @@ class Sample(msgspec.Struct):
 
 
 def judge_values(
-    samples: Sequence[Sample], rules: RuleBook, path: str
+    samples: Sequence[ValueSample], rules: RuleBook, path: str
 ) -> list[tuple[MetricChange, list[Finding]]]:
     """The row and findings of every sample, in order."""
     chosen = [rules.rule_for(sample.name, path).for_single_values() for sample in samples]
@@ -230,12 +230,12 @@ def judge_values(
     return judged
 
 
-def _curves(sample: Sample) -> tuple[Metric, Metric]:
+def _curves(sample: ValueSample) -> tuple[Metric, Metric]:
     index = np.arange(len(sample.old), dtype=np.int64)
     return Metric(index, np.array(sample.old, float)), Metric(index, np.array(sample.new, float))
 
 
-def _missing(sample: Sample, n: Numbers) -> Iterator[Finding]:
+def _missing(sample: ValueSample, n: CurveNumbers) -> Iterator[Finding]:
     name = sample.name
     if n.nan_gained and n.first_nan_step is not None:
         at = sample.where[n.first_nan_step]

@@ -28,7 +28,7 @@ _ENOUGH = 8
 _MAX_DECIMALS = 9
 
 
-class Numbers(msgspec.Struct, frozen=True, gc=False):
+class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
     """What the arithmetic says about one pair of curves. A Struct: thousands are made."""
 
     n_shared: int
@@ -93,7 +93,7 @@ def _align(old: Metric, new: Metric) -> _Aligned:
     return _Aligned(shared, old.values[at_old], new.values[at_new], lost, gained, placeholders)
 
 
-def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[Numbers]:
+def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[CurveNumbers]:
     """The numbers of every pair, in order."""
     if not pairs:
         return []
@@ -264,7 +264,7 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
     return needed
 
 
-def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
+def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
     (n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal,
      missing, nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
      shift, known, raised, lowered, ratio, decimals_old, decimals_new) = row  # fmt: skip
@@ -273,7 +273,7 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
         # Timings are judged by their medians, so their tolerance is, too.
         ratio = abs(steady) / rule.rtol
     moved = at_max >= 0 and highest != 0
-    return Numbers(
+    return CurveNumbers(
         n_shared=len(a.steps),
         n_steps=n,
         avg=total / n if n else None,

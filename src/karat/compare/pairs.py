@@ -13,7 +13,7 @@ from msgspec import structs
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.document import compare_structure
-from karat.compare.numbers import Numbers, score
+from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
 from karat.compare.table import compare_table
@@ -22,7 +22,7 @@ from karat.goldens.shapes import Golden, Reading, Series, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class GoldenPair:
     """One golden's two readings; None where a side does not have it."""
 
     path: str
@@ -33,7 +33,7 @@ class Pair:
 
 
 def compare(
-    pair: Pair,
+    pair: GoldenPair,
     rules: RuleBook | None = None,
     *,
     status: Sequence[str] = STATUS_ORDER,
@@ -44,7 +44,7 @@ def compare(
 
 
 def compare_many(
-    pairs: Sequence[Pair],
+    pairs: Sequence[GoldenPair],
     rules: RuleBook | None = None,
     *,
     status: Sequence[str] = STATUS_ORDER,
@@ -73,7 +73,7 @@ def _without_curves(change: Change) -> Change:
     return replace(change, metrics=rows)
 
 
-def _with_curves(change: Change, pair: Pair) -> Change:
+def _with_curves(change: Change, pair: GoldenPair) -> Change:
     """Series lend their own curves; numbers that are no curve brought theirs along."""
     old, new, series = _both_series(pair)
     if not series:
@@ -92,7 +92,7 @@ def _with_curves(change: Change, pair: Pair) -> Change:
 _NOTHING = Series({})
 
 
-def _both_series(pair: Pair) -> tuple[Series, Series, bool]:
+def _both_series(pair: GoldenPair) -> tuple[Series, Series, bool]:
     old = pair.old.golden if pair.old else None
     new = pair.new.golden if pair.new else None
     if isinstance(old, Series) and isinstance(new, Series):
@@ -100,7 +100,9 @@ def _both_series(pair: Pair) -> tuple[Series, Series, bool]:
     return _NOTHING, _NOTHING, False
 
 
-def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequence[str]) -> Change:
+def _change(
+    pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, status: Sequence[str]
+) -> Change:
     old, new = pair.old, pair.new
     if new is None:
         return Change(
@@ -166,7 +168,7 @@ def _is_empty(golden: Golden) -> bool:
 def _compare_goldens(
     old: Golden,
     new: Golden,
-    numbers: list[Numbers],
+    numbers: list[CurveNumbers],
     rules: RuleBook,
     path: str,
     status: Sequence[str],
@@ -217,7 +219,7 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
     return min(verdicts, key=lambda v: v.rank, default=Verdict.SAME)
 
 
-def _unreadable(pair: Pair, findings: Sequence[Finding], side: str) -> Change:
+def _unreadable(pair: GoldenPair, findings: Sequence[Finding], side: str) -> Change:
     found = list(findings) or [fail("unreadable", f"the {side} side cannot be read")]
     return Change(
         path=pair.path, verdict=Verdict.UNREADABLE, findings=_sorted(found, pair.path),
@@ -225,7 +227,7 @@ def _unreadable(pair: Pair, findings: Sequence[Finding], side: str) -> Change:
     )  # fmt: skip
 
 
-def _without_comparison(pair: Pair, new: Reading, verdict: Verdict, note: Finding) -> Change:
+def _without_comparison(pair: GoldenPair, new: Reading, verdict: Verdict, note: Finding) -> Change:
     """A golden that was compared with nothing; what can be said of it alone is said."""
     golden = new.golden
     alone = judge_alone(golden) if isinstance(golden, Series) else []

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.document import compare_structure
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
-from karat.compare.numbers import Numbers
+from karat.compare.numbers import CurveNumbers
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric, Series, Steps
@@ -30,7 +30,7 @@ class Shared(msgspec.Struct, frozen=True, gc=False):
     name: str
     old: Metric
     new: Metric
-    numbers: Numbers
+    numbers: CurveNumbers
     rule: Rule
 
 
@@ -48,7 +48,7 @@ def pairs_of(
 
 
 def judge_series(
-    old: Series, new: Series, numbers: Sequence[Numbers], rules: RuleBook, path: str
+    old: Series, new: Series, numbers: Sequence[CurveNumbers], rules: RuleBook, path: str
 ) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of one file whose numbers are known."""
     shared = [

@@ -13,7 +13,7 @@ from math import isfinite, isnan
 from msgspec import structs
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import Sample, judge_values
+from karat.compare.judge import ValueSample, judge_values
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import RowKey, Table
@@ -135,7 +135,7 @@ def _compare_column(
     if equal and not any(_differs(c) or isfinite(c.old_number or 0.0) for c, _ in numbers):
         # A few NaN among outcomes: the outcomes are the evidence.
         equal, numbers = equal + len(numbers), []
-    sample = Sample(column.name)
+    sample = ValueSample(column.name)
     for cell, _ in numbers:
         sample.add(float(cell.old), float(cell.new), row_name(cell.key))
     findings: list[Finding] = []

@@ -24,7 +24,7 @@ from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.pairs import verdict_of
-from karat.diffs.cases import Pair
+from karat.diffs.cases import CasePair
 from karat.findings import CannotVerify, Finding, Severity, fail, info, warn
 from karat.report.words import few
 from karat.system.pool import available_cores
@@ -47,7 +47,7 @@ _SHOWN = 8
 
 
 def compare_cases(
-    pairs: Sequence[Pair], *, jobs: int | None = None, progress: Progress | None = None
+    pairs: Sequence[CasePair], *, jobs: int | None = None, progress: Progress | None = None
 ) -> list[Change]:
     """The changes of all cases, in order; several at a time."""
     threads = jobs or available_cores()
@@ -66,7 +66,7 @@ class _Comparer:
         self._threads = threads
         self._one_large = threading.Lock()
 
-    def change(self, pair: Pair) -> Change:
+    def change(self, pair: CasePair) -> Change:
         """The change of one case; damage is a finding of it and of no other."""
         broken = [*pair.out_of_reach]
         broken += _failing(f for case in (pair.old, pair.new) if case for f in case.findings)
@@ -101,7 +101,7 @@ class _Comparer:
         findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
         if any(f.kind == "bundle-damaged" for f in findings):
-            return _unreadable(Pair(path, old, new), _failing(findings))
+            return _unreadable(CasePair(path, old, new), _failing(findings))
         if not rows:
             message = "neither side holds a tensor or a value, so nothing was compared"
             findings.append(fail("nothing-compared", message))
@@ -213,7 +213,7 @@ _REMOVED = fail("removed-golden", "the case is gone from the new side")
 _NEW = info("new-golden", "a new case: there is no old side to compare with")
 
 
-def _alone(pair: Pair, verdict: Verdict, finding: Finding) -> Change:
+def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:
     case = pair.new or pair.old
     return Change(
         path=pair.path,
@@ -225,7 +225,7 @@ def _alone(pair: Pair, verdict: Verdict, finding: Finding) -> Change:
     )
 
 
-def _unreadable(pair: Pair, findings: Sequence[Finding]) -> Change:
+def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
     return Change(
         path=pair.path,
         verdict=Verdict.UNREADABLE,

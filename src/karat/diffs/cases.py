@@ -49,7 +49,7 @@ class Captured(msgspec.Struct, frozen=True):
     """Cases of which something is named and not here; what one side cannot show is no news of the other."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class CasePair(msgspec.Struct, frozen=True):
     """One case's two sides; None where a side does not have it."""
 
     path: str
@@ -58,7 +58,7 @@ class Pair(msgspec.Struct, frozen=True):
     out_of_reach: tuple[Finding, ...] = ()
 
 
-class Both(msgspec.Struct, frozen=True):
+class BothSides(msgspec.Struct, frozen=True):
     """The captured cases of two sides."""
 
     old: Captured
@@ -79,12 +79,12 @@ class Both(msgspec.Struct, frozen=True):
 
         return owns
 
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[CasePair]:
         """The cases, paired by path."""
         old, new = self.old.cases, self.new.cases
         lost = [self.old.out_of_reach, self.new.out_of_reach]
         return [
-            Pair(path, old.get(path), new.get(path), tuple(s[path] for s in lost if path in s))
+            CasePair(path, old.get(path), new.get(path), tuple(s[path] for s in lost if path in s))
             for path in sorted({*old, *new}.union(*lost))
         ]
 
@@ -105,7 +105,7 @@ class Both(msgspec.Struct, frozen=True):
 @contextmanager
 def both(
     old: Side, new: Side, listing: Listing | None, *, store: str | None, everything: bool = False
-) -> Iterator[Both]:
+) -> Iterator[BothSides]:
     """The cases of two sides, as long as their places are open."""
     with ExitStack() as stack:
         if listing is not None:
@@ -114,17 +114,17 @@ def both(
         flat = isinstance(old, Bundles) or isinstance(new, Bundles)
         left = _captured(old, new, store, stack, flat=flat)
         right = _captured(new, old, store, stack, flat=flat)
-        yield _one_each(left, right) or Both(left, right)
+        yield _one_each(left, right) or BothSides(left, right)
 
 
-def _one_each(old: Captured, new: Captured) -> Both | None:
+def _one_each(old: Captured, new: Captured) -> BothSides | None:
     """Two folders that are a case each are meant for one another, whatever they are called."""
     before, after = ([*side.cases.values()] for side in (old, new))
     if not (len(before) == len(after) == 1 and before[0].folder == after[0].folder == ""):
         return None
     path = after[0].path or before[0].path
     left = msgspec.structs.replace(old, cases={path: before[0]})
-    return Both(left, msgspec.structs.replace(new, cases={path: after[0]}))
+    return BothSides(left, msgspec.structs.replace(new, cases={path: after[0]}))
 
 
 def _captured(
@@ -146,7 +146,7 @@ def _captured(
 
 def _of_one_repository(
     old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool
-) -> Both:
+) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
     changes, _ = listing
     before, after = (_git_files(side, listing) for side in (old, new))
@@ -157,7 +157,7 @@ def _of_one_repository(
     if not everything:
         above = {folder for change in changes for folder in folders_above(change.path)}
         touched &= above
-    return Both(
+    return BothSides(
         _gathered(before, left, left & touched),
         _gathered(after, right, right & touched),
         tuple(sorted((left | right) - touched)),

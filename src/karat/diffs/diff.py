@@ -37,13 +37,11 @@ from karat.report.words import count
 from karat.system.command import Command
 
 if TYPE_CHECKING:
-    from karat.diffs.cases import Both
-
-__all__ = ["Options", "diff", "diff_sides"]
+    from karat.diffs.cases import BothSides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DiffOptions:
     """What to look at, and how to judge it."""
 
     globs: Sequence[str] = DEFAULT_GLOBS
@@ -71,14 +69,14 @@ def diff(
     new: str | None = None,
     *,
     cwd: str | Path = ".",
-    options: Options | None = None,
+    options: DiffOptions | None = None,
 ) -> Diff:
     """The difference between two revisions, folders or files; HEAD and the work tree by default."""
     left, right = resolve_sides(old, new, Path(cwd).absolute())
-    return diff_sides(left, right, options or Options())
+    return diff_sides(left, right, options or DiffOptions())
 
 
-def diff_sides(old: Side, new: Side, options: Options) -> Diff:
+def diff_sides(old: Side, new: Side, options: DiffOptions) -> Diff:
     """The difference between two sides that are already resolved."""
     started = start_listing(old, new)
     from karat.diffs import workers  # noqa: F401, PLC0415 - git lists while numpy is being imported
@@ -93,7 +91,7 @@ def diff_sides(old: Side, new: Side, options: Options) -> Diff:
 
 
 def _diff(
-    old: Side, new: Side, options: Options, listing: Listing | None, cases: Both | None
+    old: Side, new: Side, options: DiffOptions, listing: Listing | None, cases: BothSides | None
 ) -> Diff:
     """The difference, captured cases included where there are any."""
     from karat.diffs.workers import Task, compare_items  # noqa: PLC0415 - see above
@@ -161,7 +159,7 @@ def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
 
 
 def _nothing_compared(
-    found: Items, changes: Sequence[Change], unchanged: int, options: Options
+    found: Items, changes: Sequence[Change], unchanged: int, options: DiffOptions
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
     if not found.items and not changes and not unchanged and not found.findings:
@@ -178,7 +176,7 @@ def _nothing_compared(
     yield fail("nothing-compared", message, next=command)
 
 
-def _advised(change: Change, old: Side, new: Side, options: Options) -> Change:
+def _advised(change: Change, old: Side, new: Side, options: DiffOptions) -> Change:
     """The change with the exact command to run next on each finding that has none.
 
     Comparing is pure and does not know where the two sides came from; here they meet.
@@ -192,7 +190,7 @@ def _advised(change: Change, old: Side, new: Side, options: Options) -> Change:
     return replace(change, findings=tuple(findings))
 
 
-def _next(finding: Finding, change: Change, old: Side, new: Side, options: Options) -> str:
+def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffOptions) -> str:
     sides = [old.name, new.name]
     if isinstance(new, WorkTree):
         name = new.up + change.path

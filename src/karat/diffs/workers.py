@@ -20,7 +20,7 @@ from typing import IO
 import msgspec
 
 from karat.compare.change import Change
-from karat.compare.pairs import Pair, compare_many
+from karat.compare.pairs import GoldenPair, compare_many
 from karat.compare.rules import RuleBook
 from karat.diffs.sides import Blob, Item, OnDisk, Ref
 from karat.findings import Finding, fail
@@ -100,7 +100,7 @@ class Comparer:
 
 def _pairs(
     items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | None]
-) -> Iterator[Pair]:
+) -> Iterator[GoldenPair]:
     for item in items:
         old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
         same = isinstance(old, bytes) and old == new
@@ -112,7 +112,7 @@ def _pairs(
         after = _reading(new, item.path)
         before = after if same else _reading(old, item.path)
         identity = identity_of(item.path, task.cases) if task.cases else {}
-        yield Pair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
+        yield GoldenPair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
 
 
 def _digest(content: Content) -> bytes | None:
@@ -163,8 +163,8 @@ def _cannot_read(item: Item, message: str, command: str) -> Finding:
     return fail("cannot-read", message, path=item.path, next=command)
 
 
-def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    batch: list[Pair] = []
+def _batches(pairs: Iterable[GoldenPair]) -> Iterator[list[GoldenPair]]:
+    batch: list[GoldenPair] = []
     points = 0
     for pair in pairs:
         batch.append(pair)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from karat.compare.change import Change
-from karat.compare.pairs import Pair, compare_many
+from karat.compare.pairs import GoldenPair, compare_many
 from karat.findings import Finding, Severity, fail, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.refreshes.jobs import UNFINISHED
@@ -62,7 +62,7 @@ def decide_all(
     """The decision on each, against the golden that is there (None: there is none)."""
     merged = [_merge(new, old, options) for new, old in incoming]
     pairs = [
-        Pair(path=new.path, old=old, new=one.reading, identity=new.identity)
+        GoldenPair(path=new.path, old=old, new=one.reading, identity=new.identity)
         for (new, old), one in zip(incoming, merged, strict=True)
     ]
     changes = compare_many(pairs, options.rules, status=tuple(options.status))

@@ -10,7 +10,7 @@ from karat.findings import Finding, Severity
 from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
 from karat.report import junit
 from karat.report.json import encode, finding_json
-from karat.report.junit import Problem, TestCase
+from karat.report.junit import TestCase, TestProblem
 from karat.report.terminal import Line, finding_lines, print_lines, room_of
 from karat.report.words import count, elide, printable
 from karat.tensors.comparison import Comparison
@@ -172,7 +172,7 @@ def render_junit(report: ReplayReport) -> bytes:
         TestCase(
             classname="karat replay",
             name=f.kind,
-            problem=Problem("error", f.message, f.kind, f.next or ""),
+            problem=TestProblem("error", f.message, f.kind, f.next or ""),
         )
         for f in report.findings
         if f.severity is Severity.FAIL
@@ -191,7 +191,7 @@ def _test_case(suite: str, case: ReplayedCase) -> TestCase:
         classname=suite,
         name=f"{identity.test} ({identity.subtest})" if identity.subtest else identity.test,
         seconds=case.seconds,
-        problem=Problem(tag, failures[0].message, failures[0].kind, body) if failures else None,
+        problem=TestProblem(tag, failures[0].message, failures[0].kind, body) if failures else None,
         # How close each tensor was, also if it matches.
         printed="\n".join([case.path, *map(comparison_line, case.comparisons), *others]),
     )

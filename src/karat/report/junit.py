@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 
-class Problem(msgspec.Struct, frozen=True):
+class TestProblem(msgspec.Struct, frozen=True):
     """Why a test case did not simply pass."""
 
     tag: Literal["failure", "error", "skipped"]
@@ -26,7 +26,7 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     classname: str
     name: str
     seconds: float | None = None
-    problem: Problem | None = None
+    problem: TestProblem | None = None
     printed: str = ""
 
 

@@ -19,7 +19,7 @@ import msgspec
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedSchema(msgspec.Struct, frozen=True, kw_only=True):
     """What the structs of a document do not say of it."""
 
     name: str
@@ -39,7 +39,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Structs that may have further keys; `*` for all."""
 
 
-def schema_of(kind: Any, about: Document) -> dict[str, Any]:
+def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:
     """The schema of documents that are one `kind`, or one of several where it is a union."""
     (top,), components = msgspec.json.schema_components([kind])
     for struct in _structs(kind):
@@ -62,7 +62,7 @@ def schema_of(kind: Any, about: Document) -> dict[str, Any]:
     return whole | ({"$defs": components} if components else {})
 
 
-def _complete(schema: dict[str, Any], struct: type, about: Document) -> None:
+def _complete(schema: dict[str, Any], struct: type, about: PublishedSchema) -> None:
     """What msgspec does not say: constants, docstrings, limits, and that nothing is left out or added."""
     fields = schema["properties"]
     config = getattr(struct, "__struct_config__", None)

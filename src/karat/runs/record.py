@@ -22,7 +22,7 @@ from msgspec import structs
 from karat.compare.change import Change
 from karat.compare.gate.result import Judging
 from karat.compare.gate.table import like_golden
-from karat.compare.pairs import Pair, compare
+from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.findings import (
     UNVERIFIED,
@@ -352,7 +352,7 @@ class _Recording:
                 numbers = {"last_step": steps, "old_last_step": last}
                 findings.append(info("lost-steps", message, numbers=numbers))
                 old = structs.replace(old, golden=up_to(old.golden, steps))
-        pair = Pair(path=str(self.path), old=old, new=Reading(new))
+        pair = GoldenPair(path=str(self.path), old=old, new=Reading(new))
         return compare(pair, self.options.rules, status=tuple(self.options.status))
 
     def _samples(self, repeats: list[Repeat]) -> Samples | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from karat.findings import Finding
-from karat.report.schema import Document, schema_of
+from karat.report.schema import PublishedSchema, schema_of
 
 _Limit: TypeAlias = Mapping[str, Any]
 
@@ -39,29 +39,29 @@ _STORE: Mapping[str, _Limit] = {
 
 _RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
 
-_FILES: dict[str, Document] = {
-    "policy.journal:Record": Document(
+_FILES: dict[str, PublishedSchema] = {
+    "policy.journal:Record": PublishedSchema(
         name="karat.evidence/1",
         title="A line of a journal of evidence",
         description="What a worker of a test run leaves about gradients: JSON Lines, one record each; the first is"
         " began, the last ended. Keys that hold their default are left out.",
         signed=("*",),
     ),
-    "captures.records:Claim": Document(
+    "captures.records:Claim": PublishedSchema(
         name="karat.claim/1",
         title="a claim of a capture session",
         description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
         optional=("Claim.run",),
         open=("*",),
     ),
-    "bundles.index:Index": Document(
+    "bundles.index:Index": PublishedSchema(
         name="karat.index/1",
         title="index.json",
         description="What a packed zip holds. There is one way to write it: an indent of one space, keys in this"
         " order, a final newline.",
         limits={"sha256": _SHA256},
     ),
-    "store.snapshot:Snapshot": Document(
+    "store.snapshot:Snapshot": PublishedSchema(
         name="karat.snapshot/1",
         title="a snapshot of a store",
         description="Every case of a push, file by file, and the objects that hold them. Its own sha256 is the"
@@ -69,7 +69,7 @@ _FILES: dict[str, Document] = {
         limits={"sha256": _SHA256},
         never_null=("SnapshotFile.pack",),
     ),
-    "store.references:Reference": Document(
+    "store.references:Reference": PublishedSchema(
         name="karat.reference/1",
         title="a reference of a store",
         description="One push under a name: refs/NAME/DATE-DIGEST.json.",
@@ -80,22 +80,22 @@ _FILES: dict[str, Document] = {
 }
 """Struct → the file that it is written as."""
 
-_REPORTS: dict[str, Document] = {
-    "store.packing.pack:Packed": Document(
+_REPORTS: dict[str, PublishedSchema] = {
+    "store.packing.pack:Packed": PublishedSchema(
         name="karat.pack/1",
         title="karat pack",
         description="What packing captured cases came to.",
         also=_EXIT_CODE,
         limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}},
     ),
-    "store.verify:VerifyReport": Document(
+    "store.verify:VerifyReport": PublishedSchema(
         name="karat.verify/1",
         title="karat verify",
         description="What verifying folders, zips and stores came to.",
         also={**_EXIT_CODE, "zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
         limits={**_FINDING, "seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
     ),
-    "runs.record:Recorded": Document(
+    "runs.record:Recorded": PublishedSchema(
         name="karat.record/1",
         title="karat record",
         description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
@@ -110,7 +110,7 @@ _REPORTS: dict[str, Document] = {
         },
         signed=("first_diff_step", "first_step", "last_step"),
     ),
-    "runs.tolerance:Tolerances": Document(
+    "runs.tolerance:Tolerances": PublishedSchema(
         name="karat.tolerance/1",
         title="karat tolerance",
         description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
@@ -127,7 +127,7 @@ _REPORTS: dict[str, Document] = {
             "Tolerances.runs": {"minItems": 2},
         },
     ),
-    "policy.gate.decision:Gated": Document(
+    "policy.gate.decision:Gated": PublishedSchema(
         name="karat.policy-gate/1",
         title="karat policy gate",
         description="Evidence of test runs held against the rule and its exemptions.",
@@ -135,7 +135,7 @@ _REPORTS: dict[str, Document] = {
         limits=_FINDING,
         signed=("line", "ran", "total"),
     ),
-    "hunts.model:HuntReport": Document(
+    "hunts.model:HuntReport": PublishedSchema(
         name="karat.hunt/1",
         title="karat hunt",
         description="Everything a hunt found.",
@@ -143,19 +143,19 @@ _REPORTS: dict[str, Document] = {
         open=("*",),
         signed=("*",),
     ),
-    "hunts.plan:HuntPlan": Document(
+    "hunts.plan:HuntPlan": PublishedSchema(
         name="karat.hunt-plan/1",
         title="karat hunt run --dry-run",
         description="What a hunt would do.",
         signed=("*",),
     ),
-    "hunts.report.terminal:Status": Document(
+    "hunts.report.terminal:Status": PublishedSchema(
         name="karat.hunt-status/1",
         title="karat hunt status",
         description="How far a hunt is.",
         signed=("*",),
     ),
-    "hunts.report.terminal:ShownPoint": Document(
+    "hunts.report.terminal:ShownPoint": PublishedSchema(
         name="karat.hunt-point/1",
         title="karat hunt show",
         description="One point of a hunt.",
@@ -165,8 +165,8 @@ _REPORTS: dict[str, Document] = {
 }
 """Struct → the report that it is, with what stands beside its fields."""
 
-_RESULTS: dict[str, Document] = {
-    f"store.{home}": Document(
+_RESULTS: dict[str, PublishedSchema] = {
+    f"store.{home}": PublishedSchema(
         name=f"karat.{verb}/1", title=f"karat {verb}", description=text, limits=limits
     )
     for verb, home, text, limits in (

@@ -32,7 +32,7 @@ UNKNOWN = {
 """Names of what is judged beside metrics: whether all rows are there, and what has no golden."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """What became of a check, gravest first; a whole is as grave as its gravest part."""
 
     FAIL = "fail"
@@ -51,8 +51,8 @@ class Outcome(StrEnum):
         return _RANKS[self]
 
 
-_RANKS = {outcome: rank for rank, outcome in enumerate(Outcome)}
-SHUT = frozenset({Outcome.FAIL, Outcome.MISSING_ACTUAL, Outcome.NOTHING_COMPARED})
+_RANKS = {outcome: rank for rank, outcome in enumerate(CheckOutcome)}
+SHUT = frozenset({CheckOutcome.FAIL, CheckOutcome.MISSING_ACTUAL, CheckOutcome.NOTHING_COMPARED})
 """Outcomes that fail whatever the options say."""
 
 
@@ -76,7 +76,7 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one metric or column, with all that a person needs to believe it."""
 
     metric: str
-    outcome: Outcome
+    outcome: CheckOutcome
     kind: str = ""
     """The kind of its finding; empty if there is nothing to say."""
     check: str = ""
@@ -104,7 +104,7 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """The largest |error| as a share of its tolerance."""
     exemption: int | None = None
     """Index of the exemption that applies."""
-    exempted: Outcome | None = None
+    exempted: CheckOutcome | None = None
     """What it would have been without the exemption."""
     because: str | None = None
     """Why it is exempted, by whom, and until when."""
@@ -123,7 +123,7 @@ def unknown(what: str, names: list[str]) -> MetricResult:
     """The result for metrics, columns or rows that the golden does not have."""
     return MetricResult(
         metric=UNKNOWN[what],
-        outcome=Outcome.MISSING_GOLDEN,
+        outcome=CheckOutcome.MISSING_GOLDEN,
         kind="missing-golden",
         noun=what,
         total=len(names),

@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import structs
 
 from karat.compare.gate.result import (
+    CheckOutcome,
     Deviation,
     Judging,
     MetricResult,
-    Outcome,
     tolerance_text,
     unknown,
 )
@@ -86,7 +86,7 @@ def _curve(name: str, golden: Metric, actual: Series, judging: Judging) -> Metri
         other = name in actual.scalars or name in actual.others
         return MetricResult(
             metric=name,
-            outcome=Outcome.MISSING_ACTUAL,
+            outcome=CheckOutcome.MISSING_ACTUAL,
             kind="missing-actual",
             check=mode_of(rule),
             tolerance=tolerance_text(rule),
@@ -158,16 +158,16 @@ def curve_result(
     )
 
 
-def _outcome(verdict: Gate, mode: str) -> tuple[Outcome, str]:
+def _outcome(verdict: Gate, mode: str) -> tuple[CheckOutcome, str]:
     if not verdict.complete:
-        return Outcome.FAIL, "lost-steps" if verdict.missing.any() else "new-nan"
+        return CheckOutcome.FAIL, "lost-steps" if verdict.missing.any() else "new-nan"
     if mode == "info":
-        return Outcome.INFO, "out-of-tolerance" if verdict.fails else ""
+        return CheckOutcome.INFO, "out-of-tolerance" if verdict.fails else ""
     if not verdict.compared:
-        return Outcome.NOTHING_COMPARED, "nothing-compared"
+        return CheckOutcome.NOTHING_COMPARED, "nothing-compared"
     if verdict.fails:
-        return Outcome.FAIL, "out-of-tolerance"
-    return (Outcome.IMPROVED, "improved") if verdict.improves else (Outcome.PASS, "")
+        return CheckOutcome.FAIL, "out-of-tolerance"
+    return (CheckOutcome.IMPROVED, "improved") if verdict.improves else (CheckOutcome.PASS, "")
 
 
 def _deviations(verdict: Gate, golden: Metric, got: Values) -> Iterator[Deviation]:

@@ -8,16 +8,16 @@ from msgspec import structs
 
 from karat.compare.gate.result import (
     ROWS,
+    CheckOutcome,
     Deviation,
     Judging,
     MetricResult,
-    Outcome,
     Value,
     tolerance_text,
     unknown,
 )
 from karat.compare.gate.tolerance import mode_of
-from karat.compare.gate.values import Cell, gate_cells
+from karat.compare.gate.values import GateCell, gate_cells
 from karat.compare.rules import Rule
 from karat.compare.table import row_name
 from karat.findings import Finding, fail, warn
@@ -65,9 +65,9 @@ def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResu
             continue
         lost = [row_name(key) for key in keys if key not in actual.rows]
         deviations = tuple(Deviation(place=name, how="missing") for name in lost)
-        outcome, kind = (Outcome.FAIL, "lost-rows") if lost else (Outcome.PASS, "")
+        outcome, kind = (CheckOutcome.FAIL, "lost-rows") if lost else (CheckOutcome.PASS, "")
         if not keys:
-            outcome, kind = Outcome.NOTHING_COMPARED, "nothing-compared"
+            outcome, kind = CheckOutcome.NOTHING_COMPARED, "nothing-compared"
         yield MetricResult(
             metric=ROWS,
             outcome=outcome,
@@ -99,7 +99,7 @@ def _vanished(lost: list[str], total: int) -> str | None:
 def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResult:
     return MetricResult(
         metric=name,
-        outcome=Outcome.MISSING_ACTUAL,
+        outcome=CheckOutcome.MISSING_ACTUAL,
         kind="missing-actual",
         check=mode_of(rule),
         tolerance=tolerance_text(rule),
@@ -115,7 +115,7 @@ def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResu
 
 def _cells(
     name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]
-) -> list[Cell]:
+) -> list[GateCell]:
     """The cells of a column in the rows that both tables have."""
     i, j = golden.columns.index(name), actual.columns.index(name)
     k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
@@ -126,7 +126,9 @@ def _cells(
         margin = None if k is None else _value(row[k])
         got = _value(actual.rows[key][j] or fill.get(name, ""))
         cells.append(
-            Cell(row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None)
+            GateCell(
+                row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None
+            )
         )
     return cells
 
@@ -142,7 +144,7 @@ def _value(text: str) -> Value:
 
 def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricResult:
     """A count that moved because the row now gets further, or less far, than before."""
-    improved = result.outcome is Outcome.IMPROVED
+    improved = result.outcome is CheckOutcome.IMPROVED
     if not improved and result.kind != "out-of-tolerance":
         return result
     how = "better" if improved else "worse"

@@ -19,10 +19,10 @@ import numpy as np
 from msgspec import structs
 
 from karat.compare.gate.result import (
+    CheckOutcome,
     Deviation,
     Judging,
     MetricResult,
-    Outcome,
     Value,
     tolerance_text,
     unknown,
@@ -33,7 +33,7 @@ from karat.compare.rules import Rule
 _LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
 
-class Cell(msgspec.Struct, frozen=True):
+class GateCell(msgspec.Struct, frozen=True):
     """What a golden expects at one place, and what is there."""
 
     place: str
@@ -51,12 +51,12 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def gate_cells(
-    name: str, cells: Sequence[Cell], judging: Judging, *, noun: str = "row"
+    name: str, cells: Sequence[GateCell], judging: Judging, *, noun: str = "row"
 ) -> list[MetricResult]:
     """The results of one column: one for the cells that no exemption covers, one per exemption."""
     rule = judging.rule(name)
     whole = judging.exempt(name, None)
-    parts: dict[int | None, list[Cell]] = {} if cells else {whole: []}
+    parts: dict[int | None, list[GateCell]] = {} if cells else {whole: []}
     for cell in cells:
         mine = judging.exempt(name, cell.place)
         parts.setdefault(whole if mine is None else mine, []).append(cell)
@@ -91,7 +91,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 def _part(
     name: str,
-    cells: Sequence[Cell],
+    cells: Sequence[GateCell],
     rule: Rule,
     status: Sequence[str],
     noun: str,
@@ -143,19 +143,25 @@ def _is_outcome(deviation: Deviation) -> bool:
     return isinstance(deviation.expected, str)
 
 
-def _outcome(found: _Found, mode: str, cells: Sequence[Cell], noun: str) -> tuple[Outcome, str]:
+def _outcome(
+    found: _Found, mode: str, cells: Sequence[GateCell], noun: str
+) -> tuple[CheckOutcome, str]:
     if found.absent:
         missing = any(d.how == "missing" for d in found.absent)
-        return Outcome.FAIL, "missing-actual" if missing else "new-nan"
+        return CheckOutcome.FAIL, "missing-actual" if missing else "new-nan"
     if not any(cell.demanded for cell in cells):
         # An empty column expects nothing; one of NaN was meant to.
         empty = all(cell.expected is None for cell in cells)
-        return (Outcome.INFO, "") if empty else (Outcome.NOTHING_COMPARED, "nothing-compared")
+        return (
+            (CheckOutcome.INFO, "")
+            if empty
+            else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
+        )
     if mode == "info":
-        return Outcome.INFO, "out-of-tolerance" if found.fails else ""
+        return CheckOutcome.INFO, "out-of-tolerance" if found.fails else ""
     if found.fails:
-        return Outcome.FAIL, _kind(found.hard, noun)
-    return (Outcome.IMPROVED, "improved") if found.improves else (Outcome.PASS, "")
+        return CheckOutcome.FAIL, _kind(found.hard, noun)
+    return (CheckOutcome.IMPROVED, "improved") if found.improves else (CheckOutcome.PASS, "")
 
 
 def _kind(hard: Sequence[Deviation], noun: str) -> str:
@@ -167,7 +173,7 @@ def _kind(hard: Sequence[Deviation], noun: str) -> str:
     return changed if hard else "out-of-tolerance"
 
 
-def _numbers(cells: Sequence[Cell], rule: Rule) -> Gate:
+def _numbers(cells: Sequence[GateCell], rule: Rule) -> Gate:
     """The arithmetic of all cells at once; what is no number on both sides demands nothing there."""
     expected = np.array([_number(cell.expected) for cell in cells], dtype=float)
     got = np.array([_number(cell.got) for cell in cells], dtype=float)
@@ -180,7 +186,7 @@ def _number(value: Value) -> float:
     return value if isinstance(value, float) else np.nan
 
 
-def _deviations(cells: Sequence[Cell], numbers: Gate, status: Sequence[str]) -> list[Deviation]:
+def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str]) -> list[Deviation]:
     order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
@@ -207,7 +213,7 @@ def _deviations(cells: Sequence[Cell], numbers: Gate, status: Sequence[str]) -> 
     return found
 
 
-def _how_number(cell: Cell, numbers: Gate, index: int) -> str | None:
+def _how_number(cell: GateCell, numbers: Gate, index: int) -> str | None:
     if numbers.missing[index]:
         return "changed" if isinstance(cell.got, str) else "missing"
     if numbers.broken[index]:
@@ -217,7 +223,7 @@ def _how_number(cell: Cell, numbers: Gate, index: int) -> str | None:
     return "better" if numbers.better[index] else None
 
 
-def _how_text(cell: Cell, order: dict[str, int]) -> str | None:
+def _how_text(cell: GateCell, order: dict[str, int]) -> str | None:
     if cell.got == cell.expected:
         return None
     if cell.got is None:
@@ -271,9 +277,9 @@ def gate_document(golden: Any, actual: Any, judging: Judging) -> list[MetricResu
 def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult]:
     """Results of every leaf of the golden, by generic name."""
     expected, got = leaves(golden), leaves(actual)
-    columns: dict[str, list[Cell]] = {}
+    columns: dict[str, list[GateCell]] = {}
     for path, (name, value) in expected.items():
-        columns.setdefault(name, []).append(Cell(path, value, got.get(path, (name, None))[1]))
+        columns.setdefault(name, []).append(GateCell(path, value, got.get(path, (name, None))[1]))
     return [
         result
         for name, cells in columns.items()

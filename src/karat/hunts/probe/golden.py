@@ -10,7 +10,7 @@ import tempfile
 from math import isfinite
 from pathlib import Path, PurePosixPath
 
-from karat.checks.check import Options, check
+from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import CheckReport
 from karat.config import load
@@ -55,11 +55,11 @@ def _worst(report: CheckReport) -> str:
     return f"{name} used {share:.3g} times its tolerance"
 
 
-def _options(root: Path) -> Options:
+def _options(root: Path) -> CheckOptions:
     """What karat.toml says where hunt.toml lies."""
     config = load(root)
     tables = config.refresh.tables
-    return Options(
+    return CheckOptions(
         where=Where(
             cwd=root,
             globs=tuple(config.paths),

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from factories.diffs import HOSTILE
 from karat.checks import ci, data, text
 from karat.checks.report import Checked, CheckReport, at, finding, headline, value
-from karat.compare.gate.result import Deviation, MetricResult, Outcome
+from karat.compare.gate.result import CheckOutcome, Deviation, MetricResult
 from karat.compare.gate.tolerance import Medians
 from karat.findings import Finding, Severity
 from karat.report import github
@@ -46,7 +46,7 @@ COUNTS = st.integers(0, 10**9)
 RESULTS = st.builds(
     MetricResult,
     metric=NAMES,
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(CheckOutcome),
     kind=st.sampled_from(["", "out-of-tolerance", "new-nan", "improved"]),
     check=st.sampled_from(["", "exact", "median", "rows"]),
     tolerance=NAMES,
@@ -84,7 +84,7 @@ def checks(draw: st.DrawFn) -> Checked:
     return Checked(
         actual=draw(NAMES),
         golden=draw(st.one_of(st.none(), NAMES)),
-        outcome=draw(st.sampled_from(Outcome)),
+        outcome=draw(st.sampled_from(CheckOutcome)),
         shape=draw(st.sampled_from([None, "series", "table"])),
         results=tuple(results),
         findings=tuple(findings),
@@ -101,7 +101,7 @@ def failing(n: int, severity: Severity = Severity.FAIL) -> CheckReport:
         for i in range(n)
     )
     return CheckReport(
-        checks=(Checked(actual="a", golden="g", outcome=Outcome.FAIL, findings=findings),)
+        checks=(Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, findings=findings),)
     )
 
 
@@ -137,15 +137,17 @@ def test_junit_is_well_formed_whatever_stands_in_it(report: CheckReport) -> None
 
 
 def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> None:
-    bad = MetricResult(metric="loss", outcome=Outcome.FAIL, kind="out-of-tolerance", total=3)
-    good = MetricResult(metric="time", outcome=Outcome.PASS)
-    known = MetricResult(metric="zeros", outcome=Outcome.EXEMPTED, kind="exempted", exemption=0)
+    bad = MetricResult(metric="loss", outcome=CheckOutcome.FAIL, kind="out-of-tolerance", total=3)
+    good = MetricResult(metric="time", outcome=CheckOutcome.PASS)
+    known = MetricResult(
+        metric="zeros", outcome=CheckOutcome.EXEMPTED, kind="exempted", exemption=0
+    )
     problem = told(bad)
     assert problem is not None
     checked = Checked(
         actual="a",
         golden="g",
-        outcome=Outcome.FAIL,
+        outcome=CheckOutcome.FAIL,
         results=(bad, good, known),
         findings=(problem,),
     )
@@ -199,9 +201,9 @@ def test_the_summary_fits_and_lets_no_markup_through(report: CheckReport) -> Non
 
 def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
     result = MetricResult(
-        metric="m" * 3000, outcome=Outcome.FAIL, kind="x", likely="l" * 3000, total=1
+        metric="m" * 3000, outcome=CheckOutcome.FAIL, kind="x", likely="l" * 3000, total=1
     )
-    one = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=(result,))
+    one = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,))
     report = CheckReport(checks=(one,) * 1000)
     for taken in (0, 600_000, github.LARGEST_SUMMARY):
         summary = ci.summary(report, github.LARGEST_SUMMARY - taken)
@@ -266,11 +268,11 @@ def test_a_deviation_is_told_in_full() -> None:
 def test_only_the_first_of_very_many_metrics_are_printed() -> None:
     results = tuple(
         MetricResult(
-            metric=f"m{i}", outcome=Outcome.FAIL, kind="out-of-tolerance", failed=1, total=1
+            metric=f"m{i}", outcome=CheckOutcome.FAIL, kind="out-of-tolerance", failed=1, total=1
         )
         for i in range(50)
     )
-    checked = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=results)
+    checked = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=results)
     stream = io.StringIO()
     text.show(CheckReport(checks=(checked,)), stream)
     assert "m19  " in stream.getvalue()
@@ -279,7 +281,7 @@ def test_only_the_first_of_very_many_metrics_are_printed() -> None:
 
 
 def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
-    result = MetricResult(metric="m", outcome=Outcome.FAIL, kind="new-nan")
+    result = MetricResult(metric="m", outcome=CheckOutcome.FAIL, kind="new-nan")
     findings = tuple(
         Finding(kind=kind, severity=Severity.FAIL, metric=metric, message="x")
         for kind, metric in (
@@ -290,7 +292,7 @@ def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
         )
     )
     checked = Checked(
-        actual="a", golden="g", outcome=Outcome.FAIL, results=(result,), findings=findings
+        actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,), findings=findings
     )
     assert checked.about_file() == list(findings[1:])
 
@@ -301,22 +303,22 @@ def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
         ({"broken": 1, "failed": 1}, "1 of 9 steps has no finite value"),
         ({"missing": 2, "failed": 2}, "2 of 9 steps have no value"),
         ({"failed": 2, "check": "range"}, "2 of 9 steps out of bounds"),
-        ({"outcome": Outcome.PASS, "kind": "", "check": "range"}, "9 steps within bounds"),
+        ({"outcome": CheckOutcome.PASS, "kind": "", "check": "range"}, "9 steps within bounds"),
         ({"metric": "(rows)", "total": 0}, "the golden has no rows"),
         ({"metric": "(unknown steps)"}, "9 steps without a golden: "),
     ],
 )
 def test_headlines(sets: dict[str, Any], line: str) -> None:
-    usual = {"metric": "m", "outcome": Outcome.FAIL, "kind": "out-of-tolerance", "total": 9}
+    usual = {"metric": "m", "outcome": CheckOutcome.FAIL, "kind": "out-of-tolerance", "total": 9}
     assert headline(MetricResult(**{**usual, **sets})) == line
 
 
 @pytest.mark.parametrize("kind", ["cannot-read", "unreadable", "empty"])
 @pytest.mark.parametrize(
-    ("outcome", "tag"), [(Outcome.CANNOT_VERIFY, "error"), (Outcome.FAIL, "failure")]
+    ("outcome", "tag"), [(CheckOutcome.CANNOT_VERIFY, "error"), (CheckOutcome.FAIL, "failure")]
 )
 def test_only_what_cannot_be_verified_is_an_error_in_junit(
-    kind: str, outcome: Outcome, tag: str
+    kind: str, outcome: CheckOutcome, tag: str
 ) -> None:
     found = Finding(kind=kind, severity=Severity.FAIL, message="x")
     checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))

@@ -11,7 +11,7 @@ from factories.checked import TABLE, kinds, only, options, outcomes, run
 from factories.repositories import Repository, curves, golden_text
 from karat.checks.check import check
 from karat.checks.settings import CheckSettings
-from karat.compare.gate.result import Outcome
+from karat.compare.gate.result import CheckOutcome
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import ExitCode, Severity
 
@@ -20,7 +20,11 @@ EXPECTED = "x,instructions,1000,0.1\n\n\n\nx,size,50,0.05\n\n\n\ny,instructions,
 
 def test_a_result_equal_to_its_golden_passes(tmp_path: Path) -> None:
     report = run(tmp_path, TABLE, TABLE)
-    assert (report.outcome, report.exit_code, report.compared) == (Outcome.PASS, ExitCode.OK, 6)
+    assert (report.outcome, report.exit_code, report.compared) == (
+        CheckOutcome.PASS,
+        ExitCode.OK,
+        6,
+    )
     assert list(report.all_findings()) == []
 
 
@@ -78,7 +82,7 @@ def test_a_result_of_another_form_is_never_offered_as_the_golden(tmp_path: Path)
 def test_an_improvement_warns_and_tells_how_to_take_it(tmp_path: Path) -> None:
     better = TABLE.replace("pass,11", "pass,9")
     report = run(tmp_path, TABLE, better)
-    assert (report.outcome, report.exit_code) == (Outcome.IMPROVED, ExitCode.OK)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.IMPROVED, ExitCode.OK)
     (finding,) = report.all_findings()
     assert (finding.kind, finding.severity, finding.next) == (
         "improved",
@@ -86,19 +90,19 @@ def test_an_improvement_warns_and_tells_how_to_take_it(tmp_path: Path) -> None:
         "karat record actual.csv -o golden.csv",
     )
     strict = run(tmp_path, TABLE, better, improved="fail")
-    assert (strict.outcome, strict.exit_code) == (Outcome.IMPROVED, ExitCode.FAIL)
+    assert (strict.outcome, strict.exit_code) == (CheckOutcome.IMPROVED, ExitCode.FAIL)
 
 
 @pytest.mark.parametrize(
     ("unknown", "outcome", "code", "seen"),
     [
-        ("warn", Outcome.PASS, ExitCode.OK, {"missing-golden"}),
-        ("fail", Outcome.MISSING_GOLDEN, ExitCode.FAIL, {"missing-golden"}),
-        ("ignore", Outcome.PASS, ExitCode.OK, set()),
+        ("warn", CheckOutcome.PASS, ExitCode.OK, {"missing-golden"}),
+        ("fail", CheckOutcome.MISSING_GOLDEN, ExitCode.FAIL, {"missing-golden"}),
+        ("ignore", CheckOutcome.PASS, ExitCode.OK, set()),
     ],
 )
 def test_rows_without_a_golden(
-    tmp_path: Path, unknown: str, outcome: Outcome, code: ExitCode, seen: set[str]
+    tmp_path: Path, unknown: str, outcome: CheckOutcome, code: ExitCode, seen: set[str]
 ) -> None:
     report = run(tmp_path, TABLE, TABLE + "d,pass,0\n", unknown=unknown)
     assert (report.outcome, report.exit_code, kinds(report)) == (outcome, code, seen)
@@ -113,14 +117,14 @@ def test_a_row_that_stands_twice_fails_even_if_both_agree(tmp_path: Path) -> Non
 def test_a_named_result_without_a_golden_fails(tmp_path: Path) -> None:
     (tmp_path / "actual.csv").write_text(TABLE)
     report = check(["actual.csv"], "nowhere.csv", options(tmp_path))
-    assert (report.outcome, report.exit_code) == (Outcome.MISSING_GOLDEN, ExitCode.FAIL)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.MISSING_GOLDEN, ExitCode.FAIL)
     assert only(report).refresh == "karat record actual.csv -o nowhere.csv"
 
 
 def test_a_run_that_left_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "golden.csv").write_text(TABLE)
     report = check(["gone.csv"], "golden.csv", options(tmp_path))
-    assert (report.outcome, report.exit_code) == (Outcome.MISSING_ACTUAL, ExitCode.FAIL)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.MISSING_ACTUAL, ExitCode.FAIL)
 
 
 @pytest.mark.parametrize("broken", ["", "\0\1\2", '{"a": [1, 2', "<<<<<<< HEAD\n{}\n"])
@@ -128,9 +132,12 @@ def test_an_unreadable_golden_cannot_verify_and_an_unreadable_result_fails(
     tmp_path: Path, broken: str
 ) -> None:
     report = run(tmp_path, broken, TABLE)
-    assert (report.outcome, report.exit_code) == (Outcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
+    assert (report.outcome, report.exit_code) == (
+        CheckOutcome.CANNOT_VERIFY,
+        ExitCode.CANNOT_VERIFY,
+    )
     report = run(tmp_path, TABLE, broken)
-    assert (report.outcome, report.exit_code) == (Outcome.FAIL, ExitCode.FAIL)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.FAIL, ExitCode.FAIL)
 
 
 def test_a_result_whose_bytes_cannot_be_had_cannot_verify(tmp_path: Path) -> None:
@@ -139,14 +146,20 @@ def test_a_result_whose_bytes_cannot_be_had_cannot_verify(tmp_path: Path) -> Non
     if not unreadable.exists():
         pytest.skip("needs /proc")
     report = check([str(unreadable)], "golden.csv", options(tmp_path))
-    assert (report.outcome, report.exit_code) == (Outcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
+    assert (report.outcome, report.exit_code) == (
+        CheckOutcome.CANNOT_VERIFY,
+        ExitCode.CANNOT_VERIFY,
+    )
 
 
 def test_a_certain_failure_outranks_cannot_verify(tmp_path: Path) -> None:
     (tmp_path / "golden.csv").write_text("\0")
     (tmp_path / "actual.csv").write_text(TABLE)
     report = check(["actual.csv", "gone.csv"], "golden.csv", options(tmp_path))
-    assert {c.outcome for c in report.checks} == {Outcome.CANNOT_VERIFY, Outcome.MISSING_ACTUAL}
+    assert {c.outcome for c in report.checks} == {
+        CheckOutcome.CANNOT_VERIFY,
+        CheckOutcome.MISSING_ACTUAL,
+    }
     assert report.exit_code is ExitCode.FAIL
 
 
@@ -159,13 +172,13 @@ def test_metrics_that_are_only_shown_are_no_evidence(tmp_path: Path) -> None:
     table = "name,speedup\na,1.5\nb,2.5\n"
     report = run(tmp_path, table, table)
     assert outcomes(report) == {"(rows)": "pass", "speedup": "info"}
-    assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.NOTHING_COMPARED, ExitCode.FAIL)
     book = RuleBook.of([PartialRule("speedup", {"check": "at-least", "rtol": 0.1})])
     assert run(tmp_path, table, table, rules=book).exit_code is ExitCode.OK
     slower = run(tmp_path, table, "name,speedup\na,1.3\nb,2.5\n", rules=book)
     assert slower.exit_code is ExitCode.FAIL
     faster = run(tmp_path, table, "name,speedup\na,9.0\nb,2.5\n", rules=book)
-    assert faster.outcome is Outcome.IMPROVED
+    assert faster.outcome is CheckOutcome.IMPROVED
 
 
 def test_one_golden_of_which_nothing_was_compared_fails_among_others(tmp_path: Path) -> None:
@@ -198,7 +211,7 @@ def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path)
     (tmp_path / "golden").mkdir()
     for unknown in ("warn", "ignore"):
         report = check(["new"], "golden", options(tmp_path, unknown=unknown))
-        assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+        assert (report.outcome, report.exit_code) == (CheckOutcome.NOTHING_COMPARED, ExitCode.FAIL)
         assert "nothing-compared" in kinds(report)
 
 
@@ -208,32 +221,32 @@ def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("actual", "outcome"),
     [
-        (EXPECTED, Outcome.PASS),
-        ("x,instructions,1099\nx,size,50\ny,instructions,2000\n", Outcome.PASS),
-        ("x,instructions,1101\nx,size,50\ny,instructions,2000\n", Outcome.FAIL),
-        ("x,instructions,1000\nx,size,54\ny,instructions,2000\n", Outcome.FAIL),
-        ("x,instructions,899\nx,size,50\ny,instructions,2000\n", Outcome.IMPROVED),
-        ("x,instructions,1000\ny,instructions,2000\n", Outcome.FAIL),
-        ("x,instructions,nan\nx,size,50\ny,instructions,2000\n", Outcome.FAIL),
+        (EXPECTED, CheckOutcome.PASS),
+        ("x,instructions,1099\nx,size,50\ny,instructions,2000\n", CheckOutcome.PASS),
+        ("x,instructions,1101\nx,size,50\ny,instructions,2000\n", CheckOutcome.FAIL),
+        ("x,instructions,1000\nx,size,54\ny,instructions,2000\n", CheckOutcome.FAIL),
+        ("x,instructions,899\nx,size,50\ny,instructions,2000\n", CheckOutcome.IMPROVED),
+        ("x,instructions,1000\ny,instructions,2000\n", CheckOutcome.FAIL),
+        ("x,instructions,nan\nx,size,50\ny,instructions,2000\n", CheckOutcome.FAIL),
         (
             "benchmark,metric,value\nx,instructions,1000\nx,size,50\ny,instructions,2000\n",
-            Outcome.PASS,
+            CheckOutcome.PASS,
         ),
     ],
 )
 def test_plain_results_against_expectations_with_margins(
-    tmp_path: Path, actual: str, outcome: Outcome
+    tmp_path: Path, actual: str, outcome: CheckOutcome
 ) -> None:
     report = run(tmp_path, EXPECTED, actual)
     assert report.outcome is outcome
-    assert report.exit_code is (ExitCode.FAIL if outcome is Outcome.FAIL else ExitCode.OK)
+    assert report.exit_code is (ExitCode.FAIL if outcome is CheckOutcome.FAIL else ExitCode.OK)
 
 
 def test_a_result_may_have_more_columns_and_other_names(tmp_path: Path) -> None:
     actual = "dev,name,batch_size,acc,graph_breaks\ncuda,a,4,pass,3\ncuda,b,4,pass,11.0\ncuda,c,4,fail_to_run,\n"
     settings = CheckSettings(columns={"acc": "accuracy"})
     report = run(tmp_path, TABLE, actual, settings=settings, fill={"graph_breaks": "3"})
-    assert report.outcome is Outcome.PASS
+    assert report.outcome is CheckOutcome.PASS
     assert outcomes(report)["(unknown columns)"] == "missing-golden"
 
 
@@ -258,7 +271,7 @@ def test_any_damage_ends_in_an_outcome_and_every_failure_in_a_command(
     with TemporaryDirectory() as folder:
         sides = (damaged, TABLE) if golden else (TABLE, damaged)
         report = run(Path(folder), *sides)
-    assert (report.exit_code == 0) == (report.outcome in {Outcome.PASS, Outcome.IMPROVED})
+    assert (report.exit_code == 0) == (report.outcome in {CheckOutcome.PASS, CheckOutcome.IMPROVED})
     failed = [f for f in report.all_findings() if f.severity is Severity.FAIL]
     assert bool(failed) == bool(report.exit_code)
     assert all(f.next for f in failed)
@@ -270,7 +283,7 @@ def test_exact_that_makes_nothing_exact_fails(tmp_path: Path) -> None:
     """A misspelt name would pass as if the metric had been exact."""
     golden = golden_text(curves(1, steps=20))
     report = run(tmp_path, golden, golden, "json", exact=("lm-loss", "lm loss"))
-    assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.NOTHING_COMPARED, ExitCode.FAIL)
     (told,) = report.findings
     assert "--exact 'lm-loss'" in told.message
     assert "did you mean 'lm loss'?" in told.message
@@ -301,7 +314,7 @@ def test_what_is_damaged_is_never_offered_as_the_golden(tmp_path: Path, damaged:
 
 def test_what_is_only_shown_is_not_counted_as_compared(tmp_path: Path) -> None:
     report = run(tmp_path, TABLE, TABLE, rules=RuleBook.of([PartialRule("*", {"check": "info"})]))
-    assert (report.outcome, report.compared) == (Outcome.NOTHING_COMPARED, 0)
+    assert (report.outcome, report.compared) == (CheckOutcome.NOTHING_COMPARED, 0)
     assert only(report).findings[0].next == "karat config --metric accuracy"
 
 
@@ -347,7 +360,7 @@ def test_repeats_that_are_named_may_share_a_golden(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(TABLE)
     report = check(["one/x.csv", "two/x.csv"], "goldens", options(tmp_path))
-    assert [c.outcome for c in report.checks] == [Outcome.PASS, Outcome.PASS]
+    assert [c.outcome for c in report.checks] == [CheckOutcome.PASS, CheckOutcome.PASS]
 
 
 def test_two_columns_are_never_renamed_into_one(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from karat.checks.check import Options, check
+from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked
-from karat.compare.gate.result import Outcome
+from karat.compare.gate.result import CheckOutcome
 from karat.findings import ExitCode
 from karat.goldens.paths import DEFAULT_GLOBS
 
@@ -64,7 +64,7 @@ def pairs(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def checked(golden: Path, actual: Path) -> tuple[Checked, ExitCode]:
     where = Where(cwd=golden.parent, globs=DEFAULT_GLOBS)
-    report = check([str(actual)], str(golden), Options(where=where, today=date(2026, 5, 1)))
+    report = check([str(actual)], str(golden), CheckOptions(where=where, today=date(2026, 5, 1)))
     assert len(report.checks) == 1
     return report.checks[0], report.exit_code
 
@@ -81,7 +81,7 @@ def places(found: Checked, metric: str) -> set[str | int]:
     return {d.place for r in found.results if r.metric == metric for d in r.deviations}
 
 
-def outcome(found: Checked, metric: str) -> Outcome:
+def outcome(found: Checked, metric: str) -> CheckOutcome:
     return next(r.outcome for r in found.results if r.metric == metric)
 
 
@@ -94,40 +94,43 @@ def test_removed_models_fail_by_name(pairs: Path) -> None:
         "Speech2Text2ForCausalLM",
     }
     assert places(found, "graph_breaks") == {"DistillGPT2", "OPTForCausalLM"}
-    assert outcome(found, "graph_breaks") is Outcome.FAIL
-    assert outcome(found, "accuracy") is Outcome.PASS
+    assert outcome(found, "graph_breaks") is CheckOutcome.FAIL
+    assert outcome(found, "accuracy") is CheckOutcome.PASS
 
 
 def test_models_that_came_back_are_unknown_and_fewer_breaks_improved(pairs: Path) -> None:
     found, code = backward(pairs, HUGGINGFACE)
-    assert (found.outcome, code) == (Outcome.IMPROVED, ExitCode.OK)
+    assert (found.outcome, code) == (CheckOutcome.IMPROVED, ExitCode.OK)
     assert len(places(found, "(unknown rows)")) == 3
-    assert outcome(found, "(rows)") is Outcome.PASS
+    assert outcome(found, "(rows)") is CheckOutcome.PASS
 
 
 def test_more_graph_breaks_fail_and_fewer_improve(pairs: Path) -> None:
     found, code = forward(pairs, MOCO)
-    assert (found.outcome, code) == (Outcome.FAIL, ExitCode.FAIL)
+    assert (found.outcome, code) == (CheckOutcome.FAIL, ExitCode.FAIL)
     assert places(found, "graph_breaks") == {"moco"}
     found, code = backward(pairs, MOCO)
-    assert (found.outcome, code) == (Outcome.IMPROVED, ExitCode.OK)
+    assert (found.outcome, code) == (CheckOutcome.IMPROVED, ExitCode.OK)
     assert found.refresh is not None
 
 
 def test_a_fixed_model_improves_while_its_breaks_rise(pairs: Path) -> None:
     found, code = forward(pairs, DYNAMIC)
     models = {"torchrec_dlrm", "demucs", "hf_BigBird", "hf_Reformer"}
-    assert (outcome(found, "accuracy"), places(found, "accuracy")) == (Outcome.IMPROVED, models)
-    assert (outcome(found, "graph_breaks"), code) == (Outcome.FAIL, ExitCode.FAIL)
+    assert (outcome(found, "accuracy"), places(found, "accuracy")) == (
+        CheckOutcome.IMPROVED,
+        models,
+    )
+    assert (outcome(found, "graph_breaks"), code) == (CheckOutcome.FAIL, ExitCode.FAIL)
     found, code = backward(pairs, DYNAMIC)
-    assert (outcome(found, "accuracy"), code) == (Outcome.FAIL, ExitCode.FAIL)
+    assert (outcome(found, "accuracy"), code) == (CheckOutcome.FAIL, ExitCode.FAIL)
     kinds = {f.kind for f in found.findings if f.metric == "accuracy"}
     assert kinds == {"status-regressed"}
 
 
 def test_instruction_counts_within_their_margin_pass_both_ways(pairs: Path) -> None:
     for found, code in (forward(pairs, INSTRUCTIONS), backward(pairs, INSTRUCTIONS)):
-        assert (found.outcome, code) == (Outcome.PASS, ExitCode.OK)
+        assert (found.outcome, code) == (CheckOutcome.PASS, ExitCode.OK)
         used = next(r.used for r in found.results if r.metric == "expected")
         assert used is not None
         assert 0.3 < used < 0.6
@@ -145,6 +148,6 @@ def test_one_row_that_silently_disappeared_fails_whichever_it_is(
         actual = tmp_path / "short.csv"
         actual.write_text("\n".join(lines[:at] + lines[at + 1 :]) + "\n")
         found, code = checked(golden, actual)
-        assert (outcome(found, "(rows)"), code) == (Outcome.FAIL, ExitCode.FAIL)
+        assert (outcome(found, "(rows)"), code) == (CheckOutcome.FAIL, ExitCode.FAIL)
         (gone,) = places(found, "(rows)")
         assert str(gone).split(" / ")[0] == lines[at].split(",")[0]

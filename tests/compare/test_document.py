@@ -7,7 +7,7 @@ import pytest
 
 from factories.curves import change_of, kinds
 from karat.compare.change import Change, Verdict
-from karat.compare.pairs import Pair, compare
+from karat.compare.pairs import GoldenPair, compare
 from karat.findings import Severity
 from karat.goldens.shapes import Document, Reading
 
@@ -151,7 +151,7 @@ def test_documents_of_other_shapes() -> None:
 
 def test_numbers_of_documents_can_be_drawn_when_asked() -> None:
     old, new = Document({"a": [1.0, 2.0]}), Document({"a": [1.0, 3.0]})
-    pair = Pair(path="a.json", old=Reading(old), new=Reading(new))
+    pair = GoldenPair(path="a.json", old=Reading(old), new=Reading(new))
     (row,) = compare(pair, keep_curves=True).metrics
     assert row.old is not None
     assert row.new is not None

@@ -14,7 +14,7 @@ from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.checks.check import check
 from karat.checks.report import CheckReport
 from karat.checks.settings import Exemption
-from karat.compare.gate.result import Outcome
+from karat.compare.gate.result import CheckOutcome
 from karat.compare.rules import RuleBook
 from karat.config import load
 from karat.findings import ExitCode
@@ -34,20 +34,20 @@ def megatron(tmp_path: Path, values: dict[str, np.ndarray], **sets: Any) -> Chec
 def test_megatrons_gate_allows_one_step_of_fifty(tmp_path: Path) -> None:
     values = curves(1)
     values["lm loss"][10] *= 1.2
-    assert megatron(tmp_path, values).outcome is Outcome.PASS
+    assert megatron(tmp_path, values).outcome is CheckOutcome.PASS
     values["lm loss"][20] *= 1.2
     report = megatron(tmp_path, values)
     assert outcomes(report)["lm loss"] == "fail"
     exact = curves(1)
     exact["lm loss"] = exact["lm loss"] * (1 + 1e-6)
-    assert megatron(tmp_path, exact).outcome is Outcome.PASS
-    assert megatron(tmp_path, exact, exact=("lm loss",)).outcome is Outcome.FAIL
+    assert megatron(tmp_path, exact).outcome is CheckOutcome.PASS
+    assert megatron(tmp_path, exact, exact=("lm loss",)).outcome is CheckOutcome.FAIL
 
 
 def test_megatrons_gate_judges_timings_by_their_median(tmp_path: Path) -> None:
     values = curves(1)
     values["iteration-time"][:29] *= 3
-    assert megatron(tmp_path, values).outcome is Outcome.PASS
+    assert megatron(tmp_path, values).outcome is CheckOutcome.PASS
     values["iteration-time"] *= 1.1
     assert outcomes(megatron(tmp_path, values))["iteration-time"] == "fail"
 
@@ -62,7 +62,7 @@ def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) ->
         kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing"
     )
     report = megatron(tmp_path, curves(1), stop=13, exemptions=(covered,))
-    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.EXEMPTED, ExitCode.OK)
 
 
 def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
@@ -85,7 +85,7 @@ def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
     )
     below = str(Path(golden).relative_to("tests"))
     report = check(["../out.json"], below, options(inner, exemptions=(known,)))
-    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
+    assert (report.outcome, report.exit_code) == (CheckOutcome.EXEMPTED, ExitCode.OK)
     assert only(report).golden == golden
     there = {"CI_PIPELINE_ID": "7"}
     report = check(["../out.json"], below, options(inner, environment=there))
@@ -98,7 +98,7 @@ def test_a_golden_may_be_one_that_git_keeps(repository: Repository) -> None:
     repository.write("golden.csv", "broken")
     repository.write("actual.csv", TABLE)
     report = check(["actual.csv"], "HEAD:golden.csv", options(repository.root))
-    assert report.outcome is Outcome.PASS
+    assert report.outcome is CheckOutcome.PASS
     report = check(["actual.csv"], "HEAD:nowhere.csv", options(repository.root))
     assert report.exit_code is ExitCode.CANNOT_VERIFY
 
@@ -109,10 +109,10 @@ def test_json_lines_of_a_run_are_a_result(tmp_path: Path) -> None:
     lines = [json.dumps({"step": i, "lm loss": v}) for i, v in enumerate(values.tolist(), 1)]
     (tmp_path / "golden.json").write_text(golden)
     (tmp_path / "run.jsonl").write_text("\n".join(lines) + "\n")
-    assert check(["run.jsonl"], "golden.json", options(tmp_path)).outcome is Outcome.PASS
+    assert check(["run.jsonl"], "golden.json", options(tmp_path)).outcome is CheckOutcome.PASS
     (tmp_path / "run.jsonl").write_text("\n".join(lines[:20]) + "\n")
     report = check(["run.jsonl"], "golden.json", options(tmp_path))
-    assert (report.outcome, "truncated" in kinds(report)) == (Outcome.FAIL, True)
+    assert (report.outcome, "truncated" in kinds(report)) == (CheckOutcome.FAIL, True)
 
 
 @pytest.mark.slow
@@ -130,6 +130,6 @@ def test_event_files_of_a_run_are_a_result(tmp_path: Path) -> None:
     subprocess.run(made, check=True, capture_output=True)
     record = RecordSettings(rename={"lm_loss": "lm loss"})  # as that writer spells it
     report = check(["tb"], "golden.json", options(tmp_path, record=record))
-    assert (report.outcome, report.compared) == (Outcome.PASS, 50)
+    assert (report.outcome, report.compared) == (CheckOutcome.PASS, 50)
     report = check(["tb"], "golden.json", options(tmp_path))
-    assert report.outcome is Outcome.MISSING_ACTUAL
+    assert report.outcome is CheckOutcome.MISSING_ACTUAL

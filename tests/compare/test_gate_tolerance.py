@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from msgspec import structs
 
 from karat.compare.gate import series
-from karat.compare.gate.result import Outcome
+from karat.compare.gate.result import CheckOutcome
 from karat.compare.gate.tolerance import (
     Gate,
     allowance,
@@ -69,7 +69,7 @@ def test_what_passes_here_is_what_users_are_told_passes(
 ) -> None:
     found = judged(pairs, rule)
     outcome, _ = series._outcome(found, "approx")
-    assert found.passes == (outcome in {Outcome.PASS, Outcome.IMPROVED})
+    assert found.passes == (outcome in {CheckOutcome.PASS, CheckOutcome.IMPROVED})
 
 
 @given(PAIRS, RULES, st.floats(1, 100))

@@ -4,7 +4,7 @@ import numpy as np
 
 from factories.curves import series
 from karat.compare.change import Change
-from karat.compare.pairs import Pair, compare
+from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import RuleBook
 from karat.diffs.groups import groups_of
 from karat.findings import Severity
@@ -14,7 +14,7 @@ from karat.goldens.shapes import Reading, Series
 def change(path: str, platform: str, factor: float) -> Change:
     old = np.full(20, 10.0)
     return compare(
-        Pair(
+        GoldenPair(
             path=path,
             old=Reading(series(lm_loss=old.tolist())),
             new=Reading(series(lm_loss=(old * factor).tolist())),
@@ -54,7 +54,9 @@ def test_quiet_changes_make_no_group() -> None:
 
 
 def test_every_member_is_a_changed_file() -> None:
-    lost = compare(Pair(path="x", old=Reading(series(a=[1.0], b=[1.0])), new=Reading(Series({}))))
+    lost = compare(
+        GoldenPair(path="x", old=Reading(series(a=[1.0], b=[1.0])), new=Reading(Series({})))
+    )
     groups = groups_of([lost], RuleBook())
     assert {path for g in groups for path, _ in g.members} == {"x"}
     assert {g.kind for g in groups} >= {"lost-metric"}
