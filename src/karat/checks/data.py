@@ -56,4 +56,6 @@ def _result(result: MetricResult) -> dict[str, Any]:
     del plain["exemption"]
     for name in ("kind", "check", "tolerance"):
         plain[name] = plain[name] or None
-    return {**plain, "not_finite": plain.pop("broken"), "median": plain.pop("medians")}
+    plain["not_finite"] = plain.pop("broken")
+    plain["median"] = plain.pop("medians")
+    return plain
