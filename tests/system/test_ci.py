@@ -5,7 +5,15 @@ import string
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.system.ci import commit_of, image_of, in_ci, run_of, session_of
+from karat.system.ci import (
+    commit_of,
+    facts,
+    image_of,
+    in_ci,
+    provider_of,
+    run_of,
+    session_of,
+)
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -91,3 +99,20 @@ def test_a_session_is_always_a_name_for_a_folder(run: str) -> None:
     assert name is not None
     assert set(name) <= set(string.ascii_letters + string.digits + "._-")
     assert len(name) <= 100
+
+
+def test_a_container_that_was_handed_the_run_alone_is_in_that_run() -> None:
+    assert facts({"GITHUB_RUN_ID": "17", "GITHUB_REPOSITORY": "o/n", "GITHUB_TOKEN": "secret"}) == {
+        "provider": "github",
+        "repository": "o/n",
+        "run": "17",
+        "url": "https://github.com/o/n/actions/runs/17",
+    }
+    # Anybody may set variables of such names.
+    assert facts({"GIT_COMMIT": "abc", "BUILD_TAG": "x"}) == {}
+
+
+@pytest.mark.parametrize("word", ["", "false", "0"])
+def test_a_system_that_says_no_is_not_there(word: str) -> None:
+    assert provider_of({"GITHUB_ACTIONS": word}) is None
+    assert provider_of({"GITHUB_ACTIONS": word, "GITLAB_CI": "true"}) == "gitlab"
