@@ -39,7 +39,7 @@ class IndexedCase(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True):
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of the zip before the index."""
 
     size: int
@@ -53,7 +53,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     karat: str
     cases: tuple[IndexedCase, ...]
     files: tuple[IndexedFile, ...]
-    archive: IndexedArchive | None = None
+    archive: Archive | None = None
     sha256: str = ""
 
 
@@ -61,7 +61,7 @@ def build(
     karat: str,
     cases: Iterable[IndexedCase],
     files: Iterable[IndexedFile],
-    archive: IndexedArchive | None = None,
+    archive: Archive | None = None,
 ) -> Index:
     bare = Index(
         karat=karat,
@@ -142,7 +142,7 @@ def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
 
 
 def _check_archive(
-    place: Place, expected: IndexedArchive, progress: Callable[[int], None] | None
+    place: Place, expected: Archive, progress: Callable[[int], None] | None
 ) -> Iterator[Finding]:
     try:
         found = _digest_archive(Path(place.name), expected.size, progress)

@@ -53,7 +53,7 @@ class SameSession(Exception):  # noqa: N818 - a state of the place
 class StagedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case on disk that nobody sees yet."""
 
-    claim: records.CaptureClaim
+    claim: records.Claim
     claimed: Path
     folder: Path
     number: int
@@ -96,7 +96,7 @@ class Session:
         node, path = case.identity.test, ""
         try:
             path = case_path(case.identity)
-            claim = records.CaptureClaim(
+            claim = records.Claim(
                 identity=case.identity,
                 path=path,
                 by=f"{node} in {self.journal.worker}",
@@ -117,7 +117,7 @@ class Session:
         return self._failed("", identity.test, self._reason(identity, error))
 
     def _write(
-        self, case: CaseToCapture, claim: records.CaptureClaim, claimed: Path
+        self, case: CaseToCapture, claim: records.Claim, claimed: Path
     ) -> StagedCase | FailedCase:
         node = claim.identity.test
         folder = self._staging / f"{next(self._numbers)}"
@@ -180,7 +180,7 @@ class Session:
         shutil.rmtree(self._staging, ignore_errors=True)
         self.journal.close()
 
-    def _mark(self, path: Path, claim: records.CaptureClaim, state: Any) -> None:
+    def _mark(self, path: Path, claim: records.Claim, state: Any) -> None:
         try:
             records.update_claim(path, msgspec.structs.replace(claim, state=state))
         except OSError:
@@ -233,7 +233,7 @@ class Session:
             test = f"{os.path.relpath(self._root / file, self._here)}::{name}"
         return f"pytest {shlex.quote(test)} --karat-capture={place} --karat-strict"
 
-    def _twice(self, identity: Identity, first: records.CaptureClaim | None) -> Finding:
+    def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         by = f" by {first.by}" if first else ""
         if first is not None and first.run == self.run:
             advice = 'give each capture a name of its own: subtest="…"'
