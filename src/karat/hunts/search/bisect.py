@@ -33,8 +33,7 @@ from karat.hunts.search.requests import (
     MIDPOINT,
     SPECULATION,
     RunRequest,
-    allowance,
-    choose,
+    choose_next,
     is_broken_range,
     nearest_runnable,
 )
@@ -43,6 +42,10 @@ from karat.hunts.settings import SearchSettings
 
 _NOTHING = 0.1
 """That the change is not there at all, as far as is known beforehand."""
+_REPEATS = 12
+_TINY = 1e-6
+_ALONE = "only one point gives a value: there is nothing to compare it with"
+_UNTESTED = "neither end, nor anything beside it, could be run: there is nothing to bisect"
 
 
 class Belief(NamedTuple):
@@ -147,10 +150,6 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
     )
 
 
-_REPEATS = 12
-_TINY = 1e-6
-
-
 class MetricAnswer(NamedTuple):
     """What one metric wants, and what is known of it."""
 
@@ -173,22 +172,20 @@ class Bisect:
         good: int,
         bad: int,
     ) -> None:
-        self._settings = settings
-        self._count = count
-        self._metrics = tuple(metrics)
-        self._first, self._last = min(good, bad), max(good, bad)
-        self._old = int(bad < good)
+        self.settings, self.count, self._metrics = settings, count, tuple(metrics)
+        self.first, self.last = min(good, bad), max(good, bad)
+        self.old = int(bad < good)
 
     def decide(
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
-        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
-        answers = [self._answer(metric, seen, in_flight, max(room, 1)) for metric in self._metrics]
+        answers = [
+            _Search(self, metric, read_metric(metric, seen), in_flight).answer(max(room, 1))
+            for metric in self._metrics
+        ]
         requests = [request for answer in answers for request in answer.requests]
-        if self._settings.max_runs:
-            requests = [request for request in requests if request.rank < SPECULATION]
-        wanted = choose(requests, allowed)
-        rest = choose(requests, len(wanted) + 4)[len(wanted) :]
+        limit = self.settings.max_runs
+        wanted, following = choose_next(requests, limit, seen, in_flight, room)
         tested = {at for at, one in seen.items() if one.values}
         notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
         if requests and not wanted and not in_flight and room > 0:
@@ -198,20 +195,13 @@ class Bisect:
             notes += wide_span_notes(spans)
         return Decision(
             asks=wanted,
-            likely_next=tuple(ask.index for ask in rest),
+            likely_next=following,
             expected_left=max((answer.left for answer in answers), default=0),
             spans=spans,
             flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
-            missed=missed_dips(self._count, tested, seen.keys() - tested, "--strategy sweep"),
+            missed=missed_dips(self.count, tested, seen.keys() - tested, "--strategy sweep"),
             notes=notes,
         )
-
-    def _answer(
-        self, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> MetricAnswer:
-        read = read_metric(metric, seen)
-        search = _Search(self, metric, read, in_flight)
-        return search.answer(room)
 
 
 class _Search:
@@ -220,14 +210,10 @@ class _Search:
     def __init__(
         self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]
     ) -> None:
-        self.settings = of._settings  # noqa: SLF001 - two halves of one thing
-        self.metric = metric
-        self.in_flight = in_flight
-        self.dead = sorted(read.dead)
-        self.again = read.again
-        self.old = of._old  # noqa: SLF001
-        self.first, self.last = of._first, of._last  # noqa: SLF001
-        self.count = of._count  # noqa: SLF001
+        self.settings, self.count = of.settings, of.count
+        self.first, self.last, self.old = of.first, of.last, of.old
+        self.metric, self.in_flight = metric, in_flight
+        self.dead, self.again = sorted(read.dead), read.again
         self.values = _against(metric, read.values)
         self.binary = metric.binary or metric.threshold is not None
         self.plain = read.values
@@ -244,15 +230,26 @@ class _Search:
             for at in sorted(self.again - self.in_flight.keys())
         ]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
-        low, high = self._tested_ends()
-        if ends or low is None or high is None or low >= high:
+        inside = [at for at in self.values if self.first <= at <= self.last]
+        if ends or len(inside) < 2:
             waiting = ends or retries or self.in_flight
-            note = "" if waiting else _UNTESTED if low is None else _ALONE
+            note = "" if waiting else _ALONE if inside else _UNTESTED
             return MetricAnswer((*ends, *retries), None, None, len(ends) + 4, note)
-        belief = self._belief(low, high)
-        nothing = belief.all_old + belief.all_new
-        if not self.binary:
-            nothing = max(nothing, 1 - self._apart(low, high))
+        low, high = min(inside), max(inside)
+        if self.binary:
+            belief = binary_belief(self.values, low, high, self.old)
+            nothing = belief.all_old + belief.all_new
+        else:
+            spread = self.map.spread
+            belief = level_belief(self.values, low, high, max(spread, 1e-12))
+            # Whether the levels of both ends differ, from the runs of the ends alone.
+            apart = differ(
+                self.values[low],
+                self.values[high],
+                smallest=self.smallest,
+                spread=spread if self.map.sure else None,
+            )
+            nothing = max(belief.all_old + belief.all_new, 1 - apart)
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
         ):
@@ -278,21 +275,6 @@ class _Search:
                 return
             at += inward * step
             step *= 2
-
-    def _tested_ends(self) -> tuple[int | None, int | None]:
-        inside = [at for at in self.values if self.first <= at <= self.last]
-        return (min(inside), max(inside)) if inside else (None, None)
-
-    def _belief(self, low: int, high: int) -> Belief:
-        if self.binary:
-            return binary_belief(self.values, low, high, self.old)
-        return level_belief(self.values, low, high, max(self.map.spread, 1e-12))
-
-    def _apart(self, low: int, high: int) -> float:
-        """The probability that the levels of both ends differ, from the runs of the ends alone."""
-        spread = self.map.spread if self.map.sure else None
-        ends = self.values[low], self.values[high]
-        return differ(*ends, smallest=self.smallest, spread=spread)
 
     def _no_change_note(self, belief: Belief) -> str:
         looks = belief.all_old >= belief.all_new
@@ -415,10 +397,6 @@ class _Search:
         high = min((at for at in tested if at > best), default=belief.first + len(belief.place))
         found = nearest_runnable(best, low + 1, high - 1, self.dead, self.in_flight)
         return best if found is None else found
-
-
-_ALONE = "only one point gives a value: there is nothing to compare it with"
-_UNTESTED = "neither end, nor anything beside it, could be run: there is nothing to bisect"
 
 
 def _against(

@@ -55,6 +55,21 @@ def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     return tuple(chosen.values())
 
 
+def choose_next(
+    requests: Sequence[RunRequest],
+    limit: int,
+    seen: Mapping[int, Observed],
+    in_flight: Mapping[int, int],
+    room: int,
+) -> tuple[tuple[Ask, ...], tuple[int, ...]]:
+    """What may start now, with `limit` runs in all (0: no limit), and the points that most likely follow."""
+    if limit:
+        requests = [request for request in requests if request.rank < SPECULATION]
+    wanted = choose(requests, allowance(limit, seen, in_flight, room))
+    rest = choose(requests, len(wanted) + 4)[len(wanted) :]
+    return wanted, tuple(ask.index for ask in rest)
+
+
 def allowance(
     limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
 ) -> int:

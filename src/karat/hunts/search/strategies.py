@@ -22,11 +22,11 @@ from karat.hunts.search.bisect import Bisect
 from karat.hunts.search.inference import ChangeMap, flake_map, level_map
 from karat.hunts.search.observations import Readings, count_runs, read_metric
 from karat.hunts.search.requests import (
-    SPECULATION,
     RunRequest,
     SearchState,
     allowance,
     choose,
+    choose_next,
     expected_left,
     grid_requests,
     grid_width,
@@ -73,31 +73,26 @@ class Adaptive:
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
-        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
+        limit = self._settings.max_runs
         requests = [request for plan in plans for request in plan.requests]
-        if self._settings.max_runs:
-            requests = [request for request in requests if request.rank < SPECULATION]
-        wanted = choose(requests, allowed)
-        rest = choose(requests, len(wanted) + 4)[len(wanted) :]
+        wanted, following = choose_next(requests, limit, seen, in_flight, room)
         spans = tuple(span for plan in plans for span in plan.spans)
-        over = not requests and not in_flight
+        notes: tuple[str, ...] = ()
+        if not requests and not in_flight:
+            notes = wide_span_notes(spans)
+        elif limit and not wanted and not in_flight and count_runs(seen) >= limit:
+            notes = (
+                f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",
+            )
         return Decision(
             asks=wanted,
-            likely_next=tuple(ask.index for ask in rest),
+            likely_next=following,
             expected_left=max((plan.left for plan in plans), default=0),
             spans=spans,
             flake_rate=max((p.flakes for p in plans if p.flakes is not None), default=None),
             missed=max((plan.missed for plan in plans), key=lambda m: m.longest_dip, default=None),
-            notes=wide_span_notes(spans) if over else self._notes(seen, bool(wanted or in_flight)),
+            notes=notes,
         )
-
-    def _notes(self, seen: Mapping[int, Observed], going: bool) -> tuple[str, ...]:  # noqa: FBT001
-        limit = self._settings.max_runs
-        if limit and not going and count_runs(seen) >= limit:
-            return (
-                f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",
-            )
-        return ()
 
     def _plan(
         self,
@@ -230,7 +225,9 @@ class Sweep:
             analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
             missed=missed_dips(self._count, tested, dead, "a larger max_runs"),
-            notes=self._notes(seen, left),
+            notes=(f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",)
+            if left
+            else (),
         )
 
     def _failures(self, metric: Metric, read: Readings) -> tuple[Span, ...]:
@@ -241,11 +238,6 @@ class Sweep:
         found = edges(read.values, failed, self._count)
         sure = likelier_than_flakes(found, read.values, failed, self._count)
         return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
-
-    def _notes(self, seen: Mapping[int, Observed], left: int) -> tuple[str, ...]:
-        if not left:
-            return ()
-        return (f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",)
 
 
 def _observation(metric: Metric, index: int, name: str, at: Observed | None) -> Observation:
