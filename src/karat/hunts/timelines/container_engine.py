@@ -150,7 +150,7 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
     )
 
 
-def open_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
+def open_container_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
     """The engine that commands are made for; one that is wanted elsewhere, on a cluster, need not answer here."""
     for name in _NAMES:
         if name == wanted and not here:

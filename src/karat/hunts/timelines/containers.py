@@ -33,7 +33,7 @@ from karat.hunts.timelines.container_engine import (
     image_sizes,
     inspect,
     mount_options,
-    open_engine,
+    open_container_engine,
     remove_leftovers,
     remove_named,
 )
@@ -273,7 +273,7 @@ def open_containers(
     references = {name: image_at(own.image, when) for name, when in named.items()}
     check_distinct(references)
     here = settings.engine.kind == "local"
-    engine = open_engine(own.engine, here=here)
+    engine = open_container_engine(own.engine, here=here)
     registry = open_registry(own, list(references.values()), engine)
     try:
         images = list_images(references, engine, registry)

@@ -29,7 +29,7 @@ from karat.hunts.timelines.container_engine import (
     absolute_mount,
     check_mountable,
     env_options,
-    open_engine,
+    open_container_engine,
     remove_leftovers,
 )
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
@@ -159,7 +159,7 @@ def open_container(
         return None
     theirs = hunt.containers
     here = hunt.engine.kind == "local"
-    engine = open_engine(theirs.engine if theirs else None, here=here)
+    engine = open_container_engine(theirs.engine if theirs else None, here=here)
     if here:
         remove_leftovers(engine, place.hunt)
     check_mountable(place.work)
