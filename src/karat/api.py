@@ -145,7 +145,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.goldens.paths import PathFilter
     from karat.refreshes.refresh import refresh as refresh_
-    from karat.refreshes.settings import Options
+    from karat.refreshes.settings import RefreshOptions
     from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
     from karat.refreshes.worktree import ensure_may_write, reset_goldens
     from karat.system.command import Command
@@ -160,7 +160,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     check_options(where)
     opened = open_source(where, config.refresh, notice)
     exclude = (*config.exclude, *own_files(where, Path(cwd)))
-    options = Options(
+    options = RefreshOptions(
         scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases, rules=config.rule_book(),
         exclude=exclude, status=config.status, only=tuple(only),
         platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,

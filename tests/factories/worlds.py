@@ -11,7 +11,7 @@ from karat.config import load
 from karat.findings import Finding, Severity
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport
-from karat.refreshes.settings import Options
+from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, Job
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
@@ -20,9 +20,9 @@ LOCK = "tests/functional_tests/test_cases/goldens.lock.json"
 Contents = Mapping[str, bytes | str]
 
 
-def options(scope: str = "all", **more: object) -> Options:
+def options(scope: str = "all", **more: object) -> RefreshOptions:
     config = load(Path("/"), preset="megatron-lm")
-    return Options(
+    return RefreshOptions(
         scope=scope,
         settings=config.refresh,
         globs=config.paths,
@@ -54,7 +54,7 @@ class World:
 
     def refresh(
         self, jobs: Sequence[Job], artifacts: Sequence[tuple[Artifact, Contents]],
-        opts: Options | None = None, failing: Mapping[str, Finding] | None = None,
+        opts: RefreshOptions | None = None, failing: Mapping[str, Finding] | None = None,
     ) -> RefreshReport:  # fmt: skip
         source = Listed(self.folder, jobs=jobs, artifacts=artifacts, failing=failing)
         return refresh(source, self.repository.root, opts or options())

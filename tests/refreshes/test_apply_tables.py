@@ -15,16 +15,16 @@ from karat.config import load
 from karat.findings import ExitCode, Severity, exit_code
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State
-from karat.refreshes.settings import Options
+from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, Fetched, Job, Progress
 
 TABLE = "benchmarks/dynamo/ci_expected_accuracy/inductor_timm_training.csv"
 HEADER = "dev,name,batch_size,accuracy,graph_breaks\n"
 
 
-def options(scope: str = "all", **more: object) -> Options:
+def options(scope: str = "all", **more: object) -> RefreshOptions:
     config = load(Path("/"), preset="pytorch-dynamo")
-    return Options(
+    return RefreshOptions(
         scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases,
         rules=config.rule_book(), **more,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -58,7 +58,7 @@ class World:
         repository.commit()
 
     def refresh(
-        self, jobs: Sequence[Job], shards: dict[str, str], opts: Options | None = None
+        self, jobs: Sequence[Job], shards: dict[str, str], opts: RefreshOptions | None = None
     ) -> RefreshReport:
         """`shards`: job id → its training table; a job without one left no artifact."""
         found = []

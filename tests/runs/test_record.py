@@ -10,7 +10,7 @@ import pytest
 
 from karat.findings import UsageError
 from karat.goldens.provenance import LockEntry, Provenance
-from karat.refreshes.identity import Manifest, read_manifest
+from karat.refreshes.identity import ArtifactManifest, read_manifest
 from karat.runs.record import LockLine, manifest, parse_identity
 
 GITHUB = {
@@ -73,7 +73,7 @@ def test_refresh_understands_it(tmp_path: Path) -> None:
     file = tmp_path / "karat-manifest.json"
     file.write_bytes(manifest(GITLAB, {"case": "a", "platform": "h100"}))
     read = read_manifest(file, "x")
-    assert isinstance(read, Manifest)
+    assert isinstance(read, ArtifactManifest)
     assert read.as_identity() == {"run_id": "77", "job_id": "9", "platform": "h100", "case": "a"}
 
 

@@ -28,7 +28,7 @@ _INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LineRecord:
     """One object and the line it stands on."""
 
     value: dict[str, Any]
@@ -54,9 +54,9 @@ def parse_line(raw: str) -> dict[str, Any] | None:
     return parsed.value if parsed.ok and isinstance(parsed.value, dict) else None
 
 
-def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Record]:
+def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[LineRecord]:
     """The records of a text; `odd` gathers a finding for every line that holds none."""
-    found: list[Record] = []
+    found: list[LineRecord] = []
     odd = odd or text_file.LimitedFindings()
     raws = text_file.split(text)
     for line, raw in enumerate(raws, start=1):
@@ -68,7 +68,7 @@ def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Rec
             numbers = {**finding.numbers, "line": line}
             odd.add(replace(finding, message=message, where=f"line {line}", numbers=numbers))
         if parsed.ok and isinstance(parsed.value, dict):
-            found.append(Record(parsed.value, line))
+            found.append(LineRecord(parsed.value, line))
             continue
         kind, message = "unreadable", f"expected an object on line {line}, found "
         if parsed.ok:
@@ -249,7 +249,7 @@ class LinesRewrite:
         }
         self.last_line = {self.step(record): record.line for record in self.found}
 
-    def step(self, record: Record) -> int | None:
+    def step(self, record: LineRecord) -> int | None:
         return step_of(record.value.get(self.key))
 
     def text(self) -> str:
@@ -264,7 +264,7 @@ class LinesRewrite:
         kept = [(step, raw) for step, raw in kept if raw]
         return text_file.join(ended(self.with_added(kept)), self.old)
 
-    def line(self, record: Record, raw: str) -> str:
+    def line(self, record: LineRecord, raw: str) -> str:
         """The line as it shall stand; empty where nothing of the record is left."""
         step = self.step(record)
         wanted = self.stepless if step is None else self.by_step.get(step, {})

@@ -16,8 +16,8 @@ from karat.findings import Severity, UsageError
 from karat.goldens import json_text, text_file
 from karat.goldens.json_text import rewrite_text
 from karat.goldens.line_records import (
+    LineRecord,
     LinesRewrite,
-    Record,
     alike,
     ensure_held,
     fresh_lines,
@@ -59,7 +59,7 @@ class SeriesLines:
         if key is None:
             document = Document([record.value for record in found])
             return Reading(document, odd.findings(), self.name)
-        series = _Reader(key, odd).series(found)
+        series = _FieldReader(key, odd).series(found)
         return Reading(series, odd.findings(), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
@@ -79,14 +79,14 @@ class SeriesLines:
         return written
 
 
-class _Reader:
+class _FieldReader:
     """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
 
     def __init__(self, key: str, odd: text_file.LimitedFindings) -> None:
         self.key = key
         self.odd = odd
 
-    def series(self, found: list[Record]) -> Series:
+    def series(self, found: list[LineRecord]) -> Series:
         fields: dict[str, dict[int, tuple[Any, int]]] = {}
         scalars: dict[str, float] = {}
         others: dict[str, Any] = {}

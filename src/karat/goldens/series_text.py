@@ -63,8 +63,8 @@ class SeriesText:
         first = _SPOKEN.search(text)
         if first is None or not _SAMPLE.fullmatch(first.group()):
             return False
-        spoken = [raw for raw in text_file.split(text) if not _silent(raw)]
-        return 2 * sum(map(bool, map(_SAMPLE.fullmatch, spoken))) > len(spoken)
+        content = [raw for raw in text_file.split(text) if not _silent(raw)]
+        return 2 * sum(map(bool, map(_SAMPLE.fullmatch, content))) > len(content)
 
     def read(self, data: bytes) -> Reading:
         hazard = text_file.check(data)

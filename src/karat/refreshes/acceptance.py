@@ -19,7 +19,7 @@ from karat.compare.pairs import GoldenPair, compare_many
 from karat.findings import Finding, Severity, fail, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.refreshes.jobs import UNFINISHED
-from karat.refreshes.settings import Options
+from karat.refreshes.settings import RefreshOptions
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the work tree, where only some metrics go into it."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     """The golden to write, or None where it is refused."""
 
     golden: Golden | None
@@ -57,8 +57,8 @@ class _Merged(msgspec.Struct, frozen=True):
 
 
 def decide_all(
-    incoming: Sequence[tuple[Incoming, Reading | None]], options: Options
-) -> list[Decision]:
+    incoming: Sequence[tuple[Incoming, Reading | None]], options: RefreshOptions
+) -> list[Acceptance]:
     """The decision on each, against the golden that is there (None: there is none)."""
     merged = [_merge(new, old, options) for new, old in incoming]
     pairs = [
@@ -72,7 +72,7 @@ def decide_all(
     ]
 
 
-def _merge(new: Incoming, old: Reading | None, options: Options) -> _Merged:
+def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merged:
     golden, before = new.reading.golden, old.golden if old else None
     if golden is None:
         return _Merged(new.reading, verbatim=True)
@@ -179,7 +179,7 @@ def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
     return fail("lost-metric", message, next="karat refresh --help")
 
 
-def _decide(new: Incoming, merged: _Merged, change: Change, options: Options) -> Decision:
+def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOptions) -> Acceptance:
     findings = [f if f.path else replace(f, path=new.path) for f in new.findings]
     findings += [f if f.path else replace(f, path=new.path) for f in change.findings]
     if options.prune:
@@ -210,7 +210,7 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: Options) ->
         how = "was cancelled" if new.conclusion == "cancelled" else "timed out"
         message = f"taken from a job that {how}; the file itself is complete"
         findings.append(warn("from-unfinished-job", message, path=new.path))
-    return Decision(
+    return Acceptance(
         golden=golden,
         change=change,
         findings=tuple(sorted(findings, key=lambda f: f.severity.rank)),

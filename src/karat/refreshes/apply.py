@@ -19,12 +19,12 @@ from karat.goldens import formats
 from karat.goldens.provenance import LockEntry, Provenance
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
-from karat.refreshes.acceptance import Decision, Incoming, decide_all
+from karat.refreshes.acceptance import Acceptance, Incoming, decide_all
 from karat.refreshes.claims import Claim, by_target, settle
 from karat.refreshes.identity import agreed
 from karat.refreshes.jobs import UNFINISHED
-from karat.refreshes.report import Outcome, State
-from karat.refreshes.settings import Options, TableSettings
+from karat.refreshes.report import GoldenOutcome, State
+from karat.refreshes.settings import RefreshOptions, TableSettings
 from karat.refreshes.worktree import (
     GoldenFiles,
     LockFiles,
@@ -158,7 +158,9 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The file whose style is kept."""
 
 
-def apply_claims(claims: Sequence[Claim], target: Target, options: Options) -> Iterator[Outcome]:
+def apply_claims(
+    claims: Sequence[Claim], target: Target, options: RefreshOptions
+) -> Iterator[GoldenOutcome]:
     """Decide on every claimed golden, and write those that may be taken."""
     claimed = list(by_target(claims).items())
     for i in range(0, len(claimed), _AT_A_TIME):
@@ -168,17 +170,17 @@ def apply_claims(claims: Sequence[Claim], target: Target, options: Options) -> I
 class _Batch:
     """Some goldens that are compared together."""
 
-    def __init__(self, target: Target, options: Options) -> None:
+    def __init__(self, target: Target, options: RefreshOptions) -> None:
         self.target = target
         self.goldens = target.goldens
         self.options = options
 
-    def apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[Outcome]:
+    def apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[GoldenOutcome]:
         candidates: list[_Candidate] = []
         tables = self.options.settings.tables
         for path, claims in claimed:
             made = self._table(path, claims, tables) if tables else self._file(path, claims)
-            if isinstance(made, Outcome):
+            if isinstance(made, GoldenOutcome):
                 yield made
                 continue
             try:
@@ -204,7 +206,7 @@ class _Batch:
         incoming = structs.replace(candidate.incoming, base=base)
         return structs.replace(candidate, incoming=incoming, like=current)
 
-    def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | Outcome:
+    def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | GoldenOutcome:
         winner, findings = settle(claims)
         if winner is None:
             return _refused(path, claims, findings)
@@ -223,7 +225,7 @@ class _Batch:
 
     def _table(
         self, path: str, claims: Sequence[Claim], settings: TableSettings
-    ) -> _Candidate | Outcome:
+    ) -> _Candidate | GoldenOutcome:
         by_shard: dict[str, list[Claim]] = {}
         for claim in claims:
             number, total = (claim.identity.get(name, "") for name in ("shard", "num_shards"))
@@ -269,7 +271,9 @@ class _Batch:
         )
         return _Candidate(incoming=incoming, claims=tuple(winners))
 
-    def _outcome(self, candidate: _Candidate, old: bytes | None, decision: Decision) -> Outcome:
+    def _outcome(
+        self, candidate: _Candidate, old: bytes | None, decision: Acceptance
+    ) -> GoldenOutcome:
         path, claims = candidate.incoming.path, candidate.claims
         findings = [self._with_advice(f, claims[0]) for f in decision.findings]
         state = State.REFUSED
@@ -281,7 +285,7 @@ class _Batch:
             except KaratError as error:
                 # One place that cannot be written must not keep the others from being refreshed.
                 findings = [_not_written(path, error, "not-refreshed")]
-        return Outcome(
+        return GoldenOutcome(
             path=path,
             state=state,
             change=decision.change,
@@ -293,7 +297,7 @@ class _Batch:
         )
 
     def _write(
-        self, candidate: _Candidate, old: bytes | None, decision: Decision, origin: Provenance
+        self, candidate: _Candidate, old: bytes | None, decision: Acceptance, origin: Provenance
     ) -> tuple[State, list[Finding]]:
         """Put a golden that may be taken into the work tree, and its line into the lock."""
         assert decision.golden is not None  # noqa: S101 - the caller asked
@@ -322,7 +326,7 @@ class _Batch:
             self.target.locks.set(path, entry)
         return State.UNCHANGED if current == data else State.WRITTEN, kept
 
-    def _provenance(self, claims: Sequence[Claim], decision: Decision) -> Provenance:
+    def _provenance(self, claims: Sequence[Claim], decision: Acceptance) -> Provenance:
         first = claims[0]
         run = str(first.manifest.run_id or first.artifact.run_id or "") or None
         jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
@@ -350,8 +354,8 @@ class _Batch:
         )
 
 
-def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> Outcome:
-    return Outcome(
+def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:
+    return GoldenOutcome(
         path=path,
         state=State.REFUSED,
         findings=tuple(findings),

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from karat.findings import Finding, Severity, fail, warn
 from karat.refreshes.identity import (
+    ArtifactManifest,
     Identity,
-    Manifest,
     Targets,
     agreed,
     clashes,
@@ -29,7 +29,7 @@ from karat.refreshes.identity import (
     renamed,
 )
 from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, is_platform
-from karat.refreshes.settings import Options
+from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, Fetched
 from karat.system.command import Command
 
@@ -47,7 +47,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs it may be of, where nothing tells which."""
     attempt: int | None = None
     conclusion: str | None = None
-    manifest: Manifest = Manifest()
+    manifest: ArtifactManifest = ArtifactManifest()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -81,7 +81,9 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 class Claimant:
     """Turns fetched artifacts into claims."""
 
-    def __init__(self, options: Options, targets: Targets, groups: Sequence[JobGroup]) -> None:
+    def __init__(
+        self, options: RefreshOptions, targets: Targets, groups: Sequence[JobGroup]
+    ) -> None:
         self._options = options
         self._settings = options.settings
         self._targets = targets
@@ -99,7 +101,7 @@ class Claimant:
         findings = list(fetched.findings)
         if any(f.severity is Severity.FAIL for f in findings):
             return Claims(findings=fetched.findings)
-        manifests: dict[str, Manifest] = {}
+        manifests: dict[str, ArtifactManifest] = {}
         files: dict[str, Path] = {}
         for name, file in sorted(fetched.members.items()):
             folder, _, last = name.rpartition("/")
@@ -129,7 +131,7 @@ class Claimant:
         )
 
     def _claim(
-        self, name: str, file: Path, match: Match, manifest: Manifest
+        self, name: str, file: Path, match: Match, manifest: ArtifactManifest
     ) -> Claim | Finding | None:
         """The claim of a file, the finding that speaks against it, or None if it is not wanted."""
         own = renamed(read_identity([name], self._settings.members) or {}, self._settings.rename)
@@ -155,7 +157,7 @@ class Claimant:
         )  # fmt: skip
         return self._with_job(claim, match, jobs) if jobs else self._without_job(claim)
 
-    def _jobs(self, match: Match, own: Identity, manifest: Manifest) -> list[JobGroup]:
+    def _jobs(self, match: Match, own: Identity, manifest: ArtifactManifest) -> list[JobGroup]:
         """The jobs that agree with what is inside; a manifest is believed before any name."""
         declared = manifest.as_identity()
         if not declared:
@@ -263,7 +265,9 @@ def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     )
 
 
-def _conflicting_manifests(name: str, match: Match, manifests: Mapping[str, Manifest]) -> Finding:
+def _conflicting_manifests(
+    name: str, match: Match, manifests: Mapping[str, ArtifactManifest]
+) -> Finding:
     return fail(
         "identity-conflict",
         f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"

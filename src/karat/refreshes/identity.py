@@ -173,7 +173,7 @@ class Lookup(Generic[T]):
 MANIFEST_SCHEMA = "karat.artifact/1"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
+class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
     """What the job itself says about the files in its artifact; it wins over every name.
 
     `karat record --manifest` writes one; any job can, it is a small JSON file.
@@ -196,14 +196,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name":
         return {**{k: str(v) for k, v in fields.items() if v is not None}, **self.identity}
 
 
-def read_manifest(file: Path, artifact: str) -> Manifest | Finding:
+def read_manifest(file: Path, artifact: str) -> ArtifactManifest | Finding:
     """The manifest in a file, or the finding that says why it is none."""
     try:
         size = file.stat().st_size
         if size > 1_000_000:
             found = f"found {size:,} bytes"
         else:
-            manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(file.read_bytes(), type=ArtifactManifest)
             if manifest.schema_name == MANIFEST_SCHEMA:
                 return manifest
             found = f"found {manifest.schema_name!r}"
@@ -217,14 +217,14 @@ def read_manifest(file: Path, artifact: str) -> Manifest | Finding:
     )
 
 
-def manifest_for(member: str, manifests: Mapping[str, Manifest]) -> Manifest | None:
+def manifest_for(member: str, manifests: Mapping[str, ArtifactManifest]) -> ArtifactManifest | None:
     """The manifest that speaks for a file: the only one, or of several the nearest around it.
 
     `manifests` has them by folder. None where several disagree, and none of them lies around the file.
     """
     different = list(manifests.values())
     if all(manifest == different[0] for manifest in different):
-        return different[0] if different else Manifest()
+        return different[0] if different else ArtifactManifest()
     folder = member.rpartition("/")[0]
     while folder not in manifests and folder:
         folder = folder.rpartition("/")[0]

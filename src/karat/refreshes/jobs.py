@@ -2,7 +2,7 @@
 
 Servers list attempts in any order, and a re-run may cover only some jobs; those that were not run again
 keep their earlier attempt. Artifacts are matched twice: before the download, by names, to leave out what
-surely is not wanted; and after it, by what is inside. Where several jobs remain possible, that is said;
+surely is not wanted; and after it, by what is inside. Where several jobs remain possible, that is reported;
 nothing is guessed.
 """
 
@@ -23,7 +23,7 @@ from karat.refreshes.identity import (
     read_identity,
     renamed,
 )
-from karat.refreshes.settings import Options, RefreshSettings
+from karat.refreshes.settings import RefreshOptions, RefreshSettings
 from karat.sources.source import Artifact, Job, Listing, Run
 from karat.system.command import Command
 
@@ -241,7 +241,7 @@ def _filled_url(template: str, values: Mapping[str, str]) -> str:
     return template
 
 
-def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: Options) -> Choice:
+def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
     """The artifacts to download: those that may be wanted, as far as names can tell."""
     # A table needs all of its shards, also those of jobs that passed.
     tables = options.settings.tables is not None

@@ -1,6 +1,6 @@
 """Refresh: source → match → decide → write.
 
-In: a `Source`, a work tree, `Options`. Out: a `Result`. Called by `karat refresh`, and from Python.
+In: a `Source`, a work tree, `RefreshOptions`. Out: a `RefreshReport`. Called by `karat refresh`, and from Python.
 Everything is fetched before anything is written; then each golden is decided on and written by itself,
 so that a refresh which is killed leaves whole files, old or new, and a second one completes it.
 """
@@ -31,8 +31,15 @@ from karat.refreshes.jobs import (
     is_platform,
     match_artifacts,
 )
-from karat.refreshes.report import Outcome, RefreshReport, Scope, State, complete, complete_all
-from karat.refreshes.settings import Options
+from karat.refreshes.report import (
+    GoldenOutcome,
+    RefreshReport,
+    RefreshScope,
+    State,
+    complete,
+    complete_all,
+)
+from karat.refreshes.settings import RefreshOptions
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count
 from karat.sources.source import Listing, Source
@@ -58,7 +65,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """Artifacts of which a finding says why they gave nothing."""
 
 
-def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
+def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport:
     """Bring golden values from a source into the work tree around `cwd`."""
     root = git.ensure_repository(cwd)
     is_golden = PathFilter(options.globs, options.exclude)
@@ -72,7 +79,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
     listing = gathered.listing
     findings = [*gathered.findings, *_missing(gathered, goldens.paths, options)]
     failed = [f for f in findings if f.kind in TRANSIENT and f.severity is Severity.FAIL]
-    outcomes: list[Outcome] = []
+    outcomes: list[GoldenOutcome] = []
     written: list[str] = []
     # A transfer that may succeed next time is no reason to write half a refresh.
     stopped = bool(failed) and not options.keep_going
@@ -106,7 +113,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
     result = RefreshReport(
         source=listing.source,
         origin=listing.origin,
-        scope=Scope(name=options.scope, jobs=_count(gathered.groups)),
+        scope=RefreshScope(name=options.scope, jobs=_count(gathered.groups)),
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
         findings=tuple(complete_all(findings, options.command, listing.repo)),
@@ -131,7 +138,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
     return structs.replace(result, record=record)
 
 
-def gather(source: Source, targets: Targets, options: Options) -> Gathered:
+def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathered:
     """Everything wanted that the source has, as files on this disk."""
     listing = source.listing()
     attempts = [run.attempt for run in listing.runs] + [job.attempt for job in listing.jobs]
@@ -180,7 +187,9 @@ def gather(source: Source, targets: Targets, options: Options) -> Gathered:
     )
 
 
-def _missing(gathered: Gathered, known: frozenset[str], options: Options) -> Iterator[Finding]:
+def _missing(
+    gathered: Gathered, known: frozenset[str], options: RefreshOptions
+) -> Iterator[Finding]:
     """A finding for each job in scope that has a golden, and of which nothing came in."""
     settings = options.settings
     if not settings.jobs:
@@ -233,7 +242,9 @@ def _missing(gathered: Gathered, known: frozenset[str], options: Options) -> Ite
             )
 
 
-def _metrics_not_found(outcomes: Sequence[Outcome], options: Options) -> Iterator[Finding]:
+def _metrics_not_found(
+    outcomes: Sequence[GoldenOutcome], options: RefreshOptions
+) -> Iterator[Finding]:
     """A finding for each --metric of which no golden has any; where none was taken, each says so itself."""
     names = sorted({name for outcome in outcomes for name in outcome.metrics})
     for glob in options.metrics if names else ():
@@ -244,7 +255,7 @@ def _metrics_not_found(outcomes: Sequence[Outcome], options: Options) -> Iterato
             yield fail("nothing-compared", message, next="karat refresh --help")
 
 
-def _nothing_found(gathered: Gathered, options: Options) -> Finding:
+def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     """Doing nothing must not look like having nothing to do."""
     groups = [
         group
@@ -277,7 +288,7 @@ def _count(groups: Sequence[JobGroup]) -> dict[str, dict[str, int]]:
     return {platform: dict(sorted(found.items())) for platform, found in sorted(counts.items())}
 
 
-def _record(result: RefreshReport, listing: Listing, options: Options) -> RefreshRecord:
+def _record(result: RefreshReport, listing: Listing, options: RefreshOptions) -> RefreshRecord:
     undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
     undone += [
         f"{outcome.path}: {finding.message}"

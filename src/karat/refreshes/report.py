@@ -32,7 +32,7 @@ class State(StrEnum):
     REFUSED = "refused"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class GoldenOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """One golden that came in."""
 
     path: str
@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The metrics that were taken, where not all were."""
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshScope(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, and how many jobs that means."""
 
     name: str
@@ -61,9 +61,9 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     origin: str
-    scope: Scope
+    scope: RefreshScope
     dry_run: bool
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[GoldenOutcome, ...] = ()
     findings: tuple[Finding, ...] = ()
     """About artifacts, jobs and the whole, rather than one golden."""
     tests: int = 0
@@ -89,7 +89,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         for outcome in self.outcomes:
             yield from outcome.findings
 
-    def in_state(self, state: State) -> list[Outcome]:
+    def in_state(self, state: State) -> list[GoldenOutcome]:
         return [outcome for outcome in self.outcomes if outcome.state is state]
 
     def to_json(self) -> bytes:
@@ -293,7 +293,7 @@ def render(result: RefreshReport) -> bytes:
     return encode(document(result))
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: GoldenOutcome) -> dict[str, Any]:
     return {
         "path": outcome.path,
         "state": outcome.state.value,

@@ -101,7 +101,7 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"expected manifest to be a file's name, found {self.manifest!r}")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to refresh, and how."""
 
     scope: str

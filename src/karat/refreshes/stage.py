@@ -32,7 +32,7 @@ from karat.system import git
 from karat.system.hashes import sha256_hex
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was staged, or would be."""
 
     root: str
@@ -94,7 +94,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     dry_run: bool,
     wanted: PathFilter,
     narrowed: bool = False,
-) -> Staged:
+) -> StageReport:
     """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails.
 
     `wanted` says which goldens were asked for, those without a change among them. `narrowed`: the diff
@@ -113,7 +113,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     if csv is not None:
         named = _inside(root, csv)
         beside += [named] if goldens or beside else []
-    staged = Staged(
+    staged = StageReport(
         root=str(root),
         goldens=goldens,
         beside=tuple(beside),

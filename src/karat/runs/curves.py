@@ -269,11 +269,11 @@ def names_in(golden: Golden | None) -> list[str]:
 
 def _chosen(new: Series, wanted: Sequence[str], before: Series) -> Series:
     known = [*names_in(new), *names_in(before)]
-    vain = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
+    unmatched = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
     kept = set(matching(new, wanted))
-    if vain or not kept:
+    if unmatched or not kept:
         raise UsageError(
-            f"--metric {', '.join(vain or wanted)}: expected a metric that matches, found"
+            f"--metric {', '.join(unmatched or wanted)}: expected a metric that matches, found"
             f" {', '.join(names_in(new)) or 'none'}",
             next_command="karat record --help",
         )

@@ -40,7 +40,7 @@ class Log(msgspec.Struct, frozen=True):
 def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
     """What the patterns find. An OSError is the caller's."""
     with path.open("rb") as stream, SearchTimer() as watch:
-        found = _Found(patterns, watch)
+        found = _LogReader(patterns, watch)
         try:
             for line, raw, cut in log_lines(stream):
                 text = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -52,7 +52,7 @@ def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
     return Log(found.reading())
 
 
-class _Found:
+class _LogReader:
     """Gathers what the patterns find."""
 
     def __init__(self, patterns: Mapping[str, str], watch: SearchTimer) -> None:

@@ -97,7 +97,7 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
     whole = _read_whole(path, settings)
     if log is None or whole.golden is not None:
         return whole
-    # Patterns that find nothing do not make it a log; what they did find is told if it is nothing else.
+    # Patterns that find nothing do not make it a log; what they did find is reported if it is nothing else.
     return structs.replace(whole, findings=(*log.reading.findings, *whole.findings))
 
 
