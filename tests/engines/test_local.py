@@ -123,11 +123,11 @@ def test_an_area_that_cannot_be_written_loses_the_job_and_says_why(tmp_path: Pat
 _HUNT = """
 import sys
 from pathlib import Path
-from karat.engines.job import Command, Job
+from karat.engines.job import JobCommand, Job
 from karat.engines.open import open_engine
 engine = open_engine("local", slots=1, work=Path(sys.argv[1]))
 try:
-    engine.submit(Job(key="k", commands=(Command(role="measure", argv=("sh", "-c", sys.argv[2])),)))
+    engine.submit(Job(key="k", commands=(JobCommand(role="measure", argv=("sh", "-c", sys.argv[2])),)))
     engine.wait()
 finally:
     engine.close()

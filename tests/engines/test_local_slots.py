@@ -189,9 +189,9 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(
     pids = tmp_path / "pids"
     program = (
         "import sys\nfrom pathlib import Path\nfrom karat.engines.open import open_engine\n"
-        "from karat.engines.job import Command, Job\n"
+        "from karat.engines.job import JobCommand, Job\n"
         f"engine = open_engine('local', slots=1, work=Path(sys.argv[1]), cores={CORES})\n"
-        "engine.submit(Job(key='k', commands=(Command(role='measure', argv=tuple(sys.argv[2:])),)))\n"
+        "engine.submit(Job(key='k', commands=(JobCommand(role='measure', argv=tuple(sys.argv[2:])),)))\n"
         "engine.wait()"
     )
     deaf = f"trap '' TERM; echo $$ > {pids}; while true; do sleep 1; done"

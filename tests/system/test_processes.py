@@ -143,11 +143,11 @@ def test_who_gives_up_the_mark_may_stay(slot: Slot, tmp_path: Path) -> None:
 _RUNNER = """
 import sys
 from pathlib import Path
-from karat.engines.job import Command, Job
+from karat.engines.job import JobCommand, Job
 from karat.engines.runner import run_job
 from karat.engines.runner import Slot
 when_killed = (("sh", "-c", f"echo done > {sys.argv[3]}"),)
-command = Command(role="measure", argv=("sh", "-c", sys.argv[1]), when_killed=when_killed)
+command = JobCommand(role="measure", argv=("sh", "-c", sys.argv[1]), when_killed=when_killed)
 result = run_job(Job(key="k", commands=(command,)), Slot(number=0, area=Path(sys.argv[2])), lambda: False)
 print(result.lost)
 """
