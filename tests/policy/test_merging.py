@@ -91,9 +91,9 @@ def test_a_cut_line_is_said_and_the_rest_counts(tmp_path: Path) -> None:
     [
         (b"", "no record"),
         (b"\x00\xff\n", "no record"),
-        (b'{"type":"ended","exit_status":0,"records":0}\n', "says how it began"),
+        (b'{"type":"ended","exit_status":0,"records":0}\n', "expected a journal with a first line"),
         (b'{"type":"began","schema":"karat.evidence/9","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n', "expected schema karat.evidence/1"),
-        (b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n', "it has no end"),
+        (b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n', "it has no last line"),
         (b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n{"type":"ended","exit_status":0,"records":9}\n', "expected 9 records"),
         (b"[" * 100_000, "no record"),
     ],
@@ -179,7 +179,7 @@ def test_suites_without_a_common_test_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ((".", "a.py"), "it ended while tests were collected"),
+        ((".", "a.py"), "it ended while tests were being collected"),
         (("a.py",), "a.py could not be collected"),
         (("a.py", "b.py", "c.py", "d.py"), "a.py, b.py, c.py and 1 more could not be collected"),
     ],

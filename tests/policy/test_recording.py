@@ -112,7 +112,7 @@ def test_a_forked_process_has_its_own_journal(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotVerify, match="expected to write evidence to"):
+    with pytest.raises(CannotVerify, match="cannot write evidence to"):
         Recorder(tmp_path / "file").tell(NoGrad(op="a", input="X", test="t", outcome="zero"))
 
 

@@ -1,4 +1,8 @@
-"""Coverage: which gradients have evidence, op × dtype × device × mode × order. Pure."""
+"""Coverage: which gradients have evidence, op × dtype × device × mode × order; as text, JSON and an HTML page.
+
+On the page the table is markup, so that it can be read without scripts; the script only filters. Names of ops, tests
+and inputs are hostile: they go through `html.text` and nowhere into the script.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +32,25 @@ STATES: tuple[CellState, ...] = (
 )  # fmt: skip
 """Gravest first."""
 ROW_STATES: tuple[RowState, ...] = (*STATES, "no-float")
+SCHEMA = "karat.policy-coverage/1"
+Piece = tuple[str, str]
+"""Text and style."""
+MARKS: dict[CellState, tuple[str, str]] = {
+    "strong": ("●", "green"),
+    "exempt": ("–", "dim"),
+    "weak": ("○", "yellow"),
+    "vacuous": ("∅", "yellow"),
+    "inconclusive": ("?", "yellow"),
+    "missing": ("!", "bold red"),
+    "failed": ("✗", "bold red"),
+}
+_SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex128": "c128", "complex64": "c64"}  # fmt: skip
+_POWERS = {1: "", 2: "²", 3: "³"}
+_ORDERS = {1: "", 2: "second order", 3: "third order"}
+_NAME = 40
+_MANY = 60
+"""Ops up to which each gets a line; above, those without a problem are grouped."""
+_FINE = frozenset({"exempt", "strong", "no-float"})
 _DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 
 
@@ -81,6 +104,14 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     def states(self) -> Counter[str]:
         """How many ops are in each state."""
         return Counter(row.state for row in self.rows)
+
+    @property
+    def summary(self) -> tuple[str, str]:
+        """`12 ops`, and the rest of the line: `: 10 strong, 2 weak; 3 journals of 1 session`."""
+        states = self.states
+        parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
+        journals = f"{count(self.journals, 'journal')} of {count(self.sessions, 'session')}"
+        return count(len(self.rows), "op"), f"{f': {parts}' if parts else ''}; {journals}"
 
 
 def coverage(
@@ -146,8 +177,16 @@ def _row(
         states = dict(_inputs(op, column, mine, expected, tests, entries))
         if not states and column in asked and (declared or not tests):
             states = {"*": _without(op, "*", column, tests, entries)}
-        if states:
-            cells.append(_cell(column, states, mine))
+        if not states:
+            continue
+        smallest = [e.smallest_error for e in mine if e.counts]
+        known = [one for one in smallest if one is not None]
+        cells.append(
+            Cell(
+                column=column, state=min(states.values(), key=STATES.index), inputs=states, comparisons=len(mine),
+                smallest_error=max(known) if known and len(known) == len(smallest) else None,
+            )
+        )  # fmt: skip
     return Row(
         op=op, tests=tuple(tests), cells=tuple(sorted(cells, key=lambda c: _place(c.column)))
     )
@@ -206,26 +245,16 @@ def _without(
     return "missing"
 
 
-def _cell(column: Column, states: dict[str, CellState], mine: Sequence[Evidence]) -> Cell:
-    smallest = [e.smallest_error for e in mine if e.counts]
-    known = [one for one in smallest if one is not None]
-    return Cell(
-        column=column,
-        state=min(states.values(), key=STATES.index),
-        inputs=states,
-        comparisons=len(mine),
-        smallest_error=max(known) if known and len(known) == len(smallest) else None,
-    )
-
-
-# DOC-HERE coverage_report: Coverage for programs: schema karat.policy-coverage/1.
-
-SCHEMA = "karat.policy-coverage/1"
-
-
 def document(found: Coverage) -> bytes:
-    """The JSON text of a matrix."""
+    """The matrix as schema karat.policy-coverage/1."""
     states = found.states
+    ops = []
+    for row in found.rows:
+        cells = []
+        for cell in row.cells:
+            plain = msgspec.to_builtins(cell)
+            cells.append({**plain.pop("column"), **plain})
+        ops.append({"op": row.op, "state": row.state, "tests": list(row.tests), "cells": cells})
     return encode(
         {
             "schema": SCHEMA,
@@ -234,142 +263,95 @@ def document(found: Coverage) -> bytes:
             "sessions": found.sessions,
             "states": {state: states[state] for state in ROW_STATES},
             "columns": [msgspec.to_builtins(column) for column in found.columns],
-            "ops": [_row_coverage_report(row) for row in found.rows],
+            "ops": ops,
             "findings": [finding_json(finding) for finding in found.findings],
         }
     )
-
-
-def _row_coverage_report(row: Row) -> dict[str, Any]:
-    cells = [{**msgspec.to_builtins(cell.column), **_without_column(cell)} for cell in row.cells]
-    return {"op": row.op, "state": row.state, "tests": list(row.tests), "cells": cells}
-
-
-def _without_column(cell: msgspec.Struct) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(cell)
-    return {key: value for key, value in plain.items() if key != "column"}
-
-
-# DOC-HERE coverage_text: Coverage in a terminal: a line per op while that can be read, else a line per pattern with its ops.
-
-Piece = tuple[str, str]
-"""Text and style."""
-MARKS: dict[CellState, tuple[str, str]] = {
-    "strong": ("●", "green"),
-    "exempt": ("–", "dim"),
-    "weak": ("○", "yellow"),
-    "vacuous": ("∅", "yellow"),
-    "inconclusive": ("?", "yellow"),
-    "missing": ("!", "bold red"),
-    "failed": ("✗", "bold red"),
-}
-_SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex128": "c128", "complex64": "c64"}  # fmt: skip
-_NAME = 40
-_MANY = 60
-"""Ops up to which each gets a line; above, those with nothing to object to are put together."""
-_CALM = frozenset({"exempt", "strong", "no-float"})
 
 
 def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:
     """The matrix, the legend, the summary; `every`: a line per op, however many there are."""
     if found.rows:
         alone = every or len(found.rows) <= _MANY
-        yield from _matrix(found, alone=alone, width=width)
+        names = [printable(row.op) for row in found.rows if alone or row.state not in _FINE]
+        room = min(_NAME, max(map(len, names), default=12))
+        for number, block in enumerate(_blocks(found.columns, max(8, width - room - 2))):
+            if number:
+                yield ()
+            yield from _head(block, room)
+            for rows in _grouped(found.rows, list(block), alone=alone):
+                yield _line(rows, block, room=room, width=width)
         yield ()
         yield _legend(found)
-    yield _summary(found)
+    yield (("".join(found.summary), "bold"),)
 
 
-def _matrix(found: Coverage, *, alone: bool, width: int) -> Iterator[tuple[Piece, ...]]:
-    names = [printable(row.op) for row in found.rows if alone or row.state not in _CALM]
-    room = min(_NAME, max(map(len, names), default=12))
-    cells = _labels(found.columns)
-    for number, block in enumerate(_blocks(cells, max(8, width - room - 2))):
-        if number:
-            yield ()
-        columns = [found.columns[i] for i in block]
-        labels = [cells[i] for i in block]
-        yield from _head(columns, labels, room)
-        for first, rows in _grouped(found.rows, columns, alone=alone):
-            yield _line(first, rows, columns, labels, room=room, width=width)
-
-
-def _blocks(labels: Sequence[str], room: int) -> Iterator[list[int]]:
-    """Columns that fit beside each other."""
-    block: list[int] = []
-    used = 0
-    for index, label in enumerate(labels):
-        if block and used + len(label) + 1 > room:
+def _blocks(columns: Sequence[Column], room: int) -> Iterator[dict[Column, str]]:
+    """Columns that fit beside each other, with their labels: together at least as wide as their device's name."""
+    labels: dict[Column, str] = {}
+    for device, mine in groupby(columns, key=lambda column: column.device):
+        each = {column: _label(column) for column in mine}
+        lack = len(printable(device)) - len(" ".join(each.values()))
+        each[list(each)[-1]] += " " * max(0, lack)
+        labels |= each
+    block: dict[Column, str] = {}
+    for column, label in labels.items():
+        if block and sum(len(each) + 1 for each in block.values()) + len(label) + 1 > room:
             yield block
-            block, used = [], 0
-        block.append(index)
-        used += len(label) + 1
+            block = {}
+        block[column] = label
     if block:
         yield block
 
 
-def _head(columns: Sequence[Column], labels: Sequence[str], room: int) -> Iterator[tuple[Piece, ...]]:  # fmt: skip
+def _label(column: Column) -> str:
+    """`f64`, `f64→` forward, `f64²` of second order."""
+    order = _POWERS.get(column.order, f"^{column.order}")
+    mode = "→" if column.mode == "forward" else ""
+    return f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
+
+
+def _head(block: Mapping[Column, str], room: int) -> Iterator[tuple[Piece, ...]]:
     """A line of devices over a line of precisions."""
     devices, last = "", ""
-    for column, label in zip(columns, labels, strict=True):
+    for column, label in block.items():
         place = len(devices)
         devices += " " * (len(label) + 1)
         if column.device != last:
             devices = f"{devices[:place]} {printable(column.device)}".ljust(len(devices))
             last = column.device
     yield ((" " * room + devices.rstrip(), "dim"),)
-    yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in labels), "bold"))
-
-
-def _labels(columns: Sequence[Column]) -> list[str]:
-    """Of all columns; together those of a device are at least as wide as its name."""
-    found: list[str] = []
-    for device, mine in groupby(columns, key=lambda column: column.device):
-        labels = [_label(column) for column in mine]
-        lack = len(printable(device)) - len(" ".join(labels))
-        found += [*labels[:-1], labels[-1] + " " * max(0, lack)]
-    return found
-
-
-def _label(column: Column) -> str:
-    """`f64`, `f64→` forwards, `f64²` of second order."""
-    powers = {1: "", 2: "²", 3: "³"}
-    mode = "→" if column.mode == "forward" else ""
-    order = powers.get(column.order, f"^{column.order}")
-    return f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
+    yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
 
 
 def _grouped(
     rows: Sequence[Row], columns: Sequence[Column], *, alone: bool
-) -> Iterator[tuple[Row, list[Row]]]:
+) -> Iterator[Sequence[Row]]:
     """Rows that look alike together, where there are many and nothing is wrong with them."""
-    loud = [row for row in rows if alone or row.state not in _CALM]
-    yield from ((row, [row]) for row in loud)
+    single = [row for row in rows if alone or row.state not in _FINE]
+    yield from ([row] for row in single)
     groups: dict[tuple[CellState | None, ...], list[Row]] = {}
-    for row in rows[len(loud) :]:
+    for row in rows[len(single) :]:
         cells = {cell.column: cell.state for cell in row.cells}
         groups.setdefault(tuple(cells.get(column) for column in columns), []).append(row)
-    yield from ((members[0], members) for members in groups.values())
+    yield from groups.values()
 
 
 def _line(
-    first: Row, rows: Sequence[Row], columns: Sequence[Column], labels: Sequence[str], *, room: int, width: int,
-) -> tuple[Piece, ...]:  # fmt: skip
-    name = printable(first.op) if len(rows) == 1 else count(len(rows), "op")
+    rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int
+) -> tuple[Piece, ...]:
+    name = printable(rows[0].op) if len(rows) == 1 else count(len(rows), "op")
     pieces: list[Piece] = [(elide(name, room).ljust(room), "")]
-    for column, label in zip(columns, labels, strict=True):
-        cell = first.cell(column)
+    for column, label in block.items():
+        cell = rows[0].cell(column)
         mark, style = MARKS[cell.state] if cell else ("·", "dim")
         pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
     if len(rows) > 1:
-        used = room + sum(len(label) + 1 for label in labels) + 2
-        pieces.append((f"  {_some(rows, max(12, width - used))}", "dim"))
+        left = max(12, width - room - sum(len(label) + 1 for label in block.values()) - 2)
+        names = ", ".join(printable(row.op) for row in rows)
+        names = names if len(names) <= left else f"{names[: left - 1]}…"
+        pieces.append((f"  {names}", "dim"))
     return tuple(pieces)
-
-
-def _some(rows: Sequence[Row], room: int) -> str:
-    names = ", ".join(printable(row.op) for row in rows)
-    return names if len(names) <= room else f"{names[: room - 1]}…"
 
 
 def _legend(found: Coverage) -> tuple[Piece, ...]:
@@ -377,117 +359,70 @@ def _legend(found: Coverage) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     for state in reversed(STATES):
         if state in there:
-            pieces += [(MARKS[state][0], MARKS[state][1]), (f" {state}   ", "dim")]
-    return (*pieces, ("· not asked for   → forward mode   ² second order", "dim"))
-
-
-def _summary(found: Coverage) -> tuple[Piece, ...]:
-    states = found.states
-    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
-    journals = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}"
-    ops = count(len(found.rows), "op")
-    return ((f"{ops}{f': {parts}' if parts else ''}; {journals}", "bold"),)
-
-
-# DOC-HERE coverage_page: Coverage as one self-contained HTML page, for whoever has a browser and no network.
-#
-# The table is markup, so that it can be read without scripts; the script only filters. Names of ops, tests and
-# inputs are hostile: they go through `html.escape` and nowhere into the script.
-
-_ORDERS = {1: "", 2: "second order", 3: "third order"}
+            pieces += [MARKS[state], (f" {state}   ", "dim")]
+    return (*pieces, ("· not required   → forward mode   ² second order", "dim"))
 
 
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
+    states = found.states
+    ops, rest = found.summary
+    marks = "".join(
+        f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>'
+        for state in reversed(STATES)
+    )
+    items = "".join(
+        f'<li class="{one.severity.value}"><b>{html.text(one.kind)}</b> {html.text(one.message)}</li>'
+        for one in found.findings
+        if one.severity is not Severity.INFO
+    )
     body = html.fill(
         html.asset("karat.policy", "page/coverage.html"),
         {
             "title": html.text(title),
-            "totals": _totals(found),
-            "findings": _findings(found),
-            "chips": "".join(_chips(found)),
-            "head": "".join(_head_coverage_page(found.columns)),
-            "rows": "\n".join(_row_coverage_page(row, found.columns) for row in found.rows),
-            "legend": "".join(_legend_coverage_page()),
+            "totals": f"<strong>{ops}</strong>{rest}.",
+            "findings": f'<ul class="findings">{items}</ul>' if items else "",
+            "chips": "".join(
+                f'<button type="button" aria-pressed="false" data-state="{state}">{state} {states[state]:,}</button>'
+                for state in ROW_STATES
+                if states[state]
+            ),
+            "head": "".join(_page_head(found.columns)),
+            "rows": "\n".join(_page_row(row, found.columns) for row in found.rows),
+            "legend": f'{marks}<span class="key"><b>·</b>not required</span>',
         },
     )
     style, script = (html.asset("karat.policy", f"page/coverage.{kind}") for kind in ("css", "js"))
     return html.page(title=title, body=body, style=style, script=script)
 
 
-def _totals(found: Coverage) -> str:
-    states = found.states
-    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
-    tail = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}."
-    return f"<strong>{count(len(found.rows), 'op')}</strong>{f': {parts}' if parts else ''}; {tail}"
-
-
-def _findings(found: Coverage) -> str:
-    loud = [one for one in found.findings if one.severity is not Severity.INFO]
-    items = "".join(
-        f'<li class="{one.severity.value}"><b>{html.text(one.kind)}</b> {html.text(one.message)}</li>'
-        for one in loud
-    )
-    return f'<ul class="findings">{items}</ul>' if items else ""
-
-
-def _chips(found: Coverage) -> Iterator[str]:
-    states = found.states
-    for state in ROW_STATES:
-        if states[state]:
-            yield f'<button type="button" aria-pressed="false" data-state="{state}">{state} {states[state]:,}</button>'
-
-
-def _head_coverage_page(columns: Sequence[Column]) -> Iterator[str]:
+def _page_head(columns: Sequence[Column]) -> Iterator[str]:
     yield '<tr><th class="op" rowspan="2" scope="col">op</th>'
     for device, mine in groupby(columns, key=lambda column: column.device):
         yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{html.text(device)}</th>'
     yield "</tr><tr>"
-    yield from (
-        f'<th scope="col">{html.text(column.dtype)}<small>{_mode(column)}</small></th>'
-        for column in columns
-    )
+    for column in columns:
+        order = _ORDERS.get(column.order, f"order {column.order}")
+        mode = html.text(", ".join(part for part in (column.mode, order) if part))
+        yield f'<th scope="col">{html.text(column.dtype)}<small>{mode}</small></th>'
     yield "</tr>"
 
 
-def _mode(column: Column) -> str:
-    order = _ORDERS.get(column.order, f"order {column.order}")
-    return html.text(", ".join(part for part in (column.mode, order) if part))
-
-
-def _row_coverage_page(row: Row, columns: Sequence[Column]) -> str:
+def _page_row(row: Row, columns: Sequence[Column]) -> str:
     cells = {cell.column: cell for cell in row.cells}
-    name = html.text(row.op)
     tests = html.text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
+    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{html.text(row.op)}</th>']  # fmt: skip
     last = ""
-    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{name}</th>']
     for column in columns:
-        parts.append(_cell_coverage_page(cells.get(column), first=column.device != last))
+        cell, edge = cells.get(column), " first" if column.device != last else ""
         last = column.device
+        if cell is None:
+            parts.append('<td class="first"><i>·</i></td>' if edge else "<td><i>·</i></td>")
+            continue
+        each = ", ".join(f"{name} {state}" for name, state in cell.inputs.items() if name != "*")
+        hint = f"{cell.state}: {each or 'no test'} ({count(cell.comparisons, 'comparison')})"
+        if cell.smallest_error is not None:
+            hint += f"; an error of {cell.smallest_error:.1e} in one element would have been seen"
+        mark = f'<b aria-label="{cell.state}">{MARKS[cell.state][0]}</b>'
+        parts.append(f'<td class="{cell.state}{edge}" title="{html.text(hint)}">{mark}</td>')
     return "".join([*parts, "</tr>"])
-
-
-def _cell_coverage_page(cell: Cell | None, *, first: bool) -> str:
-    edge = " first" if first else ""
-    if cell is None:
-        return f'<td class="{edge.strip()}"><i>·</i></td>' if edge else "<td><i>·</i></td>"
-    mark = MARKS[cell.state][0]
-    return f'<td class="{cell.state}{edge}" title="{_told(cell)}"><b aria-label="{cell.state}">{mark}</b></td>'
-
-
-def _told(cell: Cell) -> str:
-    each = ", ".join(f"{name} {state}" for name, state in cell.inputs.items() if name != "*")
-    seen = (
-        f"; an error of {cell.smallest_error:.1e} of one element would have been seen"
-        if cell.smallest_error is not None
-        else ""
-    )
-    return html.text(
-        f"{cell.state}: {each or 'no test'} ({count(cell.comparisons, 'comparison')}){seen}"
-    )
-
-
-def _legend_coverage_page() -> Iterator[str]:
-    for state in reversed(STATES):
-        yield f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>'
-    yield '<span class="key"><b>·</b>not asked for</span>'

@@ -1,4 +1,8 @@
-"""Speakers: which journals of a folder speak of today, and which come from somewhere else. Pure."""
+"""Evidence: journals of workers, shards and CI jobs merged into what is known of each test.
+
+Journals are trusted to be JSON and nothing more. What is in two of them counts once. In a folder with journals of CI
+runs only one run counts, and elsewhere the newest session that ran a test: yesterday's evidence is not today's.
+"""
 
 from __future__ import annotations
 
@@ -22,78 +26,6 @@ from karat.policy.journal import (
     read_journal,
 )
 from karat.report.words import count
-
-
-def starts(journals: Iterable[Journal]) -> dict[str, str]:
-    """Speaker → when its first journal began."""
-    first: dict[str, str] = {}
-    for journal in journals:
-        if journal.began:
-            at = journal.began.started
-            first[journal.speaker] = min(first.get(journal.speaker, at), at)
-    return first
-
-
-def heard(journals: Sequence[Journal], run: str | None = None) -> list[Journal]:
-    """Of a place with journals of CI runs, those of one: of `run`, which asks, or of the newest.
-
-    A runner that is not cleaned up keeps the evidence of earlier runs, and anybody can commit a journal.
-    """
-    started = starts(journals)
-    runs = [
-        (one.began.run == run, started[one.speaker], one.speaker)
-        for one in journals
-        if one.began and one.run
-    ]
-    if not runs:
-        return list(journals)
-    _, _, speaker = max(runs)
-    return [one for one in journals if one.began is None or one.speaker == speaker]
-
-
-def unheard(journals: Sequence[Journal], heard: Sequence[Journal]) -> Iterator[Finding]:
-    """One line for what was left out."""
-    left = len(journals) - len(heard)
-    if left:
-        yield Finding(
-            kind="superseded",
-            severity=Severity.INFO,
-            message=f"{count(left, 'journal')} of other runs or sessions left out, beside those of the CI run",
-            numbers={"journals": left},
-        )
-
-
-def strangers(journals: Sequence[Journal]) -> Iterator[Finding]:
-    """Journals of several commits, and of several suites that have tests of one name."""
-    commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
-    if len(commits) > 1:
-        named = ", ".join(commit[:12] for commit in commits[:5])
-        yield _foreign(f"expected evidence of one commit, found journals of {len(commits)}: {named}", journals)  # fmt: skip
-    roots: dict[str, str] = {}
-    for journal in journals:
-        mine = journal.began.root if journal.began else ""
-        for test in {getattr(record, "test", "") for _, record in journal.lines} - {""}:
-            other = roots.setdefault(test, mine)
-            if other != mine:
-                said = f"expected one test of this name, found {test} in {other or '.'} and in {mine or '.'}"
-                yield _foreign(said, [journal])
-                return
-
-
-def _foreign(said: str, journals: Sequence[Journal]) -> Finding:
-    return Finding(
-        kind="evidence-foreign",
-        severity=Severity.FAIL,
-        message=f"{said}; what one of them proves is not known of the other",
-        next=f"ls -l {shlex.quote(journals[0].group)}  # gate each on its own",
-    )
-
-
-# DOC-HERE merging: Merging: journals of workers, shards and CI jobs become what is known of each test.
-#
-# Journals are believed to be JSON and nothing more. What is in two of them counts once. In a place
-# with journals of CI runs only one of these speaks, and else, in each folder, the newest session that ran a test:
-# evidence of yesterday is none of today's.
 
 _RANK = {"failed": 2, "passed": 1, "skipped": 0}
 
@@ -153,92 +85,128 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 def merge(places: Sequence[Path], *, session: str | None = None, run: str | None = None) -> Merged:
     """What the journals in folders say together; with `session`, only those of one pytest session.
 
-    `run` is the CI run that asks: where it left journals, they are the ones that are heard.
+    `run` is the CI run that asks: where it left journals, only they count.
     """
     found: list[Finding] = []
     journals: list[Journal] = []
     for place in places:
-        here = [read_journal(path) for path in _files(place)]
+        files = [place] if place.is_file() else sorted(place.rglob("evidence-*.jsonl"))
+        here = [read_journal(path) for path in files if path.is_file()]
         chosen = [one for one in here if session is None or one.session in {session, ""}]
         if not chosen:
-            found.append(_nothing(place))
-        speaking = heard(chosen, run)
-        found += unheard(chosen, speaking)
-        journals += speaking
+            what = "none" if place.exists() else "no such folder"
+            found.append(
+                Finding(
+                    kind="nothing-compared", severity=Severity.FAIL, path=str(place),
+                    message=f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}",
+                    next=f"pytest --karat-evidence={shlex.quote(str(place))}",
+                )
+            )  # fmt: skip
+        kept = current(chosen, run)
+        if len(kept) < len(chosen):
+            left = len(chosen) - len(kept)
+            text = f"{count(left, 'journal')} of other runs or sessions ignored: only the CI run's count"
+            found.append(
+                Finding(kind="superseded", severity=Severity.INFO, message=text, numbers={"journals": left})
+            )  # fmt: skip
+        journals += kept
     found += (finding for journal in journals for finding in journal.findings)
-    found += strangers(journals)
+    found += _mixed(journals)
     ends = [one.ended for one in journals if one.ended]
     return Merged(
-        tests=_tests(journals),
-        journals=len(journals),
+        tests=_tests(journals), journals=len(journals),
         sessions=len({one.session for one in journals if one.session}),
         ran=sum(end.ran for end in ends),
         whole=bool(ends) and all(one.ended and one.ended.whole for one in journals),
         findings=tuple(found),
-    )
+    )  # fmt: skip
 
 
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    return sorted(path for path in place.rglob("evidence-*.jsonl") if path.is_file())
+def starts(journals: Iterable[Journal]) -> dict[str, str]:
+    """Run or session → when its first journal began."""
+    first: dict[str, str] = {}
+    for journal in journals:
+        if journal.began:
+            at = journal.began.started
+            first[journal.origin] = min(first.get(journal.origin, at), at)
+    return first
 
 
-def _nothing(place: Path) -> Finding:
-    there = place.exists()
+def current(journals: Sequence[Journal], run: str | None = None) -> list[Journal]:
+    """In a folder with journals of CI runs those of one: of `run`, which asks, or of the newest.
+
+    A runner that is not cleaned up keeps the evidence of earlier runs, and anybody can commit a journal.
+    """
+    started = starts(journals)
+    runs = [
+        (one.began.run == run, started[one.origin], one.origin)
+        for one in journals
+        if one.began and one.run
+    ]
+    if not runs:
+        return list(journals)
+    _, _, newest = max(runs)
+    return [one for one in journals if one.began is None or one.origin == newest]
+
+
+def _mixed(journals: Sequence[Journal]) -> Iterator[Finding]:
+    """Journals of several commits, and of several suites that have tests of one name."""
+    commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
+    if len(commits) > 1:
+        named = ", ".join(commit[:12] for commit in commits[:5])
+        yield _foreign(f"expected evidence of one commit, found journals of {len(commits)}: {named}", journals[0])  # fmt: skip
+    roots: dict[str, str] = {}
+    for journal in journals:
+        mine = journal.began.root if journal.began else ""
+        for test in {getattr(record, "test", "") for _, record in journal.lines} - {""}:
+            other = roots.setdefault(test, mine)
+            if other != mine:
+                yield _foreign(f"expected one test of this name, found {test} in {other or '.'} and in {mine or '.'}", journal)  # fmt: skip
+                return
+
+
+def _foreign(what: str, journal: Journal) -> Finding:
     return Finding(
-        kind="nothing-compared",
+        kind="evidence-foreign",
         severity=Severity.FAIL,
-        message=f"{place}: expected journals of evidence (evidence-*.jsonl), found {'none' if there else 'no such folder'}",
-        path=str(place),
-        next=f"pytest --karat-evidence={shlex.quote(str(place))}",
+        message=f"{what}; evidence for one says nothing about the other",
+        next=f"ls -l {shlex.quote(journal.group)}  # gate each on its own",
     )
 
 
 def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
-    kept: dict[str, dict[bytes, Record]] = {}
-    spoken = _spokesmen(journals)
-    for journal in journals:
-        for line, record in journal.lines:
-            test = getattr(record, "test", None)
-            if isinstance(test, str) and spoken.get((journal.group, test), journal.speaker) == journal.speaker:  # fmt: skip
-                kept.setdefault(test, {})[line] = record
-    return {test: _known(test, list(kept[test].values())) for test in sorted(kept)}
-
-
-def _spokesmen(journals: Sequence[Journal]) -> dict[tuple[str, str], str]:
-    """(folder, test) → the newest run or session that ran the test there."""
     newest: dict[tuple[str, str], tuple[str, str]] = {}
+    """(folder, test) → the newest run or session that ran the test there, after its start."""
     started = starts(journals)
     for journal in journals:
-        mine = (started.get(journal.speaker, ""), journal.speaker)
+        mine = (started.get(journal.origin, ""), journal.origin)
         for _, record in journal.lines:
             test = None if isinstance(record, Collected) else getattr(record, "test", None)
             if isinstance(test, str):
                 key = (journal.group, test)
                 newest[key] = max(newest.get(key, mine), mine)
-    return {key: speaker for key, (_, speaker) in newest.items()}
+    kept: dict[str, dict[bytes, Record]] = {}
+    for journal in journals:
+        for line, record in journal.lines:
+            test = getattr(record, "test", None)
+            if isinstance(test, str):
+                _, origin = newest.get((journal.group, test), ("", journal.origin))
+                if origin == journal.origin:
+                    kept.setdefault(test, {})[line] = record
+    return {test: _known(test, list(kept[test].values())) for test in sorted(kept)}
 
 
 def _known(test: str, records: Iterable[Record]) -> Known:
     kinds: dict[type, list[Any]] = {}
     for record in records:
         kinds.setdefault(type(record), []).append(record)
-    return Known(
-        test=test,
-        collected=tuple(kinds.get(Collected, ())),
-        declared=tuple(kinds.get(OpTested, ())),
-        evidence=tuple(kinds.get(Evidence, ())),
-        reports=tuple(kinds.get(Reported, ())),
-        no_grads=tuple(kinds.get(NoGradAsked, ())),
-        outcomes=tuple(_gravest(kinds.get(Outcome, ()))),
-    )
-
-
-def _gravest(outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
-    kept: dict[str, Outcome] = {}
-    for one in outcomes:
-        first = kept.setdefault(one.item, one)
+    outcomes: dict[str, Outcome] = {}
+    for one in kinds.get(Outcome, ()):
+        first = outcomes.setdefault(one.item, one)
         if _RANK[one.outcome] > _RANK[first.outcome]:
-            kept[one.item] = one
-    return kept.values()
+            outcomes[one.item] = one
+    return Known(
+        test=test, collected=tuple(kinds.get(Collected, ())), declared=tuple(kinds.get(OpTested, ())),
+        evidence=tuple(kinds.get(Evidence, ())), reports=tuple(kinds.get(Reported, ())),
+        no_grads=tuple(kinds.get(NoGradAsked, ())), outcomes=tuple(outcomes.values()),
+    )  # fmt: skip

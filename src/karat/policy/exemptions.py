@@ -1,4 +1,4 @@
-"""Exemptions: `exemptions.toml`, what is not checked, by whose word, why, and until when.
+"""Exemptions: `exemptions.toml`, what need not be checked, who says so, why, and until when.
 
     [[exemption]]
     op = "argmax"
@@ -6,14 +6,14 @@
     reason = "gives indices, which do not move with the input"
     owner = "@alice"
 
-An entry that lacks what it must say is a finding and covers nothing; the others still hold.
+An entry that is incomplete or contradicts itself is a finding and covers nothing; the others still count.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -32,6 +32,24 @@ Kind = Literal["no-grad-op", "integer-only", "special"]
 RULES: tuple[str, ...] = get_args(Rule)
 EXEMPT_KINDS: tuple[str, ...] = get_args(Kind)
 _GLOB = re.compile(r"[*?\[]")
+_HEAD = re.compile(r"\s*\[\[\s*(?:exemption|\"exemption\"|'exemption')\s*\]\]")
+_LONG = re.compile(r'"""|\'\'\'')
+TOO_SLOW = "too slow is no reason: a gradient check costs a constant number of forwards, however many elements there are"
+_SLOW = re.compile(
+    r"(?i)\b((too|so|very|quite|really|is|are|was|were|runs?)[\s_-]+slow|slow[\s_-]+(tests?|checks?|ops?|to)|"
+    r"takes?\s+(too|so|very)\s+long|too\s+long|tim(e|es|ed|ing)[- ]?outs?|time[- ]consuming|"
+    r"too\s+(expensive|large|big|many\s+elements)|slow$)\b|^\s*slow\b"
+)
+_PLACEHOLDERS = frozenset({
+    "todo", "tbd", "fixme", "xxx", "none", "null", "na", "n/a", "reason", "no", "wip", "later", "temp", "temporary",
+    "skip", "skipped", "special", "exempt", "test", "tests", "because", "the", "a", "this", "for", "now", "grad",
+    "gradient", "check", "check_grad", "needed", "not", "need", "?", "-", ".", "…",
+})  # fmt: skip
+_WILD = re.compile(r"[*?]|\[[^\]]+\]")
+_LETTERS = 3
+"""Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing."""
+_WORDS = re.compile(r"[^\W\d_]{2,}")
+LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
 
 
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +105,9 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path", "line"})
+
+
 class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
     """A file of exemptions."""
 
@@ -136,7 +157,7 @@ def read(path: Path, shown: str | None = None) -> Exemptions:
         return Exemptions(path=name)
     except OSError as error:
         raise CannotVerify(
-            f"expected to read {path}, but: {error.strerror or error}",
+            f"cannot read {path}: {error.strerror or error}",
             next_command=f"ls -l {shlex.quote(str(path))}",
         ) from error
     return parse(data, name)
@@ -150,13 +171,17 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
         text = data.decode("utf-8")
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        said = f"{path}: expected TOML, found: {error}"
-        return Exemptions(findings=(_invalid(said, path, 0),), path=path)
-    found = list(_outer(document, path))
+        invalid = _invalid(f"{path}: expected TOML, found: {error}", path, 0)
+        return Exemptions(findings=(invalid,), path=path)
+    found = [
+        _invalid(f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)", path, 0)
+        for key in document
+        if key != "exemption"
+    ]  # fmt: skip
     raw = document.get("exemption", [])
     if not isinstance(raw, list):
+        found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_type_name(raw)}", path, 0))  # fmt: skip
         raw = []
-        found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_kind(document['exemption'])}", path, 0))  # fmt: skip
     lines = _lines(text)
     entries: dict[tuple[str, str, str], Exemption] = {}
     for number, table in enumerate(raw):
@@ -167,20 +192,8 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
             continue
         first = entries.setdefault((made.op, made.scope, made.rule), made)
         if first is not made:
-            said = f"{made.label}: says again what stands in line {first.line}; keep one of the two"
-            found.append(_invalid(said, path, line))
+            found.append(_invalid(f"{made.label}: repeats the entry of line {first.line}; keep one of the two", path, line))  # fmt: skip
     return Exemptions(entries=tuple(entries.values()), findings=tuple(found), path=path)
-
-
-def _outer(document: Mapping[str, Any], path: str) -> Iterator[Finding]:
-    for key in document:
-        if key != "exemption":
-            said = f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)"
-            yield _invalid(said, path, 0)
-
-
-_HEAD = re.compile(r"\s*\[\[\s*(?:exemption|\"exemption\"|'exemption')\s*\]\]")
-_LONG = re.compile(r'"""|\'\'\'')
 
 
 def _lines(text: str) -> list[int]:
@@ -195,23 +208,21 @@ def _lines(text: str) -> list[int]:
 
 
 def _entry(table: object, path: str, line: int) -> Exemption | Finding:
-
-    where = f"{path}:{line}"
     if not isinstance(table, dict):
-        return _invalid(f"{where}: expected a table, found {_kind(table)}", path, line)
-    said = objection(table)
-    if said is None:
+        return _invalid(f"{path}:{line}: expected a table, found {_type_name(table)}", path, line)
+    wrong = objection(table)
+    if wrong is None:
         try:
             return msgspec.convert({**table, "path": path, "line": line}, Exemption)
         except msgspec.ValidationError as error:
-            said = str(error).replace("`$.", "`")
+            wrong = str(error).replace("`$.", "`")
     named = table.get("op")
     op = f" (op {named})" if isinstance(named, str) and named else ""
-    return _invalid(f"{where}{op}: {said}", path, line)
+    return _invalid(f"{path}:{line}{op}: {wrong}", path, line)
 
 
-def _kind(value: object) -> str:
-    names = {"dict": "a table", "list": "a list", "str": "a text"}
+def _type_name(value: object) -> str:
+    names = {"dict": "a table", "list": "a list", "str": "a string"}
     return names.get(type(value).__name__, type(value).__name__)
 
 
@@ -227,27 +238,6 @@ def _invalid(message: str, path: str, line: int) -> Finding:
     )
 
 
-# DOC-HERE exemption_rules: What an entry of exemptions.toml must say, and what it may not.
-
-KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path", "line"})
-TOO_SLOW = "too slow is no reason: a gradient check costs a constant number of forwards, however many elements there are"
-_SLOW = re.compile(
-    r"(?i)\b((too|so|very|quite|really|is|are|was|were|runs?)[\s_-]+slow|slow[\s_-]+(tests?|checks?|ops?|to)|"
-    r"takes?\s+(too|so|very)\s+long|too\s+long|tim(e|es|ed|ing)[- ]?outs?|time[- ]consuming|"
-    r"too\s+(expensive|large|big|many\s+elements)|slow$)\b|^\s*slow\b"
-)
-_PLACEHOLDERS = frozenset({
-    "todo", "tbd", "fixme", "xxx", "none", "null", "na", "n/a", "reason", "no", "wip", "later", "temp", "temporary",
-    "skip", "skipped", "special", "exempt", "test", "tests", "because", "the", "a", "this", "for", "now", "grad",
-    "gradient", "check", "check_grad", "needed", "not", "need", "?", "-", ".", "…",
-})  # fmt: skip
-_WILD = re.compile(r"[*?]|\[[^\]]+\]")
-_LETTERS = 3
-"""Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing."""
-_WORDS = re.compile(r"[^\W\d_]{2,}")
-_LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
-
-
 def is_slow(reason: str) -> bool:
     """Whether a reason is that it takes too long, which is none."""
     return _SLOW.search(reason.strip()) is not None
@@ -255,19 +245,8 @@ def is_slow(reason: str) -> bool:
 
 def objection(table: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with an entry, or None."""
-    checks = (
-        _keys,
-        _texts,
-        _rule,
-        _kind_exemption_rules,
-        _pair,
-        _op,
-        _scope,
-        _reason,
-        _special,
-        _limit,
-    )
-    return next((said for check in checks if (said := check(table))), None)
+    checks = (_keys, _values, _rule_and_kind, _op_and_scope, _reason, _link_and_end, _limit)
+    return next((wrong for check in checks if (wrong := check(table))), None)
 
 
 def _keys(table: Mapping[str, Any]) -> str | None:
@@ -280,55 +259,39 @@ def _keys(table: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _texts(table: Mapping[str, Any]) -> str | None:
+def _values(table: Mapping[str, Any]) -> str | None:
     for key in ("op", "scope", "rule", "kind", "reason", "owner", "issue"):
         value = table.get(key, "x")
         if not isinstance(value, str):
-            return f"expected {key} to be a text, found {value!r}"
+            return f"expected {key} to be a string, found {value!r}"
         if not value.strip():
-            return f"expected {key} to say something, found an empty text"
+            return f"expected {key} to have a value, found an empty string"
     expires = table.get("expires")
     if expires is not None and (type(expires) is not date or isinstance(expires, datetime)):
         return f"expected expires as a day without quotes, 2027-01-31, found {expires!r}"
     return None
 
 
-def _rule(table: Mapping[str, Any]) -> str | None:
-    rule = table.get("rule", "gradient")
-    if rule in RULES:
-        return None
-    return f"no rule is called {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
-
-
-def _kind_exemption_rules(table: Mapping[str, Any]) -> str | None:
-    kind = table["kind"]
-    if kind in EXEMPT_KINDS:
-        return None
-    if _SLOW.search(kind.replace("-", " ").replace("_", " ")):
-        return f"{kind!r} is not a kind; {TOO_SLOW}"
-    return f"no kind is called {kind!a}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
-
-
-def _pair(table: Mapping[str, Any]) -> str | None:
+def _rule_and_kind(table: Mapping[str, Any]) -> str | None:
     rule, kind = table.get("rule", "gradient"), table["kind"]
-    if kind == "special" or rule == "gradient":
-        return None
-    return f'kind = "{kind}" is about the rule gradient, found rule = "{rule}", which only kind = "special" may bend'
-
-
-def _op(table: Mapping[str, Any]) -> str | None:
-    op = table["op"]
-    letters = re.findall(r"[^\W_]", _WILD.sub("", op.rpartition(".")[2]))
-    if _WILD.search(op) and len(letters) < _LETTERS:
-        return f"expected op to name an operator, or a family of them such as conv*, found {op!r}, which is nearly everything"
+    if rule not in RULES:
+        return f"there is no rule {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
+    if kind not in EXEMPT_KINDS:
+        if is_slow(kind.replace("-", " ").replace("_", " ")):
+            return f"{kind!r} is not a kind; {TOO_SLOW}"
+        return f"there is no kind {kind!a}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
+    if kind != "special" and rule != "gradient":
+        return f'kind = "{kind}" is about the rule gradient, found rule = "{rule}", which takes only kind = "special"'
     return None
 
 
-def _scope(table: Mapping[str, Any]) -> str | None:
+def _op_and_scope(table: Mapping[str, Any]) -> str | None:
+    op = table["op"]
+    letters = re.findall(r"[^\W_]", _WILD.sub("", op.rpartition(".")[2]))
+    if _WILD.search(op) and len(letters) < _LETTERS:
+        return f"expected op to name an operator, or a family such as conv*, found {op!r}, which matches nearly everything"
     what, colon, name = table.get("scope", "*").partition(":")
-    if not colon or name.startswith(":"):
-        return None
-    if what in {"input", "dtype"} and name.strip():
+    if not colon or name.startswith(":") or (what in {"input", "dtype"} and name.strip()):
         return None
     return (
         f"expected scope as a test class (a glob), input:NAME or dtype:NAME, found {table['scope']!r}"
@@ -338,7 +301,7 @@ def _scope(table: Mapping[str, Any]) -> str | None:
 
 def _reason(table: Mapping[str, Any]) -> str | None:
     reason = table["reason"].strip()
-    if _SLOW.search(reason):
+    if is_slow(reason):
         return f"reason {reason!r}: {TOO_SLOW}"
     words = _WORDS.findall(reason)
     hollow = all(word.strip(".,!:;") in _PLACEHOLDERS for word in reason.lower().split())
@@ -349,41 +312,30 @@ def _reason(table: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _special(table: Mapping[str, Any]) -> str | None:
+def _link_and_end(table: Mapping[str, Any]) -> str | None:
     issue = table.get("issue")
-    if issue is not None and not _is_link(issue):
-        return f"expected issue to be a link, https://…, found {issue!r}"
-    if table["kind"] != "special":
-        return None
-    for key, why in (("issue", "a link to where it is dealt with"), ("expires", "its last day")):
-        if key not in table:
-            return f'kind = "special" needs {key} ({why}), found nothing'
+    if issue is not None:
+        try:
+            parts = urlsplit(issue.strip())
+        except ValueError:
+            parts = urlsplit("")
+        good = parts.scheme in {"http", "https"} and "." in parts.netloc and parts.path.strip("/")
+        if not good:
+            return f"expected issue to be a link, https://…, found {issue!r}"
+    if table["kind"] == "special":
+        for key, why in (("issue", "a link to where it is tracked"), ("expires", "its last day")):
+            if key not in table:
+                return f'kind = "special" needs {key} ({why}), found nothing'
     return None
-
-
-def _is_link(text: str) -> bool:
-    try:
-        parts = urlsplit(text.strip())
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and "." in parts.netloc and bool(parts.path.strip("/"))
 
 
 def _limit(table: Mapping[str, Any]) -> str | None:
     rule = table.get("rule", "gradient")
-    for other, key in _LIMITS.items():
+    for other, key in LIMITS.items():
         value = table.get(key)
         if rule != other and value is not None:
             return f'{key} belongs to rule = "{other}", found rule = "{rule}"'
-        if rule == other and not _is_positive(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if rule == other and not (number and isfinite(value) and value > 0):
             return f'rule = "{rule}" needs {key}, a positive number, found {value!r}'
     return None
-
-
-def _is_positive(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and isfinite(value)
-        and value > 0
-    )

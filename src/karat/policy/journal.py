@@ -1,6 +1,7 @@
-"""Records: what a test run leaves about gradients, one JSON line each, one file per worker.
+"""Journals of evidence: what a test run leaves about gradients, one JSON line each, schema karat.evidence/1.
 
-Written by `recording` as things happen, read and merged by `merging`; schema karat.evidence/1.
+`FOLDER/evidence-SESSION-WORKER-PID.jsonl`: each worker has its own, written and flushed line by line. A worker that
+dies leaves all it had done until then; journals of other workers, shards and jobs may lie in the same folder.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from sys import float_info
@@ -17,11 +18,15 @@ from typing import Any, Literal
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity
-from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
+from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.gradients.session import Checked, Declared, Event, NoGrad
-from karat.system.ci import commit_of, facts
+from karat.system import ci
 
 SCHEMA = "karat.evidence/1"
+_LINE = 1 << 20
+"""No line that karat writes is longer."""
+_REASON = 600
+"""Characters of a reason that a journal keeps."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_defaults=True):
@@ -144,12 +149,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
 
 Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | Outcome | Ended
 
-# DOC-HERE journals: One journal of evidence, read: every whole line, and what is wrong with the file.
-
-_LINE = 1 << 20
-"""No line that karat writes is longer."""
-_decoder = msgspec.json.Decoder(Record)
-
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker left."""
@@ -175,8 +174,8 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
         return f"{said.run} {said.commit}" if said and said.run else None
 
     @property
-    def speaker(self) -> str:
-        """Who speaks in it: the run, else the session."""
+    def origin(self) -> str:
+        """Whose it is: the run's, else the session's."""
         return self.run or self.session
 
 
@@ -188,20 +187,21 @@ def read_journal(path: Path) -> Journal:
             raw = iter(lambda: file.readline(_LINE + 1), b"")
             return _read(list(raw), journal)
     except OSError as error:
-        return _damaged(journal, f"expected to read it, but: {error.strerror or error}")
+        return _damaged(journal, f"cannot be read: {error.strerror or error}")
 
 
 def _read(raw: list[bytes], journal: Journal) -> Journal:
+    decode = msgspec.json.Decoder(Record).decode
     lines: list[tuple[bytes, Record]] = []
     wrong = ""
     for number, line in enumerate(raw, 1):
         try:
-            lines.append((line.rstrip(b"\n"), _decoder.decode(line)))
+            lines.append((line.rstrip(b"\n"), decode(line)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             wrong = wrong or f"line {number} is not a record ({error})"
     first = lines[0][1] if lines else None
     if not isinstance(first, Began):
-        return _damaged(journal, f"expected a journal that says how it began, found {'something else' if lines else 'no record'}")  # fmt: skip
+        return _damaged(journal, f"expected a journal with a first line, found {'something else' if lines else 'no record'}")  # fmt: skip
     if first.schema != SCHEMA:
         return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
     last = lines[-1][1]
@@ -209,44 +209,31 @@ def _read(raw: list[bytes], journal: Journal) -> Journal:
     read = Journal(
         path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:])
     )
-    wrong = wrong or _wrong_end(first, ended, len(lines) - 1)
+    if ended is None and not first.forked:
+        wrong = wrong or "it has no last line: its worker was killed, or is still running"
+    elif ended is not None and ended.records != len(lines) - 1:
+        wrong = (
+            wrong
+            or f"expected {ended.records} records before its last line, found {len(lines) - 1}"
+        )
+    elif ended is not None and "." in ended.uncollected:
+        wrong = wrong or "it ended while tests were being collected"
+    elif ended is not None and ended.uncollected:
+        files = ended.uncollected
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        wrong = wrong or f"{', '.join(files[:3])}{more} could not be collected"
     return _damaged(read, wrong) if wrong else read
-
-
-def _wrong_end(began: Began, ended: Ended | None, records: int) -> str:
-    if ended is None:
-        return "" if began.forked else "it has no end: its worker was killed, or is at work still"
-    if ended.records != records:
-        return f"expected {ended.records} records before its end, found {records}"
-    return _uncollected(ended.uncollected) if ended.uncollected else ""
-
-
-def _uncollected(files: Sequence[str]) -> str:
-    if "." in files:
-        return "it ended while tests were collected"
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{', '.join(files[:3])}{more} could not be collected"
 
 
 def _damaged(journal: Journal, what: str) -> Journal:
     finding = Finding(
         kind="evidence-damaged",
         severity=Severity.WARN,
-        message=f"{journal.path}: {what}; what it says is taken, what it does not say is not known",
+        message=f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",
         path=journal.path,
         next=f"tail -c 300 {shlex.quote(journal.path)}",
     )
     return msgspec.structs.replace(journal, findings=(finding,))
-
-
-# DOC-HERE recording: Recording: events of gradient checks become lines of a journal, written and flushed one by one.
-#
-# `FOLDER/evidence-SESSION-WORKER-PID.jsonl`. A worker that dies leaves all it had done until then; journals of
-# other workers, shards and jobs may lie in the same folder.
-
-_NAME = re.compile(r"[^A-Za-z0-9._]+")
-_REASON = 600
-"""Characters of a reason that a journal keeps."""
 
 
 class Recorder:
@@ -303,13 +290,10 @@ class Recorder:
         self.begin()  # a session without a word about gradients has a journal, too
         self._append(
             Ended(
-                exit_status=exit_status,
-                records=self.written,
-                ran=ran,
-                uncollected=tuple(uncollected),
-                whole=whole,
+                exit_status=exit_status, records=self.written, ran=ran,
+                uncollected=tuple(uncollected), whole=whole,
             )
-        )
+        )  # fmt: skip
         self.close()
 
     def close(self) -> None:
@@ -319,7 +303,8 @@ class Recorder:
             self._handle = None
 
     def _open(self, *, forked: bool) -> None:
-        words = [_NAME.sub("_", word)[:60] for word in (self.session, self.worker)]
+        unsafe = re.compile(r"[^A-Za-z0-9._]+")
+        words = [unsafe.sub("_", word)[:60] for word in (self.session, self.worker)]
         path = self.folder / f"evidence-{'-'.join(words)}-{self._pid}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -327,10 +312,10 @@ class Recorder:
             self._handle = os.open(path, flags, 0o644)
         except OSError as error:
             raise CannotVerify(
-                f"expected to write evidence to {path}, but: {error.strerror or error}",
-                next_command="pytest --karat-evidence=DIR  # a folder that can be written",
+                f"cannot write evidence to {path}: {error.strerror or error}",
+                next_command="pytest --karat-evidence=DIR  # a folder you may write to",
             ) from error
-        self._append(self._beginning(forked=forked))
+        self._append(self._first_line(forked=forked))
 
     def _append(self, record: Record) -> None:
         assert self._handle is not None, "a journal is opened before it is written"  # noqa: S101
@@ -339,31 +324,25 @@ class Recorder:
             line = line[os.write(self._handle, line) :]
         self.written += 1
 
-    def _beginning(self, *, forked: bool) -> Began:
+    def _first_line(self, *, forked: bool) -> Began:
         import platform  # noqa: PLC0415 - once per worker
         from datetime import UTC, datetime  # noqa: PLC0415
 
         from karat import __version__  # noqa: PLC0415
 
-        said = self._environment
-        node, total = said.get("CI_NODE_INDEX"), said.get("CI_NODE_TOTAL")
+        environ = self._environment
+        node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
         return Began(
-            session=self.session,
-            worker=self.worker,
-            karat=__version__,
-            python=platform.python_version(),
-            started=datetime.now(UTC).isoformat(),
-            commit=commit_of(said),
-            shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
-            run=run_of(said),
-            root=self._root,
-            forked=forked,
-        )
+            session=self.session, worker=self.worker, karat=__version__, python=platform.python_version(),
+            started=datetime.now(UTC).isoformat(), commit=ci.commit_of(environ),
+            shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
+            run=run_of(environ), root=self._root, forked=forked,
+        )  # fmt: skip
 
 
 def run_of(environment: Mapping[str, str]) -> str | None:
     """The CI run, or what KARAT_SESSION says."""
-    return environment.get("KARAT_SESSION") or facts(environment).get("run")
+    return environment.get("KARAT_SESSION") or ci.facts(environment).get("run")
 
 
 def new_session() -> str:
@@ -378,85 +357,52 @@ def place_of(root: Path) -> str:
 
 
 def encode(record: Record) -> bytes:
-    """One line of JSON; what UTF-8 cannot hold (half a surrogate pair in a name) is spelt out."""
+    """One line of JSON; what UTF-8 cannot hold (half a surrogate pair in a name) is escaped."""
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_spelt(msgspec.to_builtins(record)))
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(record)))
 
 
-def _spelt(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_spelt(key): _spelt(item) for key, item in value.items()}
-    return [_spelt(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def records_of(event: Event, test: str) -> list[Record]:
     """What a journal keeps of an event."""
     match event:
         case Declared():
-            return [_declared(event, test)]
+            return [
+                OpTested(
+                    op=event.op, test=test, file=event.file, line=event.line, inputs=dict(event.inputs),
+                    no_grad=tuple(sorted(event.no_grad)), skip_reason=event.skip_reason,
+                )
+            ]  # fmt: skip
         case NoGrad():
             return [NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
         case Checked(report=report):
-            each = [_evidence(one, report, test) for one in report.comparisons]
-            return [_reported(report, test), *each]
-
-
-def _declared(event: Declared, test: str) -> OpTested:
-    return OpTested(
-        op=event.op,
-        test=test,
-        file=event.file,
-        line=event.line,
-        inputs=dict(event.inputs),
-        no_grad=tuple(sorted(event.no_grad)),
-        skip_reason=event.skip_reason,
-    )
-
-
-def _reported(report: GradReport, test: str) -> Reported:
-    return Reported(
-        op=report.op,
-        test=test,
-        device=report.device,
-        framework=report.framework,
-        verdict=report.verdict,
-        reason=_cut(report.reason),
-        seed=report.seed,
-        comparisons=len(report.comparisons),
-        nondeterminism_bound=max(map(_allowed, report.properties), default=0.0),
-    )
-
-
-def _allowed(law: Property) -> float:
-    """How much a law about repeated runs let them differ."""
-    return _limit(law.bound) or 0.0 if "determin" in law.name else 0.0
+            bounds = [
+                _limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name
+            ]
+            whole = Reported(
+                op=report.op, test=test, device=report.device, framework=report.framework, verdict=report.verdict,
+                reason=_cut(report.reason), seed=report.seed, comparisons=len(report.comparisons),
+                nondeterminism_bound=max(bounds, default=0.0),
+            )  # fmt: skip
+            return [whole, *(_evidence(one, report, test) for one in report.comparisons)]
 
 
 def _evidence(one: Comparison, report: GradReport, test: str) -> Evidence:
     return Evidence(
-        op=report.op,
-        input=one.input,
-        output=one.output,
-        dtype=one.dtype,
-        device=report.device,
-        mode=one.mode,
-        order=one.order,
-        test=test,
-        verdict=one.verdict,
-        oracle=one.oracle,
-        strength=one.strength,
-        vacuous=one.vacuous,
-        error=_finite(one.error),
-        tolerance=_finite(one.tolerance),
-        smallest_error=_finite(one.smallest_error),
-        widened=_limit(one.widened),
-        reason=_cut(one.reason),
-        seed=report.seed,
-    )
+        op=report.op, input=one.input, output=one.output, dtype=one.dtype, device=report.device, mode=one.mode,
+        order=one.order, test=test, verdict=one.verdict, oracle=one.oracle, strength=one.strength, vacuous=one.vacuous,
+        error=_finite(one.error), tolerance=_finite(one.tolerance), smallest_error=_finite(one.smallest_error),
+        widened=_limit(one.widened), reason=_cut(one.reason), seed=report.seed,
+    )  # fmt: skip
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The ratchet: operators that are known to lack evidence. The list may get shorter, and longer only by hand.
+"""The baseline: operators that are known to lack evidence. The list may get shorter, and longer only by hand.
 
 A new operator without evidence fails; so does a listed one that has evidence now, or that is gone, until the list
 is shortened. One operator per line, sorted, each line with its comma, so that two branches merge.
@@ -16,21 +16,21 @@ import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.gradients.report import GradVerdict
-from karat.policy.evidence import Known, Merged
+from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
-from karat.policy.gate.limits import allowed_by, widened_in
+from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
 
 SCHEMA = "karat.policy-baseline/1"
 
 
-class Ratchet(msgspec.Struct, frozen=True, kw_only=True):
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of the registered namespaces, and the list of those that lack evidence."""
 
     ops: tuple[str, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → its other names, under any of which it may be tested."""
-    baseline: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
     sure: bool = True
     """Whether all namespaces could be imported; what is not found in the others need not be gone."""
     path: str = "policy-baseline.json"
@@ -66,7 +66,7 @@ def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
         return ()
     except OSError as error:
         raise CannotVerify(
-            f"expected to read {path}, but: {error.strerror or error}",
+            f"cannot read {path}: {error.strerror or error}",
             next_command=f"ls -l {shlex.quote(str(path))}",
         ) from error
 
@@ -80,7 +80,7 @@ def write(path: Path, ops: Iterable[str]) -> None:
         write_bytes(path, "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode())
     except OSError as error:
         raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}",
+            f"cannot write {path}: {error.strerror or error}",
             next_command=f"ls -ld {shlex.quote(str(path.parent))}",
         ) from error
 
@@ -91,19 +91,16 @@ def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]
         e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL
     }  # fmt: skip
     named = ByOp(active)
-    proved = {op for known in merged.tests.values() for op in _proved(known, named)}
+    proved: set[str] = set()
+    for known in merged.tests.values():
+        loose = {
+            one.op
+            for one in widened_in(known)
+            if not any(allowed_by(entry, one) for entry in named.about(one.op))
+        }
+        good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
+        proved |= {e.op for e in good} - loose
     return frozenset(proved - wrong)
-
-
-def _proved(known: Known, named: ByOp) -> Iterator[str]:
-    loose = {
-        one.op
-        for one in widened_in(known)
-        if not any(allowed_by(entry, one) for entry in named.about(one.op))
-    }
-    for e in known.evidence:
-        if e.counts and e.dtype in DOUBLE and is_of_backward(e) and e.op not in loose:
-            yield e.op
 
 
 def is_among(op: str, names: frozenset[str]) -> bool:
@@ -113,76 +110,68 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged,
-    active: Sequence[Exemption],
-    ratchet: Ratchet,
-    *,
-    complete: bool,
-    told: frozenset[str] = frozenset(),
-) -> Iterator[Finding]:
-    """New operators without evidence, and entries of the list that have had their day.
+    merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool, wrong: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:  # fmt: skip
+    """New operators without evidence, and stale entries of the list.
 
-    `told` names the operators whose gradient is known to be wrong: they have been tested, and that is said of them.
+    `wrong` names the operators whose gradient is known to be wrong: they have been tested, and that is reported.
     """
     proved = with_evidence(merged, active)
     named = ByOp(active)
-    listed, there = set(ratchet.baseline), set(ratchet.ops)
-    for op in ratchet.baseline:
+    listed, there = set(held.listed), set(held.ops)
+    tested = proved | wrong
+    for op in held.listed:
         if is_among(op, proved):
-            yield _stale(ratchet, op, "it has gradient evidence now")
-        elif complete and ratchet.sure and there and op not in there:
-            yield _stale(ratchet, op, "it is gone")
-    for op in ratchet.ops if complete else ():
-        names = (op, *ratchet.aliases.get(op, ()))
+            yield _stale(held, op, "it has gradient evidence now")
+        elif complete and held.sure and there and op not in there:
+            yield _stale(held, op, "it is gone")
+    for op in held.ops if complete else ():
+        names = (op, *held.aliases.get(op, ()))
         exempt = any(
             entry.covers("gradient", name) for name in names for entry in named.about(name)
         )
-        if (
-            op not in listed
-            and not exempt
-            and not any(is_among(name, proved | told) for name in names)
-        ):
-            yield _new(ratchet, op)
+        if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
+            yield _new(held, op)
 
 
-def shortened(merged: Merged, active: Sequence[Exemption], ratchet: Ratchet, *, complete: bool) -> tuple[str, ...]:  # fmt: skip
+def shortened(merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool) -> tuple[str, ...]:  # fmt: skip
     """The list without what `judge_ops` calls stale."""
-    found = judge_ops(merged, active, ratchet, complete=complete)
+    found = judge_ops(merged, active, held, complete=complete)
     stale = {one.metric for one in found if one.kind == "baseline-stale"}
-    return tuple(op for op in ratchet.baseline if op not in stale)
+    return tuple(op for op in held.listed if op not in stale)
 
 
-def additions(ratchet: Ratchet, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
+def additions(held: Baseline, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
     """Operators without evidence that a pattern means; a pattern that means none is a mistake."""
     found: list[str] = []
     for pattern in patterns:
         mine = [op for op in lacking if fnmatchcase(op, pattern)]
         if not mine:
-            there = f"{len(ratchet.ops):,} operators, {len(lacking):,} of them without evidence"
+            there = f"{len(held.ops):,} operators, {len(lacking):,} of them without evidence"
             raise UsageError(
                 f"expected --add-to-baseline {pattern!r} to name operators without evidence, found none among {there}",
-                next_command=ratchet.again,
+                next_command=held.again,
             )
         found += mine
     return tuple(found)
 
 
-def _stale(ratchet: Ratchet, op: str, why: str) -> Finding:
+def _stale(held: Baseline, op: str, why: str) -> Finding:
     return Finding(
         kind="baseline-stale",
         severity=Severity.FAIL,
-        message=f"{ratchet.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
-        path=ratchet.path,
+        message=f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
+        path=held.path,
         metric=op,
-        next=f"{ratchet.again} --update-baseline",
+        next=f"{held.again} --update-baseline",
     )
 
 
-def _new(ratchet: Ratchet, op: str) -> Finding:
+def _new(held: Baseline, op: str) -> Finding:
     return Finding(
         kind="new-op",
         severity=Severity.FAIL,
         message=f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
         metric=op,
-        next=f"{ratchet.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
+        next=f"{held.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
     )

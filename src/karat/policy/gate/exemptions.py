@@ -1,94 +1,172 @@
-"""Exemptions held against what was seen: expired, stale, untrue, unused. Pure."""
+"""Exemptions held against the evidence: expired, stale, untrue, unused; and limits that tests widen on their own. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from karat.findings import Finding, Severity
 from karat.policy.evidence import Known, Merged
-from karat.policy.exemptions import ByOp, Exemption, names_op
-from karat.policy.gate import needs as messages
-from karat.policy.gate.limits import widened_in
-from karat.policy.gate.needs import is_differentiable
-
-if TYPE_CHECKING:
-    from karat.policy.gate.decision import Judged
+from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
+from karat.policy.gate.needs import (
+    GatedTest,
+    exemption_entry,
+    is_differentiable,
+    labelled,
+    listed,
+)
 
 FURTHEST = 400
 """Days ahead that an expiry may lie before somebody should be asked."""
+_WIDENED = {
+    "tolerance": "is allowed a relative error of {0:.3g}, more than the check needs",
+    "determinism": "lets two runs of one backward differ by {0:.3g}",
+}
+_NOT_NEEDED = {
+    "gradient": "has gradient evidence, or needs none",
+    "float64": "has evidence in float64",
+    "weak": "has evidence that does not rest on its author alone",
+    "tolerance": "passes without a widened tolerance",
+    "determinism": "passes without a bound on non-determinism",
+}
+"""Rule → why a test does not need an exemption from it."""
 
 
-def findings(
-    merged: Merged, judged: Sequence[Judged], entries: Sequence[Exemption], *, today: date, complete: bool, ops: Iterable[str],
+class Widened(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a test lets go."""
+
+    rule: str
+    test: str
+    op: str
+    input: str | None = None
+    dtype: str | None = None
+    value: float
+    needed: bool = True
+    """Whether the check would not have passed without."""
+
+
+def widened_in(known: Known) -> Iterator[Widened]:
+    """Everything that one test lets go."""
+    for one in known.evidence:
+        if one.widened is not None:
+            yield Widened(
+                rule="tolerance", test=known.test, op=one.op, input=one.input, dtype=one.dtype, value=one.widened,
+                needed=one.error is None or one.tolerance is None or one.error > one.tolerance,
+            )  # fmt: skip
+    for report in known.reports:
+        if report.nondeterminism_bound > 0:
+            bound = report.nondeterminism_bound
+            yield Widened(rule="determinism", test=known.test, op=report.op, value=bound)
+
+
+def allowed_by(entry: Exemption, one: Widened) -> bool:
+    """Whether an entry allows that much."""
+    limit = getattr(entry, LIMITS[one.rule])
+    about = entry.covers(one.rule, one.op) and entry.speaks_of(one.test, one.input, one.dtype)
+    return about and limit is not None and one.value <= limit
+
+
+def unlisted_limits(
+    merged: Merged, active: Sequence[Exemption], *, today: date
+) -> Iterator[Finding]:
+    """What op tests let go without an entry; one finding per test, op and rule."""
+    named = ByOp(active)
+    for known in merged.tests.values():
+        worst: dict[tuple[str, str], Widened] = {}
+        for one in widened_in(known) if known.is_op_test else ():
+            if not any(allowed_by(entry, one) for entry in named.about(one.op)):
+                first = worst.setdefault((one.op, one.rule), one)
+                worst[one.op, one.rule] = max(
+                    first, one, key=lambda each: (each.needed, each.value)
+                )
+        yield from (_unlisted(one, named.about(one.op), today) for one in worst.values())
+
+
+def _unlisted(one: Widened, active: Sequence[Exemption], today: date) -> Finding:
+    near = next(
+        (e for e in active if e.covers(one.rule, one.op) and e.speaks_of(one.test, one.input, one.dtype)), None
+    )  # fmt: skip
+    key = LIMITS[one.rule]
+    found, file = "no entry of exemptions.toml allows it", "exemptions.toml"
+    if near is not None:
+        found = f"{near.path}:{near.line} allows {getattr(near, key):.3g}"
+        file = shlex.quote(near.path)
+    spare = "" if one.needed else "; it passes without: remove it"
+    whom = f" of {one.input} in {one.dtype}" if one.input else ""
+    entry = exemption_entry(
+        op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today
+    )
+    return Finding(
+        kind="tolerance-override", severity=Severity.FAIL, path=one.test.partition("::")[0], metric=one.op, where=one.test,
+        message=f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
+        numbers={"rule": one.rule, key: one.value, "entry": entry}, next=f"edit {file}",
+    )  # fmt: skip
+
+
+def about_entries(
+    merged: Merged, judged: Sequence[GatedTest], entries: Sequence[Exemption], *, today: date, complete: bool, ops: Iterable[str],
 ) -> Iterator[Finding]:  # fmt: skip
     """What there is to say about the entries themselves."""
     named = ByOp(entries)
-    matched = _matched(judged, entries, named)
+    matched: dict[int, list[GatedTest]] = {}
+    for one in judged:
+        # Of a test that never said its op, those that name it.
+        mine: Iterable[Exemption] = (e for e in entries if e.names(one.test))
+        if one.op:
+            mine = (e for e in named.about(one.op) if e.narrow or e.speaks_of(one.test))
+        for entry in mine:
+            matched.setdefault(id(entry), []).append(one)
     # An operator without a test may be exempt from having one.
     beside = {id(entry) for op in ops for entry in named.about(op)}
     for entry in entries:
         seen = matched.get(id(entry), [])
-        known = [merged.tests[one.test] for one in seen]
         if entry.has_expired(today):
-            yield _expired(entry, certain=bool(seen) or complete)
+            severity = Severity.FAIL if seen or complete else Severity.WARN
+            yield _finding(entry, "exemption-expired", severity, f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason")  # fmt: skip
             continue
         if entry.expires is not None and (entry.expires - today).days > FURTHEST:
-            yield _far(entry)
+            yield _finding(entry, "exemption-invalid", Severity.WARN, f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day")  # fmt: skip
         if not seen and complete and id(entry) not in beside:
-            yield _unused(entry)
-        yield from _held(entry, seen, known)
+            yield _finding(entry, "exemption-unused", Severity.FAIL, "matches no op test of the whole suite; remove it")  # fmt: skip
+        yield from _held(entry, [(one, merged.tests[one.test]) for one in seen])
 
 
-def _matched(
-    judged: Sequence[Judged], entries: Sequence[Exemption], named: ByOp
-) -> dict[int, list[Judged]]:
-    """What each entry speaks of; of a test that never said its op, those that name it."""
-    found: dict[int, list[Judged]] = {}
-    for one in judged:
-        mine = (
-            [e for e in named.about(one.op) if e.narrow or e.speaks_of(one.test)]
-            if one.op
-            else [e for e in entries if e.names(one.test)]
-        )
-        for entry in mine:
-            found.setdefault(id(entry), []).append(one)
-    return found
-
-
-def _held(entry: Exemption, seen: Sequence[Judged], known: Sequence[Known]) -> Iterator[Finding]:
-    untrue = _untrue(entry, known)
-    if untrue is not None:
-        yield untrue
-        return
-    needless = [
-        one.test for one, of in zip(seen, known, strict=True) if _is_needless(entry, one, of)
-    ]
+def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator[Finding]:
+    """An entry that still holds: untrue, not needed, used, or not verified."""
+    for _, known in seen:
+        if contradiction := _contradiction(entry, known):
+            yield _finding(entry, "exemption-untrue", Severity.FAIL, f"it says {entry.kind}, but {contradiction}")  # fmt: skip
+            return
+    needless = [one.test for one, known in seen if _is_needless(entry, one, known)]
     if needless:
-        yield _stale(entry, needless)
+        narrow = (
+            "" if entry.narrow else "; remove it, or narrow its scope to the tests that need it"
+        )
+        yield _finding(entry, "exemption-stale", Severity.FAIL, f"{listed(needless, most=3)} {_NOT_NEEDED[entry.rule]}{narrow}")  # fmt: skip
         return
-    used = [one for one in seen if any(need.line == entry.line for need in one.needs)]
-    if used or (seen and entry.rule in {"tolerance", "determinism"}):
-        yield _covers(entry, [one.test for one in used or seen])
+    used = [one for one, _ in seen if any(need.line == entry.line for need in one.needs)]
+    if used or (seen and entry.rule in LIMITS):
+        tests = listed((one.test for one in used or [one for one, _ in seen]), most=3)
+        until = f" until {entry.expires}" if entry.expires else ""
+        yield _finding(entry, "exempted", Severity.INFO, f"covers {tests}{until}: {entry.reason}")
     if entry.kind == "no-grad-op":
-        unasked = [one.test for one, of in zip(seen, known, strict=True) if _is_unasked(entry, one, of)]  # fmt: skip
+        unasked = []
+        for one, known in seen:
+            asked = {said.input for said in known.no_grads if said.op == one.op}
+            if any(n.line == entry.line and n.input not in asked for n in one.needs):
+                unasked.append(one.test)
         if unasked:
-            yield _unasked(entry, unasked)
+            yield _finding(entry, "exemption-unverified", Severity.FAIL, f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none")  # fmt: skip
 
 
-def _is_unasked(entry: Exemption, one: Judged, known: Known) -> bool:
-    """Whether the entry covers an input that nobody asked for its gradient."""
-    asked = {said.input for said in known.no_grads if said.op == one.op}
-    return any(need.line == entry.line and need.input not in asked for need in one.needs)
-
-
-def _is_needless(entry: Exemption, one: Judged, known: Known) -> bool:
+def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:
     """Whether a test that the entry speaks of does not need it."""
     if entry.kind == "integer-only":
         return False  # it is true, and says what everybody can see
-    if entry.rule in {"tolerance", "determinism"}:
+    if entry.rule in LIMITS:
         mine = [w for w in widened_in(known) if w.rule == entry.rule and w.op == one.op]
         inside = [w for w in mine if entry.speaks_of(w.test, w.input, w.dtype)]
         checked = any(report.op == one.op for report in known.reports)
@@ -99,34 +177,16 @@ def _is_needless(entry: Exemption, one: Judged, known: Known) -> bool:
     return all(need.state == "evidence" for need in needs)
 
 
-def _untrue(entry: Exemption, known: Sequence[Known]) -> Finding | None:
-    checks: dict[str, Callable[[Exemption, Known], str | None]] = {
-        "no-grad-op": _has_gradient,
-        "integer-only": _has_floats,
-    }
-    check = checks.get(entry.kind)
-    for of in known if check else ():
-        said = check(entry, of) if check else None
-        if said:
-            return _finding(
-                entry, "exemption-untrue", Severity.FAIL, f"it says {entry.kind}, but {said}"
-            )
-    return None
-
-
-def _has_gradient(entry: Exemption, known: Known) -> str | None:
-    for one in known.no_grads:
+def _contradiction(entry: Exemption, known: Known) -> str | None:
+    """What was seen that the entry says cannot be: a gradient, or floating-point inputs."""
+    for one in known.no_grads if entry.kind == "no-grad-op" else ():
         mine = names_op(entry.op, one.op) and entry.speaks_of(known.test, one.input)
         if mine and one.outcome == "gradient":
             detail = f": {one.detail}" if one.detail else ""
             return (
                 f"{known.test} asked {one.op} for the gradient of {one.input} and got one{detail}"
             )
-    return None
-
-
-def _has_floats(entry: Exemption, known: Known) -> str | None:
-    for declared in known.declared:
+    for declared in known.declared if entry.kind == "integer-only" else ():
         for name, dtype in declared.inputs.items():
             mine = names_op(entry.op, declared.op) and is_differentiable(dtype)
             if mine and entry.speaks_of(known.test, name, dtype):
@@ -134,56 +194,10 @@ def _has_floats(entry: Exemption, known: Known) -> str | None:
     return None
 
 
-def _expired(entry: Exemption, *, certain: bool) -> Finding:
-    severity = Severity.FAIL if certain else Severity.WARN
-    said = f"expired on {entry.expires}, and covers nothing any more; check the gradient, or renew it with a reason"
-    return _finding(entry, "exemption-expired", severity, said)
-
-
-def _far(entry: Exemption) -> Finding:
-    said = f"ends on {entry.expires}, more than {FURTHEST} days ahead; what never ends is nobody's concern"
-    return _finding(entry, "exemption-invalid", Severity.WARN, said)
-
-
-def _unused(entry: Exemption) -> Finding:
-    said = "no op test of the whole suite is what it speaks of; remove it"
-    return _finding(entry, "exemption-unused", Severity.FAIL, said)
-
-
-def _stale(entry: Exemption, tests: Sequence[str]) -> Finding:
-    what = {
-        "gradient": "has gradient evidence, or needs none",
-        "float64": "has evidence in float64",
-        "weak": "has evidence that does not rest on its author alone",
-        "tolerance": "passes without a widened tolerance",
-        "determinism": "passes without a bound on non-determinism",
-    }[entry.rule]
-    narrow = "" if entry.narrow else "; remove it, or narrow its scope to the tests that need it"
-    said = f"{messages.listed(tests, most=3)} {what}{narrow}"
-    return _finding(entry, "exemption-stale", Severity.FAIL, said)
-
-
-def _covers(entry: Exemption, tests: Sequence[str]) -> Finding:
-    until = f" until {entry.expires}" if entry.expires else ""
-    said = f"covers {messages.listed(tests, most=3)}{until}: {entry.reason}"
-    return _finding(entry, "exempted", Severity.INFO, said)
-
-
-def _unasked(entry: Exemption, tests: Sequence[str]) -> Finding:
-    said = f"{messages.listed(tests, most=3)} did not ask the op for the gradient, so whether it has none is not known"
-    return _finding(entry, "exemption-unverified", Severity.FAIL, said)
-
-
-def _finding(entry: Exemption, kind: str, severity: Severity, said: str) -> Finding:
+def _finding(entry: Exemption, kind: str, severity: Severity, text: str) -> Finding:
+    after = f"edit {shlex.quote(entry.path)}  # line {entry.line}"
     return Finding(
-        kind=kind,
-        severity=severity,
-        message=f"{entry.label}: {said}",
-        path=entry.path,
-        where=f"line {entry.line}",
-        metric=entry.op,
+        kind=kind, severity=severity, message=f"{entry.label}: {text}", path=entry.path, where=f"line {entry.line}",
+        metric=entry.op, next=None if severity is Severity.INFO else after,
         numbers={"owner": entry.owner, "expires": str(entry.expires or ""), "line": entry.line},
-        next=None
-        if severity is Severity.INFO
-        else f"edit {shlex.quote(entry.path)}  # line {entry.line}",
-    )
+    )  # fmt: skip

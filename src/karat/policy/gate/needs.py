@@ -1,6 +1,6 @@
-"""Needs: what the rule asks of one op test, and what stands against each point. Pure.
+"""What the rule requires of one op test, what it has, and how to say what it lacks. Pure.
 
-The rule: evidence in float64 for every differentiable input, on every device that was asked for, unless exempt.
+The rule: evidence in float64 for every differentiable input, on every device that is required, unless exempt.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -21,12 +22,10 @@ from karat.policy.evidence import Known
 from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
 
-if TYPE_CHECKING:
-    from karat.policy.gate.decision import Judged
-
 State = Literal[
     "evidence", "exempt", "not-selected", "failed", "no-grad", "float64", "weak", "vacuous", "inconclusive", "missing",
 ]  # fmt: skip
+RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
 DOUBLE = frozenset({"float64", "complex128"})
 _WHOLE_NUMBERS = ("int", "uint", "bool")
 _SAME = {"gpu": "cuda", "rocm": "cuda"}
@@ -35,6 +34,16 @@ _BENDS: dict[str, tuple[str, ...]] = {
     "weak": ("gradient", "weak"),
 }
 """State → the rules an exemption from which covers it; only from gradient for the others."""
+_KINDS: dict[State, str] = {
+    "missing": "evidence-missing",
+    "no-grad": "evidence-missing",
+    "float64": "evidence-missing",
+    "weak": "evidence-weak",
+    "vacuous": "evidence-vacuous",
+    "inconclusive": "evidence-inconclusive",
+}
+_QUARTER = timedelta(days=90)
+"""How long an exemption that karat drafts may hold."""
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,27 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     def is_met(self) -> bool:
         """By evidence, or by an exemption."""
         return self.state in {"evidence", "exempt"}
+
+
+class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
+    """One op test and one of its ops, with what it needs and has."""
+
+    test: str
+    op: str
+    """Empty where the test never came to say it."""
+    state: State
+    """The gravest of its needs; `evidence` also where it needs nothing."""
+    needs: tuple[Need, ...] = ()
+    ran: int = 0
+    total: int = 0
+    file: str = ""
+    line: int = 0
+    skip_reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        """For the beginning of a sentence."""
+        return labelled(self.test, self.op)
 
 
 def is_differentiable(dtype: str) -> bool:
@@ -107,69 +137,41 @@ def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Nee
     if need.state in {"evidence", "failed"}:
         return need
     for entry in entries:
-        if covers(entry, need, test, op):
+        if entry.kind == "integer-only":
+            continue  # such inputs need nothing, and this one is none of them
+        rules = _BENDS.get(need.state, ("gradient",))
+        about = any(entry.covers(rule, op) for rule in rules)
+        if about and entry.speaks_of(test, need.input, need.dtype):
             return msgspec.structs.replace(
                 need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line
             )
     return need
 
 
-def covers(entry: Exemption, need: Need, test: str, op: str) -> bool:
-    """Whether an entry says that this need not be met."""
-    if entry.kind == "integer-only":
-        return False  # such inputs need nothing, and this one is none of them
-    rules = _BENDS.get(need.state, ("gradient",))
-    return any(entry.covers(rule, op) for rule in rules) and entry.speaks_of(
-        test, need.input, need.dtype
-    )
-
-
 def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[State, str]:
-    if any(e.verdict is GradVerdict.FAIL for e in here):
-        return "failed", next(e.reason for e in here if e.verdict is GradVerdict.FAIL)
+    """What the evidence for one input comes to, and why it does not count; the nearest to evidence first."""
+    failed = [e for e in here if e.verdict is GradVerdict.FAIL]
+    if failed:
+        return "failed", failed[0].reason
     strong = [e for e in here if e.counts]
     if any(e.dtype in DOUBLE for e in strong):
         return "evidence", ""
+    found: list[tuple[State, str]] = []
     if strong:
-        dtypes = ", ".join(sorted({e.dtype for e in strong}))
-        return "float64", f"only in {dtypes}"
-    lesser = next(_lesser(here), None)
-    if lesser is not None:
-        return lesser
+        found = [("float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}")]
+    elif any(
+        e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here
+    ):
+        found = [("weak", "compared with the author's own gradients, and with nothing else")]
+    vacuous = (e.reason or "corrupted gradients passed the same check" for e in here if e.vacuous)
+    found += (("vacuous", why) for why in vacuous)
+    unclear = (e.reason for e in here if e.verdict is GradVerdict.INCONCLUSIVE)
+    found += (("inconclusive", why or "the check could not decide") for why in unclear)
+    if found:
+        return found[0]
     if set_aside:
-        return "no-grad", "set aside by no_grad_set, and nobody says why"
-    return "missing", f"compared {beside} alone" if beside else ""
-
-
-def _lesser(here: Sequence[Evidence]) -> Iterator[tuple[State, str]]:
-    """What was compared and does not count, the nearest to evidence first."""
-    for e in here:
-        if e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous:
-            yield "weak", "compared with the author's own gradients, and with nothing else"
-    for e in here:
-        if e.vacuous:
-            yield "vacuous", e.reason or "corrupted gradients passed the same check"
-    for e in here:
-        if e.verdict is GradVerdict.INCONCLUSIVE:
-            yield "inconclusive", e.reason or "the check could not decide"
-
-
-# DOC-HERE messages: Messages: what a test lacks, and the three ways to set it right.
-
-RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
-
-_QUARTER = timedelta(days=90)
-"""How long an exemption that karat writes down may hold."""
-
-
-def lacks(
-    test: str, op: str, inputs: Iterable[str], *, why: str = "", devices: Iterable[str] = ()
-) -> str:
-    """One line: `test_x.py::TestX (op relu): no gradient evidence in float64 for X, Y; why`."""
-    named = listed(inputs) or "any input"
-    where = f" on {listed(devices)}" if list(devices) else ""
-    because = f"; {why}" if why else ""
-    return f"{told(test, op)}: no gradient evidence in float64 for {named}{where}{because}"
+        return "no-grad", "left out by no_grad_set, without a reason"
+    return "missing", f"compared only {beside}" if beside else ""
 
 
 def run_again(test: str) -> str:
@@ -180,7 +182,7 @@ def run_again(test: str) -> str:
     return f"pytest {shlex.quote(test)}"
 
 
-def told(test: str, op: str) -> str:
+def labelled(test: str, op: str) -> str:
     """A test and its op, for the beginning of a sentence."""
     return f"{test} (op {op})" if op else test
 
@@ -211,122 +213,101 @@ def ways(
     ]
 
 
-def whole(test: str, op: str, inputs: Sequence[str], *, why: str = "", reason: str = "") -> str:
-    """The whole message for an AssertionError: what is missing, and the three ways."""
-    return "\n".join(
-        [f"{lacks(test, op, inputs, why=why)}.", RULE, *ways(test, op, inputs, reason=reason)]
-    )
-
-
 def exemption_entry(
-    *,
-    op: str,
-    scope: str = "*",
-    rule: str = "gradient",
-    reason: str = "",
-    limits: Mapping[str, float] | None = None,
-    today: date | None = None,
-) -> str:
+    *, op: str, scope: str = "*", rule: str = "gradient", reason: str = "",
+    limits: Mapping[str, float] | None = None, today: date | None = None,
+) -> str:  # fmt: skip
     """An entry of exemptions.toml, ready but for who and why."""
-    return "\n".join(_entry(op, scope, rule, reason, limits or {}, today))
-
-
-def _entry(
-    op: str, scope: str, rule: str, reason: str, limits: Mapping[str, float], today: date | None
-) -> Iterator[str]:
     first = today or date.today()  # noqa: DTZ011 - the day where the person is
     day = min(first, date.max - _QUARTER) + _QUARTER
-    yield "[[exemption]]"
-    yield f"op = {_text(op)}"
-    if scope != "*":
-        yield f"scope = {_text(scope)}"
-    if rule != "gradient":
-        yield f"rule = {_text(rule)}"
-    if rule == "gradient":
-        yield 'kind = "special"  # or "no-grad-op", if it has no gradient at all, which is verified'
-        yield f"reason = {_text(reason or 'why this cannot be checked')}"
-    else:
-        yield 'kind = "special"'
-        yield f"reason = {_text(reason or 'why it is needed')}"
-    yield 'owner = "@you"'
-    yield 'issue = "https://…"'
-    yield f"expires = {day.isoformat()}"
-    yield from (f"{key} = {value!r}" for key, value in limits.items())
+    named = rule == "gradient"
+    hint = '  # or "no-grad-op", if it has no gradient at all, which is verified' if named else ""
+    lines = [
+        "[[exemption]]",
+        f"op = {_quoted(op)}",
+        *([] if scope == "*" else [f"scope = {_quoted(scope)}"]),
+        *([] if named else [f"rule = {_quoted(rule)}"]),
+        f'kind = "special"{hint}',
+        f"reason = {_quoted(reason or ('why this cannot be checked' if named else 'why it is needed'))}",
+        'owner = "@you"',
+        'issue = "https://…"',
+        f"expires = {day.isoformat()}",
+        *(f"{key} = {value!r}" for key, value in (limits or {}).items()),
+    ]
+    return "\n".join(lines)
 
 
-def _text(words: str) -> str:
-    """A text as TOML writes it; what a terminal must not see is escaped."""
-    plain = words.encode("utf-8", "backslashreplace").decode()
-    return f'"{"".join(map(_spelt, plain))}"'
+def _quoted(text: str) -> str:
+    """A string as TOML writes it; what a terminal must not see is escaped."""
+
+    def escaped(char: str) -> str:
+        if char in {'"', "\\"}:
+            return f"\\{char}"
+        code = ord(char)
+        if char.isprintable():
+            return char
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+    return f'"{"".join(map(escaped, text.encode("utf-8", "backslashreplace").decode()))}"'
 
 
-def _spelt(char: str) -> str:
-    if char in {'"', "\\"}:
-        return f"\\{char}"
-    if char.isprintable():
-        return char
-    code = ord(char)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-# DOC-HERE gate_sentences: Sentences of the gate: one finding per test and cause, with the ways out of it.
-
-_KINDS: dict[State, str] = {
-    "missing": "evidence-missing",
-    "no-grad": "evidence-missing",
-    "float64": "evidence-missing",
-    "weak": "evidence-weak",
-    "vacuous": "evidence-vacuous",
-    "inconclusive": "evidence-inconclusive",
-}
-
-
-def of_test(judged: Judged, known: Known) -> Iterator[Finding]:
+def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
     """Everything the gate has to say of one test and op."""
-    wrong = _failed(judged, known)
-    if wrong is not None:
-        yield wrong
+    evidence = [e for e in known.evidence if e.op == judged.op and e.verdict is GradVerdict.FAIL]
+    reports = [r for r in known.reports if r.op == judged.op and r.verdict is GradVerdict.FAIL]
+    wrong = bool(evidence or reports)
+    if wrong:
+        seed = (evidence or reports)[0].seed
+        text = _what_failed(evidence, reports)
+        after = _replay(judged.test, evidence, reports)
+        yield _finding("grad-failed", judged, text, {"seed": seed}, after)
     lacking = [need for need in judged.needs if need.state in _KINDS]
     if judged.skip_reason is not None and lacking:
-        yield _skips(judged, lacking)
+        reason = judged.skip_reason
+        names = [need.input for need in lacking if need.input != "*"]
+        slow = f"; {TOO_SLOW}" if is_slow(reason) else ""
+        text = (
+            f"skips its gradient check of {listed(names) or 'all inputs'} ({reason!r}),"
+            f" and no entry of exemptions.toml covers it{slow}"
+        )
+        numbers = {"inputs": ", ".join(names), "reason": reason}
+        yield _finding("skip-without-exemption", judged, text, numbers, "edit exemptions.toml")
         return
-    kinds = dict.fromkeys(_KINDS[need.state] for need in lacking)
-    for kind in kinds:
-        mine = [need for need in lacking if _KINDS[need.state] == kind]
-        # A check that failed is the reason why there is no evidence, and has been told.
+    for kind in dict.fromkeys(_KINDS[need.state] for need in lacking):
+        # A check that failed is the reason why there is no evidence, and has been reported.
         if not (wrong and kind == "evidence-missing"):
-            yield _lacks(kind, judged, known, mine)
+            mine = [need for need in lacking if _KINDS[need.state] == kind]
+            yield _lacking(kind, judged, known, mine)
     met = bool(judged.needs) and all(need.state == "evidence" for need in judged.needs)
     if judged.skip_reason is not None and met:
-        yield _needless_skip(judged)
+        text = "is marked as skipping its gradient check, but has evidence for every input; remove skip_check_grad_ci"
+        stale = _finding("exemption-stale", judged, text, {}, f"edit {shlex.quote(judged.file)}")
+        yield replace(stale, severity=Severity.WARN, metric=None)
 
 
-def _lacks(kind: str, judged: Judged, known: Known, needs: Sequence[Need]) -> Finding:
-    why = _because(judged, known, needs)
-    devices = sorted({need.device for need in needs if need.device})
-    names = [need.input for need in needs if need.input != "*"]
-    message = lacks(judged.test, judged.op, names, why=why, devices=devices)
+def _finding(
+    kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str | int], after: str
+) -> Finding:
     return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=message,
-        path=judged.file,
-        metric=judged.op or None,
-        where=judged.test,
-        numbers={
-            "inputs": ", ".join(names),
-            "ran": judged.ran,
-            "total": judged.total,
-            "line": judged.line,
-        },
-        next=f"{run_again(judged.test)} --karat-policy",
-    )
+        kind=kind, severity=Severity.FAIL, message=f"{judged.label}: {text}", path=judged.file,
+        metric=judged.op or None, where=judged.test, numbers={**numbers, "line": judged.line}, next=after,
+    )  # fmt: skip
 
 
-def _because(judged: Judged, known: Known, needs: Sequence[Need]) -> str:
-    said = dict.fromkeys(need.why for need in needs if need.why)
-    if said:
-        return "; ".join(said)
+def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) -> Finding:
+    """`no gradient evidence in float64 for X, Y on cuda; why`."""
+    names = [need.input for need in needs if need.input != "*"]
+    devices = listed(need.device for need in needs if need.device)
+    text = f"no gradient evidence in float64 for {listed(names) or 'any input'}"
+    text += f"{f' on {devices}' if devices else ''}; {_why(judged, known, needs)}"
+    numbers = {"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total}
+    return _finding(kind, judged, text, numbers, f"{run_again(judged.test)} --karat-policy")
+
+
+def _why(judged: GatedTest, known: Known, needs: Sequence[Need]) -> str:
+    reasons = dict.fromkeys(need.why for need in needs if need.why)
+    if reasons:
+        return "; ".join(reasons)
     if judged.ran < judged.total:
         return f"{judged.total - judged.ran} of its {judged.total} tests were not run"
     for outcome, verb in (("failed", "failed"), ("skipped", "was skipped")):
@@ -335,59 +316,11 @@ def _because(judged: Judged, known: Known, needs: Sequence[Need]) -> str:
                 name = one.item.rpartition("::")[2]
                 return f"{name} {verb}{f': {one.reason}' if one.reason else ''}"
     if not known.reports:
-        return "no gradient check came to its end in it"
+        return "no gradient check finished in it"
     return "its gradient checks compared other inputs"
 
 
-def _skips(judged: Judged, lacking: Sequence[Need]) -> Finding:
-    reason = judged.skip_reason or ""
-    names = [need.input for need in lacking if need.input != "*"]
-    slow = f"; {TOO_SLOW}" if is_slow(reason) else ""
-    return Finding(
-        kind="skip-without-exemption",
-        severity=Severity.FAIL,
-        message=(
-            f"{told(judged.test, judged.op)}: skips its gradient check of {listed(names) or 'all inputs'}"
-            f" ({reason!r}), and no entry of exemptions.toml covers it{slow}"
-        ),
-        path=judged.file,
-        metric=judged.op or None,
-        where=judged.test,
-        numbers={"inputs": ", ".join(names), "reason": reason, "line": judged.line},
-        next="edit exemptions.toml",
-    )
-
-
-def _needless_skip(judged: Judged) -> Finding:
-    return Finding(
-        kind="exemption-stale",
-        severity=Severity.WARN,
-        message=f"{told(judged.test, judged.op)}: is said to skip its gradient check, and has evidence for every input; remove skip_check_grad_ci",
-        path=judged.file,
-        where=judged.test,
-        numbers={"line": judged.line},
-        next=f"edit {shlex.quote(judged.file)}",
-    )
-
-
-def _failed(judged: Judged, known: Known) -> Finding | None:
-    evidence = [e for e in known.evidence if e.op == judged.op and e.verdict is GradVerdict.FAIL]
-    reports = [r for r in known.reports if r.op == judged.op and r.verdict is GradVerdict.FAIL]
-    if not evidence and not reports:
-        return None
-    return Finding(
-        kind="grad-failed",
-        severity=Severity.FAIL,
-        message=f"{told(judged.test, judged.op)}: {_what_failed(evidence, reports)}",
-        path=judged.file,
-        metric=judged.op or None,
-        where=judged.test,
-        numbers={"seed": (evidence or reports)[0].seed, "line": judged.line},
-        next=_replayed(judged.test, evidence, reports),
-    )
-
-
-def _replayed(test: str, evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
+def _replay(test: str, evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
     """The command that makes the same probes again; put together here, because a journal may say anything."""
     again = run_again(test)
     if evidence:
@@ -413,23 +346,17 @@ def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> s
 def ignored(test: str, report: Reported) -> Finding:
     """A check failed, and its test passed: perhaps it meant to."""
     return Finding(
-        kind="grad-failed",
-        severity=Severity.WARN,
-        message=f"{told(test, report.op)}: a gradient check failed, and the test passed; use .require() unless it is meant to fail",
-        path=test.partition("::")[0],
-        where=test,
-        numbers={"seed": report.seed},
-        next=_replayed(test, (), [report]),
-    )
+        kind="grad-failed", severity=Severity.WARN, path=test.partition("::")[0], where=test,
+        message=f"{labelled(test, report.op)}: a gradient check failed, but the test passed; use .require() unless it is meant to fail",
+        numbers={"seed": report.seed}, next=_replay(test, (), [report]),
+    )  # fmt: skip
 
 
-def not_selected(judged: Sequence[Judged]) -> Iterator[Finding]:
+def not_selected(judged: Sequence[GatedTest]) -> Iterator[Finding]:
     """One line for all that this run left out."""
     left = [one for one in judged if one.state == "not-selected"]
     if left:
         yield Finding(
-            kind="not-selected",
-            severity=Severity.INFO,
-            message=f"{listed((one.test for one in left), most=3)}: not run, or not all of it; nothing is said of it",
-            numbers={"tests": len(left)},
-        )
+            kind="not-selected", severity=Severity.INFO, numbers={"tests": len(left)},
+            message=f"{listed((one.test for one in left), most=3)}: not run, or only in part; not judged",
+        )  # fmt: skip
