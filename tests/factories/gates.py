@@ -10,7 +10,7 @@ from factories.evidence import journal
 from karat.findings import Finding, Severity
 from karat.policy.evidence import merge
 from karat.policy.exemptions import Exemption, Exemptions
-from karat.policy.gate.decision import Asked, Gated, gate
+from karat.policy.gate.decision import GateReport, Policy, gate
 from karat.policy.journal import Record
 
 TODAY = date(2026, 11, 15)
@@ -25,16 +25,16 @@ def entry(**said: Any) -> Exemption:
     return Exemption(**{**usual, **said})
 
 
-def gated(tmp_path: Path, records: list[Record], *entries: Exemption, **asked: Any) -> Gated:
+def gated(tmp_path: Path, records: list[Record], *entries: Exemption, **asked: Any) -> GateReport:
     journal(tmp_path / "evidence", records)
     held = Exemptions(entries=entries, path="exemptions.toml")
-    return gate(merge([tmp_path / "evidence"]), Asked(exemptions=held, today=TODAY, **asked))
+    return gate(merge([tmp_path / "evidence"]), Policy(exemptions=held, today=TODAY, **asked))
 
 
-def told(result: Gated, *, least: Severity = Severity.WARN) -> list[tuple[str, str]]:
+def told(result: GateReport, *, least: Severity = Severity.WARN) -> list[tuple[str, str]]:
     return [(f.severity.value, f.kind) for f in result.findings if f.severity.rank <= least.rank]
 
 
-def the(result: Gated, kind: str) -> Finding:
+def the(result: GateReport, kind: str) -> Finding:
     (found,) = [one for one in result.findings if one.kind == kind]
     return found

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.approvals.changes import changes
+from karat.policy.approvals.changes import added_grants
 from karat.policy.approvals.waivers import Waiver, waivers_of
 from karat.policy.scan.source import Unreadable
 
@@ -40,7 +40,7 @@ def test_a_skip_is_a_skip_however_it_is_spelled(how: str) -> None:
 @pytest.mark.parametrize("one", SKIPS)
 @pytest.mark.parametrize("other", ["keyword", "positional"])
 def test_spelling_it_otherwise_is_no_change(one: str, other: str) -> None:
-    assert changes(found(SKIPS[one]), found(SKIPS[other])) == []
+    assert added_grants(found(SKIPS[one]), found(SKIPS[other])) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_factory_of_skipped_classes_skips_with_each_call() -> None:
             class TestHalf(parent): pass
         create(TestA)
     """
-    (change,) = changes(found(factory), found(factory + "    create(TestB)\n"))
+    (change,) = added_grants(found(factory), found(factory + "    create(TestB)\n"))
     assert change.waiver.about == "skip_check_grad_ci on TestB"
     assert change.waiver.shown == "through create"
 
@@ -90,13 +90,13 @@ CARRIERS = {
 def test_what_carries_the_skip_is_seen_where_it_is_used(how: str) -> None:
     before, skip = CARRIERS[how]
     head = f"import op_test\nfrom op_test import *\n{before}\n"
-    (change,) = changes(found(head), found(f"{head}{skip}\nclass T: pass\n"))
+    (change,) = added_grants(found(head), found(f"{head}{skip}\nclass T: pass\n"))
     assert (change.what, change.waiver.kind, change.waiver.scope) == ("added", "skip", "T")
 
 
 def test_a_base_class_that_skips_whoever_inherits() -> None:
     base = "from op_test import *\nclass B:\n    def __init_subclass__(cls): skip_check_grad_ci('x')(cls)\n"
-    (change,) = changes(found(base), found(base + "class T(B): pass\n"))
+    (change,) = added_grants(found(base), found(base + "class T(B): pass\n"))
     assert change.waiver.shown == "passed on as B"
 
 
@@ -122,14 +122,14 @@ WORTH = {
 @pytest.mark.parametrize("how", WORTH)
 def test_a_tolerance_is_wider_wherever_its_worth_comes_from(how: str) -> None:
     old = found(WORTH[how].format("0.05"))
-    (change,) = changes(old, found(WORTH[how].format("0.5")))
+    (change,) = added_grants(old, found(WORTH[how].format("0.5")))
     assert (change.what, change.waiver.rule) == ("changed", "tolerance")
-    assert changes(old, found("y = 0.5\n" + WORTH[how].format("5e-2"))) == []
+    assert added_grants(old, found("y = 0.5\n" + WORTH[how].format("5e-2"))) == []
 
 
 def test_a_tighter_loop_is_no_change_and_what_is_passed_on_is_told_once() -> None:
     loop = WORTH["a loop"]
-    assert changes(found(loop.format("0.05")), found(loop.format("0.04"))) == []
+    assert added_grants(found(loop.format("0.05")), found(loop.format("0.04"))) == []
     passing = """
         class T:
             def check(self, max_relative_error):
@@ -137,13 +137,13 @@ def test_a_tighter_loop_is_no_change_and_what_is_passed_on_is_told_once() -> Non
             def test(self):
                 self.check(max_relative_error=0.05)
     """
-    assert len(changes(found(passing), found(passing.replace("0.05", "0.5")))) == 1
-    assert changes(found(passing), found(passing.replace("0.05", "0.04"))) == []
+    assert len(added_grants(found(passing), found(passing.replace("0.05", "0.5")))) == 1
+    assert added_grants(found(passing), found(passing.replace("0.05", "0.04"))) == []
 
 
 def test_a_reason_that_is_one_of_two() -> None:
     source = "from op_test import *\nWHY = 'a'\nif x: WHY = '{0}'\n@skip_check_grad_ci(WHY)\nclass T: pass\n"
-    (change,) = changes(found(source.format("b")), found(source.format("c")))
+    (change,) = added_grants(found(source.format("b")), found(source.format("c")))
     assert change.waiver.shown == "WHY, by WHY: 'a' and 1 more"
 
 
@@ -226,10 +226,10 @@ def test_widened_is_a_change_and_tightened_is_none(how: str) -> None:
     old = found(TOLERANCES[how])
     wide = TOLERANCES[how].replace("0.05", "0.06").replace("5 * 1e-2", "6 * 1e-2")
     tight = wide.replace("0.06", "0.04").replace("6 * 1e-2", "4 * 1e-2")
-    (change,) = changes(old, found(wide))
+    (change,) = added_grants(old, found(wide))
     assert (change.what, change.waiver.amounts) == ("changed", (0.06,))
-    assert changes(old, found(tight)) == []
-    assert changes(old, ()) == []  # gone
+    assert added_grants(old, found(tight)) == []
+    assert added_grants(old, ()) == []  # gone
 
 
 @pytest.mark.parametrize(
@@ -259,15 +259,19 @@ def test_fewer_inputs_without_gradient_are_no_change_and_more_are() -> None:
     def check(inputs: str) -> tuple[Waiver, ...]:
         return found(f'self.check_grad(["X"], "Out", no_grad_set={inputs})')
 
-    assert changes(check('{"Y", "Z"}'), check('set(["Z"])')) == []
-    assert len(changes(check('{"Y"}'), check('{"Z", "Y"}'))) == 1
+    assert added_grants(check('{"Y", "Z"}'), check('set(["Z"])')) == []
+    assert len(added_grants(check('{"Y"}'), check('{"Z", "Y"}'))) == 1
 
 
 def test_another_step_is_a_change_in_either_direction() -> None:
     def check(step: float) -> tuple[Waiver, ...]:
         return found(f'self.check_grad(["X"], "Out", numeric_grad_delta={step})')
 
-    assert len(changes(check(0.01), check(0.02))) == len(changes(check(0.01), check(0.001))) == 1
+    assert (
+        len(added_grants(check(0.01), check(0.02)))
+        == len(added_grants(check(0.01), check(0.001)))
+        == 1
+    )
 
 
 def test_the_op_of_a_class_is_known() -> None:
@@ -280,7 +284,7 @@ def test_the_op_of_a_class_is_known() -> None:
     """
     (one,) = found(source)
     assert (one.op, one.scope) == ("softmax", "T.test_check_grad")
-    (change,) = changes([one], found(source.replace("softmax", "matmul")))
+    (change,) = added_grants([one], found(source.replace("softmax", "matmul")))
     assert "about op softmax, and is about matmul" in change.note
 
 
@@ -345,7 +349,7 @@ def test_order_comments_and_layout_are_no_change(parts: list[str], random: objec
     shuffled = list(parts)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     moved = "# moved\n\n" + head + "\n\n# skip_check_grad_ci\n\n".join(shuffled)
-    assert changes(found(head + "\n".join(parts)), found(moved)) == []
+    assert added_grants(found(head + "\n".join(parts)), found(moved)) == []
 
 
 @pytest.mark.slow
@@ -355,10 +359,10 @@ def test_a_removal_is_never_a_change_and_an_addition_always_is(
 ) -> None:
     head = "from op_test import *\n"
     before, after = found(head + "\n".join(old)), found(head + "\n".join(new))
-    reported = changes(before, after)
-    assert changes(after, after) == []
-    assert changes(after, ()) == []
-    assert len(changes((), after)) == len(after)
+    reported = added_grants(before, after)
+    assert added_grants(after, after) == []
+    assert added_grants(after, ()) == []
+    assert len(added_grants((), after)) == len(after)
     for change in reported:
         assert change.waiver in after
         assert not any(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from factories.repositories import Repository
-from karat.policy.approvals.code_owners import Forge, is_owner, matches, parse
+from karat.policy.approvals.code_owners import ForgeName, is_owner, matches, parse
 
 
-def owners(text: str, path: str, forge: Forge = "github") -> list[tuple[str, ...]]:
+def owners(text: str, path: str, forge: ForgeName = "github") -> list[tuple[str, ...]]:
     return [section.owners for section in parse(text, forge).of(path)]
 
 
@@ -165,7 +165,7 @@ def _ignored(root: Path, pattern: str, paths: list[str]) -> list[str]:
 
 
 @given(PATH, PATH, st.sampled_from(["github", "gitlab"]))
-def test_a_path_owns_itself_and_no_other_file(path: str, other: str, forge: Forge) -> None:
+def test_a_path_owns_itself_and_no_other_file(path: str, other: str, forge: ForgeName) -> None:
     book = parse(f"* @all\n/{path} @mine\n", forge)
     below = forge == "github" and other.startswith(f"{path}/")
     expected = "@mine" if other == path or below else "@all"
@@ -174,7 +174,7 @@ def test_a_path_owns_itself_and_no_other_file(path: str, other: str, forge: Forg
 
 @given(st.text(max_size=60), PATH, st.sampled_from(["github", "gitlab"]))
 def test_whatever_stands_there_a_later_rule_for_everything_wins(
-    text: str, path: str, forge: Forge
+    text: str, path: str, forge: ForgeName
 ) -> None:
     heading = "[karat-last]\n" if forge == "gitlab" else ""
     found = parse(f"{text}\n{heading}* @last\n", forge).of(path)

@@ -9,8 +9,8 @@ from factories.gates import TODAY, WEAK, entry, gated, the, told
 from karat.findings import ExitCode, Severity
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import merge
-from karat.policy.gate.baseline import Ratchet
-from karat.policy.gate.decision import Asked, gate
+from karat.policy.gate.baseline import Baseline
+from karat.policy.gate.decision import Policy, gate
 from karat.policy.journal import Record, Reported
 
 INCONCLUSIVE = {"verdict": GradVerdict.INCONCLUSIVE, "reason": "the oracle is too coarse"}
@@ -83,9 +83,9 @@ def test_other_comparisons_are_counted(tmp_path: Path, count: int, told_: str) -
 
 
 def test_an_operator_whose_gradient_is_wrong_is_not_told_to_be_tested(tmp_path: Path) -> None:
-    ops = Ratchet(ops=("mylib.tanh", "mylib.relu"))
+    ops = Baseline(ops=("mylib.tanh", "mylib.relu"))
     records = op_test(evidence(verdict=GradVerdict.FAIL))
-    result = gated(tmp_path, records, complete=True, ratchet=ops)
+    result = gated(tmp_path, records, complete=True, baseline=ops)
     assert told(result) == [("fail", "grad-failed"), ("fail", "new-op")]
     assert the(result, "new-op").metric == "mylib.relu"
 
@@ -98,7 +98,7 @@ def test_a_wrong_gradient_of_which_the_gate_says_nothing_is_no_evidence(tmp_path
         wrong,
         outcome("test_plain", "failed", test="t.py::test_plain"),
     ]
-    result = gated(tmp_path, records, complete=True, ratchet=Ratchet(ops=("mylib.tanh",)))
+    result = gated(tmp_path, records, complete=True, baseline=Baseline(ops=("mylib.tanh",)))
     assert ("fail", "new-op") in told(result)
 
 
@@ -174,7 +174,7 @@ def test_no_op_test_at_all_is_not_verified(tmp_path: Path, records: list[Record]
 def test_a_damaged_journal_is_not_verified(tmp_path: Path) -> None:
     path = journal(tmp_path, op_test(evidence()), ended=False)
     assert path.exists()
-    assert gate(merge([tmp_path]), Asked(today=TODAY)).exit_code is ExitCode.CANNOT_VERIFY
+    assert gate(merge([tmp_path]), Policy(today=TODAY)).exit_code is ExitCode.CANNOT_VERIFY
 
 
 def test_plain_tests_are_left_alone_but_for_a_word(tmp_path: Path) -> None:
@@ -227,5 +227,5 @@ def test_a_plain_test_that_failed_has_said_so_itself(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_once(tmp_path: Path) -> None:
-    result = gate(merge([tmp_path / "nowhere"]), Asked(today=TODAY))
+    result = gate(merge([tmp_path / "nowhere"]), Policy(today=TODAY))
     assert told(result) == [("fail", "nothing-compared")]

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from karat.findings import Finding, Severity
-from karat.policy.scan import sarif
-from karat.policy.scan.report import ScanReport
+from karat.policy.scan.report import ScanReport, sarif_log
 from karat.policy.scan.scanner import scan
 
 TEXT = """from op_test import OpTest, skip_check_grad_ci
@@ -38,7 +37,7 @@ class C(OpTest):
 
 
 def log(report: ScanReport) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(sarif.render(report, "1.2.3"))
+    made: dict[str, Any] = json.loads(sarif_log(report, "1.2.3"))
     return made
 
 

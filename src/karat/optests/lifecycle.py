@@ -269,35 +269,22 @@ def _judge(cls: type, record: ClassRecord) -> None:
 def _unmet_policy(test: str, told: Sequence[session.Event]) -> str:
     """What the class lacks by the gate's own rules, with the ways to set it right; empty if it lacks nothing."""
     from karat.config import load  # noqa: PLC0415 - only under plain unittest
-    from karat.policy.evidence import Known, Merged  # noqa: PLC0415
+    from karat.policy.evidence import Merged, known_of  # noqa: PLC0415
     from karat.policy.exemptions import Exemptions, read  # noqa: PLC0415
-    from karat.policy.gate.decision import Asked, gate, lines  # noqa: PLC0415
-    from karat.policy.journal import (  # noqa: PLC0415
-        Evidence,
-        NoGradAsked,
-        OpTested,
-        Reported,
-        records_of,
-    )
+    from karat.policy.gate.decision import Policy, gate, lines  # noqa: PLC0415
+    from karat.policy.journal import records_of  # noqa: PLC0415
     from karat.system.dates import day  # noqa: PLC0415
 
     config, today = load(Path.cwd()), day(None, os.environ)
     root = config.file.parent if config.file else Path.cwd()
     written = read(root / config.policy.exemptions, config.policy.exemptions)
     records = [record for event in told for record in records_of(event, test)]
-    known = Known(
-        test=test,
-        declared=tuple(one for one in records if isinstance(one, OpTested)),
-        evidence=tuple(one for one in records if isinstance(one, Evidence)),
-        reports=tuple(one for one in records if isinstance(one, Reported)),
-        no_grads=tuple(one for one in records if isinstance(one, NoGradAsked)),
-    )
-    merged = Merged(tests={test: known}, ran=1)
+    merged = Merged(tests={test: known_of(test, records)}, ran=1)
     # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
-    held = gate(merged, Asked(exemptions=Exemptions(entries=written.entries), today=today))
+    held = gate(merged, Policy(exemptions=Exemptions(entries=written.entries), today=today))
     if held.exit_code == 0:
         return ""
-    return "\n".join(lines(gate(merged, Asked(exemptions=written, today=today)), today=today))
+    return "\n".join(lines(gate(merged, Policy(exemptions=written, today=today)), today=today))
 
 
 def _names(cls: type) -> list[str]:

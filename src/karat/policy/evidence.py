@@ -193,10 +193,11 @@ def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
                 _, origin = newest.get((journal.group, test), ("", journal.origin))
                 if origin == journal.origin:
                     kept.setdefault(test, {})[line] = record
-    return {test: _known(test, list(kept[test].values())) for test in sorted(kept)}
+    return {test: known_of(test, list(kept[test].values())) for test in sorted(kept)}
 
 
-def _known(test: str, records: Iterable[Record]) -> Known:
+def known_of(test: str, records: Iterable[Record]) -> Known:
+    """What records say of one test."""
     kinds: dict[type, list[Any]] = {}
     for record in records:
         kinds.setdefault(type(record), []).append(record)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, suggest
+from karat.findings import CannotVerify, Finding, Severity, UsageError, suggest
 
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]
@@ -161,6 +161,13 @@ def read(path: Path, shown: str | None = None) -> Exemptions:
             next_command=f"ls -l {shlex.quote(str(path))}",
         ) from error
     return parse(data, name)
+
+
+def read_named(path: str, *, command: str) -> Exemptions:
+    """The exemptions of a file that --exemptions names, which must be there."""
+    if not Path(path).is_file():
+        raise UsageError(f"--exemptions: there is no file {path}", next_command=f"{command} --help")
+    return read(Path(path), path)
 
 
 def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
@@ -332,10 +339,10 @@ def _link_and_end(table: Mapping[str, Any]) -> str | None:
 def _limit(table: Mapping[str, Any]) -> str | None:
     rule = table.get("rule", "gradient")
     for other, key in LIMITS.items():
-        value = table.get(key)
+        value: Any = table.get(key)
         if rule != other and value is not None:
             return f'{key} belongs to rule = "{other}", found rule = "{rule}"'
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if rule == other and not (number and isfinite(value) and value > 0):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if rule == other and not (number and value > 0):
             return f'rule = "{rule}" needs {key}, a positive number, found {value!r}'
     return None

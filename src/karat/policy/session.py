@@ -1,4 +1,8 @@
-"""Selection: which tests pytest found, which of them it is to run, and whether somebody narrowed it."""
+"""A pytest session that leaves evidence, and holds itself to the policy if asked.
+
+Registered by `karat.policy.plugin` only for those who asked. Under pytest-xdist the controller names session and
+folder and judges at the end; every worker keeps its own journal.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,13 @@ from karat.gradients import session as events
 from karat.policy.journal import Collected, Outcome, Recorder, new_session, place_of, unit_of
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
-_LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+_KEY = "karat_policy"
+_REASON = 300
+_PHASES = ("failed", "skipped", "passed")
+"""What a phase may come to, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
+_CRASHED = "???"
+"""The phase that xdist gives to the report of a test in which its worker died."""
+_LIST_ONLY = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 
 
 class Selection:
@@ -62,12 +72,9 @@ class Selection:
             total += 1  # how many there are, nobody looked
         kept = self._kept[unit]
         return Collected(
-            test=unit,
-            op=self._op_tests.get(unit),
-            selected=kept,
-            deselected=total - kept,
+            test=unit, op=self._op_tests.get(unit), selected=kept, deselected=total - kept,
             op_test=unit in self._op_tests,
-        )
+        )  # fmt: skip
 
 
 def is_op_test(kind: object) -> bool:
@@ -114,25 +121,12 @@ def is_narrowed(config: pytest.Config) -> bool:
     return named or any(config.getoption(option, None) for option in _NARROWING)
 
 
-def only_looks(config: pytest.Config) -> bool:
+def lists_only(config: pytest.Config) -> bool:
     """Whether tests are listed, and not run."""
-    return any(config.getoption(word, False) for word in _LOOKING)
+    return any(config.getoption(word, False) for word in _LIST_ONLY)
 
 
-# DOC-HERE gate_session: A pytest session that leaves evidence, and holds itself to the policy if asked.
-#
-# Registered by `karat.policy.plugin` only for those who asked. Under pytest-xdist the controller names session and
-# folder and judges at the end; every worker keeps its own journal.
-
-_KEY = "karat_policy"
-_REASON = 300
-_PHASES = ("failed", "skipped", "passed")
-"""What a phase may come to, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
-_CRASHED = "???"
-"""The phase that xdist gives to the report of a test in which its worker died."""
-
-
-class Handed(msgspec.Struct, frozen=True, kw_only=True):
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller tells its workers."""
 
     folder: str
@@ -147,7 +141,7 @@ class GateSession:
         self._config = config
         self._worker: Any = getattr(config, "workerinput", None)
         self._selection = Selection(config)
-        self._handed: Handed | None = None
+        self._shared: Shared | None = None
         self._recorder: Recorder | None = None
         self._stop: Callable[[], None] | None = None
         self._scratch: str | None = None
@@ -163,14 +157,14 @@ class GateSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Before any test, and before xdist starts its workers."""
-        if only_looks(self._config):
+        if lists_only(self._config):
             return
-        said = (self._worker or {}).get(_KEY)
-        self._handed = msgspec.json.decode(said, type=Handed) if said else self._decide()
+        given = (self._worker or {}).get(_KEY)
+        self._shared = msgspec.json.decode(given, type=Shared) if given else self._decide()
         name = self._worker["workerid"] if self._worker else "main"
         root = place_of(self._config.rootpath)
         self._recorder = Recorder(
-            self._handed.folder, session=self._handed.session, worker=name, root=root
+            self._shared.folder, session=self._shared.session, worker=name, root=root
         )
         try:
             self._recorder.begin()
@@ -178,19 +172,19 @@ class GateSession:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
         self._stop = events.listen(self._hear)
 
-    def _decide(self) -> Handed:
+    def _decide(self) -> Shared:
         asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
         if not asked:
             self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
         folder = Path(self._scratch or self._config.invocation_params.dir / asked)
         narrowed = is_narrowed(self._config)
-        return Handed(folder=str(folder), session=new_session(), narrowed=narrowed)
+        return Shared(folder=str(folder), session=new_session(), narrowed=narrowed)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Hands folder and session to a worker of xdist."""
-        if self._handed is not None:
-            node.workerinput[_KEY] = msgspec.json.encode(self._handed).decode()
+        if self._shared is not None:
+            node.workerinput[_KEY] = msgspec.json.encode(self._shared).decode()
 
     # Collecting
 
@@ -230,7 +224,7 @@ class GateSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """What is told while an item runs, is told by its test."""
+        """Events while an item runs belong to its test."""
         if self._recorder is None:
             return (yield)
         unit = self._recorder.current = unit_of_item(item)
@@ -238,7 +232,10 @@ class GateSession:
             return (yield)
         finally:
             self._recorder.current = None
-            self._settle(unit, item.nodeid)
+            reports, self._reports = self._reports, []
+            self._ran += 1
+            if unit in self._noted:
+                self._note_outcome(unit, item.nodeid, reports)
 
     def _hear(self, event: events.Event) -> None:
         if self._recorder is not None:
@@ -254,52 +251,37 @@ class GateSession:
         elif self._recorder is not None and self._recorder.current and report.outcome in _PHASES:
             self._reports.append(report)
 
-    def _settle(self, unit: str, node: str) -> None:
-        reports, self._reports = self._reports, []
-        self._ran += 1
-        if unit in self._noted:
-            self._note_outcome(unit, node, reports)
-
     def _note_outcome(self, unit: str, node: str, reports: list[pytest.TestReport]) -> None:
         if self._recorder is not None and reports:
             # The gravest phase speaks for the item; of several, the first.
             worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
-            self._recorder.note(
-                Outcome(
-                    test=unit,
-                    item=node,
-                    outcome=worst.outcome,
-                    reason=_reason(worst),
-                )
-            )
+            reason = _reason(worst)
+            self._recorder.note(Outcome(test=unit, item=node, outcome=worst.outcome, reason=reason))
 
     # End
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The last line of the journal; the judgement, if somebody asked for it."""
-        if self._stop is None or self._recorder is None or self._handed is None:
+        if self._stop is None or self._recorder is None or self._shared is None:
             return
         self._stop()
         stopped = bool(session.shouldstop or session.shouldfail)
-        whole = not self._handed.narrowed and not stopped and int(session.exitstatus) in {0, 1}
+        whole = not self._shared.narrowed and not stopped and int(session.exitstatus) in {0, 1}
         self._recorder.end(
             int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole
         )
         if self._worker is None and self._config.getoption("karat_policy"):
-            failed = self._judge(self._handed)
-            if failed and int(session.exitstatus) == 0:
+            folder, root = Path(self._shared.folder), self._config.rootpath
+            try:
+                code, self._lines = judge(folder, self._shared.session, root)
+            except KaratError as error:
+                code = int(error.exit_code)
+                self._lines = [f"karat: {error}", f"next: {error.next_command}"]
+            if code and int(session.exitstatus) == 0:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _judge(self, handed: Handed) -> bool:
-        try:
-            code, lines = judge(Path(handed.folder), handed.session, self._config.rootpath)
-        except KaratError as error:
-            code, lines = int(error.exit_code), [f"karat: {error}", f"next: {error.next_command}"]
-        self._lines = lines
-        return code != 0
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """What the policy says of this session."""
@@ -322,14 +304,14 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     config = load(root)
     complete = config.policy.complete and merged.whole
     today = day(None, os.environ)
-    gated = gate(merged, project(config, root, today=today, complete=complete).asked)
+    gated = gate(merged, project(config, root, today=today, complete=complete).policy)
     if merged.journals and not complete:
         # Whoever runs one plain test is not told that it is no op test; who runs none, pytest tells.
         kept = tuple(one for one in gated.findings if one.kind != "nothing-compared")
         gated = msgspec.structs.replace(gated, findings=kept)
-    told = [printable(line) for line in lines(gated, today=today)]
+    report = [printable(line) for line in lines(gated, today=today)]
     after = next((f.next for f in gated.findings if f.next and f.severity.value == "fail"), None)
-    return int(gated.exit_code), [*told, *([f"next: {printable(after)}"] if after else [])]
+    return int(gated.exit_code), [*report, *([f"next: {printable(after)}"] if after else [])]
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -337,9 +319,9 @@ def _reason(report: pytest.TestReport) -> str:
     if report.passed:
         return ""
     if isinstance(report.longrepr, tuple):
-        said = str(report.longrepr[2]).removeprefix("Skipped: ")
+        text = str(report.longrepr[2]).removeprefix("Skipped: ")
     else:
         crash = getattr(report.longrepr, "reprcrash", None)
-        said = str(getattr(crash, "message", report.longrepr or ""))
-    first = said.strip().partition("\n")[0]
+        text = str(getattr(crash, "message", report.longrepr or ""))
+    first = text.strip().partition("\n")[0]
     return first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, quiet_option
+from karat.cli.output import deliver, last_line, one_report_each
 from karat.findings import CannotVerify, UsageError, exit_code
 
 if TYPE_CHECKING:
@@ -38,28 +38,31 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write the matrix, schema karat.policy-coverage/1; - is stdout.",
 )  # fmt: skip
-@quiet_option
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], ops: tuple[str, ...], every: bool, namespaces: bool,
     html: str | None, json_file: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Show which gradients have evidence: op × dtype × device × mode.
 
-    A DIR holds journals that `pytest --karat-evidence=DIR` left. It judges nothing: that is `karat policy gate`.
+    A DIR holds journals written by `pytest --karat-evidence=DIR`. Nothing is judged: that is `karat policy gate`.
     """
+    from karat.policy.coverage import document, lines, page  # noqa: PLC0415 - help must be quick
+    from karat.report.terminal import print_lines  # noqa: PLC0415
+    from karat.report.words import printable  # noqa: PLC0415
+
     one_report_each({"--json": json_file, "--html": html})
     found = _coverage(places, ops, namespaces=namespaces)
     if json_file is not None:
-        from karat.policy.coverage import document  # noqa: PLC0415 - only for those who asked
-
         deliver(json_file, document(found))
     if html is not None:
-        from karat.policy.coverage import page  # noqa: PLC0415
-
         deliver(html, page(found))
     if not quiet:
         if "-" not in {json_file, html}:
-            _show(found, every=every)
+            for finding in found.findings:
+                print(f"{finding.severity.value:4}  {finding.kind}: {printable(finding.message)}")
+            width = shutil.get_terminal_size((100, 24)).columns
+            print_lines(lines(found, width=max(width, 60), every=every), sys.stdout)
         last_line(found.findings)
     return int(exit_code(found.findings))
 
@@ -70,48 +73,28 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
     from karat.config import load  # noqa: PLC0415
     from karat.policy.coverage import coverage  # noqa: PLC0415
     from karat.policy.evidence import merge  # noqa: PLC0415
-    from karat.policy.gate.project import places as journal_places, project  # noqa: PLC0415
+    from karat.policy.gate.project import journal_folders, project  # noqa: PLC0415
     from karat.policy.journal import run_of  # noqa: PLC0415
     from karat.system.dates import day  # noqa: PLC0415
 
     config = load(Path.cwd())
-    merged = merge(journal_places(places, config), run=run_of(os.environ))
+    merged = merge(journal_folders(places, config), run=run_of(os.environ))
     today = day(None, os.environ)
-    asked = project(config, Path.cwd(), today=today, complete=namespaces).asked
-    active = [one for one in asked.exemptions.entries if not one.has_expired(today)]
-    held = asked.ratchet
+    policy = project(config, Path.cwd(), today=today, complete=namespaces).policy
+    active = [one for one in policy.exemptions.entries if not one.has_expired(today)]
+    baseline = policy.baseline
     found = coverage(
-        merged, entries=active, devices=asked.devices, ops=held.ops, aliases=held.aliases, only=ops
-    )
+        merged, entries=active, devices=policy.devices, ops=baseline.ops, aliases=baseline.aliases, only=ops
+    )  # fmt: skip
     if ops and not found.rows and merged.tests:
         raise UsageError(
-            f"expected --op {' '.join(ops)} to name ops with tests, found none",
+            f"--op {' '.join(ops)}: no op with tests has such a name",
             next_command="karat policy coverage --all",
         )
     if not found.rows and not found.findings:
         raise CannotVerify(
-            f"expected evidence in {merged.journals} journals, found none",
+            f"the {merged.journals} journals hold no evidence",
             next_command="pytest --karat-evidence=DIR",
         )
-    said = (*found.findings, *asked.findings, *asked.exemptions.findings)
-    return msgspec.structs.replace(found, findings=said)
-
-
-def _show(found: Coverage, *, every: bool) -> None:
-    from karat.policy.coverage import lines  # noqa: PLC0415 - help must be quick
-    from karat.report.words import printable  # noqa: PLC0415
-
-    for finding in found.findings:
-        print(f"{finding.severity.value:4}  {finding.kind}: {printable(finding.message)}")
-    width = shutil.get_terminal_size((100, 24)).columns
-    told = lines(found, width=max(width, 60), every=every)
-    if not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR"):
-        for line in told:
-            print("".join(text for text, _ in line).rstrip())
-        return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(highlight=False)
-    for line in told:
-        console.print(Text.assemble(*line), soft_wrap=True)
+    every = (*found.findings, *policy.findings, *policy.exemptions.findings)
+    return msgspec.structs.replace(found, findings=every)

@@ -1,4 +1,7 @@
-"""Pairing: which waivers of the new side the old side had already. Pure."""
+"""The waivers that a range of commits adds or makes laxer, found by structure and not by text; nothing is run.
+
+Waivers stand in Python files, in exemptions.toml, on the baseline, and in karat.toml.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import posixpath
 import re
 import shlex
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path, PurePosixPath
 
@@ -15,17 +18,19 @@ import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens.paths import glob_regex
-from karat.policy.approvals.names import Names, World
+from karat.policy.approvals.names import CommitFiles
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
 from karat.policy.exemptions import Exemption, parse
 from karat.policy.scan.source import Unreadable
 from karat.policy.settings import PolicySettings
 from karat.system import git
 
+CONFIGURATIONS = ("karat.toml", "pyproject.toml")
+"""Files that may say something of the policy, in any folder."""
 Key = Callable[[Waiver], Hashable]
 
 
-def changes(
+def added_grants(
     old: Iterable[Waiver], new: Iterable[Waiver], renamed: Mapping[str, str] | None = None
 ) -> list[PolicyChange]:
     """What the new side grants and the old one did not, in the new side's order.
@@ -104,9 +109,6 @@ class _Table:
         gone = {id(before) for _, before in paired}
         self._left = [w for w in self._left if id(w) not in gone]
         return rest, paired
-
-
-# DOC-HERE changed_policies_data: Waivers that are data: exemptions, the ratchet's list, and what karat.toml says of the policy.
 
 
 def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:
@@ -192,8 +194,6 @@ def _plain(  # noqa: PLR0913 - the fields of a waiver
     return Waiver(rule=rule, kind=kind, path=path, about=about, op=op, value=value, shown=shown)
 
 
-# DOC-HERE changed_policies_files: Files of a git range: what changed, what was renamed, and the bytes of both sides.
-
 _LINK, _SUBMODULE = "120000", "160000"
 _DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
 _SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
@@ -210,7 +210,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     head: str
 
 
-class Touched(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that differs between the two; None: it is not there on that side."""
 
     old_path: str | None
@@ -221,34 +221,24 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     """`a symbolic link` or `a submodule`, where it is one on the new side: what is behind it is not here."""
 
 
-def touched(span: Range) -> list[Touched]:
+def changed_files(span: Range) -> list[ChangedFile]:
     """Every file that differs, renames followed."""
-    words = (
-        "diff-tree",
-        "-r",
-        "-z",
-        "--raw",
-        "--no-abbrev",
-        "--find-renames",
-        span.base,
-        span.head,
-    )
-    fields = iter(git.run_git(span.root, *words, "--").split(b"\0"))
-    return [one for meta in fields if meta for one in _touched(meta, fields)]
-
-
-def _touched(meta: bytes, fields: Iterator[bytes]) -> Iterator[Touched]:
-    old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
-    first = os.fsdecode(next(fields))
-    second = os.fsdecode(next(fields)) if status[0] in "RC" else first
-    there = [mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode)]
-    yield Touched(
-        old_path=first if there[0] else None,
-        new_path=second if there[1] or new_mode in _DETOURS else None,
-        old=old if there[0] else None,
-        new=new if there[1] else None,
-        detour=_DETOURS.get(new_mode, ""),
-    )
+    options = ("-r", "-z", "--raw", "--no-abbrev", "--find-renames")
+    out = git.run_git(span.root, "diff-tree", *options, span.base, span.head, "--")
+    fields = iter(out.split(b"\0"))
+    found = []
+    for meta in filter(None, fields):
+        old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
+        first = os.fsdecode(next(fields))
+        second = os.fsdecode(next(fields)) if status[0] in "RC" else first
+        was, is_ = (mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode))
+        found.append(
+            ChangedFile(
+                old_path=first if was else None, old=old if was else None, new=new if is_ else None,
+                new_path=second if is_ or new_mode in _DETOURS else None, detour=_DETOURS.get(new_mode, ""),
+            )
+        )  # fmt: skip
+    return found
 
 
 class Side:
@@ -261,31 +251,24 @@ class Side:
     def read(self, path: str) -> bytes | None:
         """The bytes of a file; None if there is none."""
         entry = self.entry(path)
+        # What is not in the tree may still be on the disk, behind a folder that is a link or a submodule.
+        above = [] if entry else list(PurePosixPath(path).parents)[:-1]
+        for place in (path, *(folder.as_posix() for folder in above)):
+            mode = (self.entry(place) if above else entry)[:6].decode()
+            if mode == _LINK or (place != path and mode in _DETOURS):
+                raise CannotVerify(
+                    f"expected a file at {path} of {self.commit[:12]}, found {_DETOURS[mode]} at {place}, which may lead anywhere",
+                    next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(place)}",
+                )
         if not entry:
-            self._refuse_detour(path)
             return None
-        mode, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
-        if mode == _LINK:
-            raise self._elsewhere(path, path, "a symbolic link")
+        _, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
         return git.run_git(self._root, "cat-file", "blob", oid) if kind == "blob" else None
-
-    def _refuse_detour(self, path: str) -> None:
-        """What is not in the tree may still be on the disk, behind a folder that is a link or a submodule."""
-        for folder in list(PurePosixPath(path).parents)[:-1]:
-            mode = self.entry(folder.as_posix())[:6].decode()
-            if mode in _DETOURS:
-                raise self._elsewhere(path, folder.as_posix(), _DETOURS[mode])
 
     def entry(self, path: str) -> bytes:
         """What git's tree says of a path: mode, kind and object; nothing where it is not."""
         words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
         return git.run_git(self._root, *words).rstrip(b"\0")
-
-    def _elsewhere(self, path: str, at: str, what: str) -> CannotVerify:
-        return CannotVerify(
-            f"expected a file at {path} of {self.commit[:12]}, found {what} at {at}, which may lead anywhere",
-            next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(at)}",
-        )
 
     def folders_with(self, names: Collection[str]) -> set[str]:
         """Folders that hold a file of one of these names, seen from the root."""
@@ -316,7 +299,7 @@ def range_of(root: Path, base: str, head: str) -> Range:
         begin = git.merge_base(root, old, new)
     except CannotVerify as error:
         raise CannotVerify(
-            f"expected {base} and {head} to have a commit in common, found none (a shallow clone has no past)",
+            f"{base} and {head} have no commit in common (a shallow clone has no history)",
             next_command=f"git -C {shlex.quote(str(root))} fetch --unshallow origin",
         ) from error
     return Range(root=root, base=begin, head=new)
@@ -330,9 +313,7 @@ def commit_of(root: Path, revision: str) -> str:
         fetch = (
             f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
         )
-        raise CannotVerify(
-            f"expected a commit, found that {revision!r} names none here", next_command=fetch
-        )
+        raise CannotVerify(f"there is no commit {revision!r} here", next_command=fetch)
     _refuse_ambiguous(root, revision)
     return out
 
@@ -348,7 +329,7 @@ def _refuse_ambiguous(root: Path, revision: str) -> None:
     if len(set(meant.values())) > 1:
         raise CannotVerify(
             f"expected {short!r} to name one commit, found {' and '.join(sorted(meant))}, which differ; "
-            "say the one that is meant in full",
+            "write the full name of the one you mean",
             next_command=f"git show-ref {shlex.quote(short)}",
         )
 
@@ -363,19 +344,13 @@ def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
     for oid, data in found.items():
         if data is None:
             raise CannotVerify(
-                f"expected the object {oid} in this clone, found that git does not have it",
+                f"this clone lacks the object {oid}",
                 next_command=f"git -C {shlex.quote(str(root))} fetch --refetch",
             )
     return {oid: data for oid, data in found.items() if data is not None}
 
 
-# DOC-HERE changed_policies: Changed policies: the waivers that a range of commits adds or makes laxer, by structure and not by text.
-
-CONFIGURATIONS = ("karat.toml", "pyproject.toml")
-"""Files that may say something of the policy, in any folder."""
-
-
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The policy's settings on one side, and the files that they mean, seen from the root."""
 
     settings: PolicySettings
@@ -384,7 +359,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What a range comes to."""
 
     changes: tuple[PolicyChange, ...]
@@ -393,12 +368,17 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """How many changed Python files were read."""
 
 
-def changed(span: Range, old: Placed, new: Placed, *others: tuple[Placed, Placed]) -> Changed:
+def policy_changes(
+    span: Range,
+    old: PlacedSettings,
+    new: PlacedSettings,
+    *others: tuple[PlacedSettings, PlacedSettings],
+) -> RangeChanges:
     """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
     pairs = ((old, new), *others)
     lists = {path for _, placed in pairs for path in (placed.exemptions, placed.baseline)}
     reader = _Reader(span, old.settings.tests, lists)
-    for one in touched(span):
+    for one in changed_files(span):
         reader.note(one)
     before, after, renamed = reader.sources()
     settings: list[Waiver] = []
@@ -408,8 +388,8 @@ def changed(span: Range, old: Placed, new: Placed, *others: tuple[Placed, Placed
         # One list under two names is still one list.
         renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
         settings += setting_waivers(was.settings, now.settings, now.file or was.file)
-    found = changes(before, after, renamed)
-    return Changed(
+    found = added_grants(before, after, renamed)
+    return RangeChanges(
         changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
         findings=tuple(reader.findings),
         files=reader.files,
@@ -425,13 +405,13 @@ class _Reader:
         self._span = span
         self._lists = lists
         self._globs = [glob_regex(glob) for glob in globs]
-        self._changed: list[Touched] = []
+        self._changed: list[ChangedFile] = []
         """Python files, wherever they are."""
-        self._touched: list[Touched] = []
+        self._touched: list[ChangedFile] = []
         """Those that are looked into."""
-        self._worlds = World(span.root, span.base), World(span.root, span.head)
+        self._commits = CommitFiles(span.root, span.base), CommitFiles(span.root, span.head)
 
-    def note(self, one: Touched) -> None:
+    def note(self, one: ChangedFile) -> None:
         if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
             self._changed.append(one)
         if one.detour and one.new_path:
@@ -448,9 +428,11 @@ class _Reader:
         elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(
             path
         ):
-            said = f"{path} is {what} that the range adds or changes; what is behind it is not looked at"
+            text = (
+                f"{path} is {what} that the range adds or changes; what is behind it is not checked"
+            )
             self.findings.append(
-                Finding(kind="unreadable", severity=Severity.WARN, message=said, path=path)
+                Finding(kind="unreadable", severity=Severity.WARN, message=text, path=path)
             )
 
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
@@ -468,7 +450,7 @@ class _Reader:
             if one.old_path and one.new_path:
                 renamed[one.new_path] = one.old_path
         for path in sorted(self._users()):
-            before, after = (world.read(path) for world in self._worlds)
+            before, after = (commit.read(path) for commit in self._commits)
             if before is not None and after is not None:
                 old += self._source(before, path, old=True)
                 new += self._source(after, path, old=False)
@@ -477,17 +459,23 @@ class _Reader:
     def _users(self) -> set[str]:
         """Files that did not change, and may mean something else now, because what they import did."""
         paths = {path for one in self._changed for path in (one.old_path, one.new_path) if path}
-        before, after = self._worlds
+        _, after = self._commits
         if not after.mentioning(paths) - paths:
             return set()
-        changed = {path: _differing(before.names(path), after.names(path)) for path in paths}
-        stirred = [path for path, names in changed.items() if names]
-        names = {name for found in changed.values() for name in found}
-        found = filter(self._wanted, after.users(stirred, names) - paths)
+        changed: dict[str, set[str]] = {}
+        """File → its names that stand for something else now."""
+        for path in paths:
+            old, new = (
+                names.exports() if (names := commit.names(path)) else frozenset[tuple[str, str]]()
+                for commit in self._commits
+            )
+            changed[path] = {name for name, _ in old ^ new}
+        affected = [path for path, names in changed.items() if names]
+        found = filter(self._wanted, after.users(affected, set().union(*changed.values())) - paths)
         return {path for path in found if after.names(path)}  # what is no Python was none before
 
-    def data(self, side: Side, placed: Placed, *, old: bool) -> list[Waiver]:
-        """Waivers in exemptions.toml and in the ratchet's list."""
+    def data(self, side: Side, placed: PlacedSettings, *, old: bool) -> list[Waiver]:
+        """Waivers in exemptions.toml and on the baseline."""
         found: list[Waiver] = []
         if (text := self._bytes(side, placed.exemptions)) is not None:
             waivers, findings = exemption_waivers(text, placed.exemptions)
@@ -510,43 +498,30 @@ class _Reader:
 
     def _source(self, data: bytes, path: str, *, old: bool) -> tuple[Waiver, ...]:
         try:
-            return waivers_of(data, path, self._worlds[0 if old else 1].loader(path))
+            return waivers_of(data, path, self._commits[0 if old else 1].loader(path))
         except Unreadable as error:
-            said = f"expected Python, found: {error}"
-            if old:
-                self._unreadable_before(path, said)
-            else:
-                self._cannot_read(path, self._span.head, said)
+            why = f"expected Python, found: {error}"
+            if not old:
+                self._cannot_read(path, self._span.head, why)
+                return ()
+            text = (
+                f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
+            )
+            self.findings.append(
+                Finding(kind="unreadable", severity=Severity.INFO, message=text, path=path)
+            )
             return ()
 
-    def _unreadable_before(self, path: str, said: str) -> None:
+    def _cannot_read(self, path: str, commit: str, why: str) -> None:
         self.findings.append(
             Finding(
-                kind="unreadable",
-                severity=Severity.INFO,
-                message=f"{path} at {self._span.base[:12]}: {said}; all that it grants now counts as added",
-                path=path,
-            )
-        )
-
-    def _cannot_read(self, path: str, commit: str, said: str) -> None:
-        self.findings.append(
-            Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
-                message=f"{path} at {commit[:12]}: {said}; what it grants is not known",
-                path=path,
+                kind="cannot-read", severity=Severity.FAIL, path=path,
+                message=f"{path} at {commit[:12]}: {why}; what it grants is unknown",
                 next=f"git show {commit[:12]}:{shlex.quote(path)}",
             )
-        )
+        )  # fmt: skip
 
     def _wanted(self, path: str) -> bool:
         if not path.endswith(".py"):
             return False
         return not self._globs or any(glob.fullmatch(path) for glob in self._globs)
-
-
-def _differing(old: Names | None, new: Names | None) -> set[str]:
-    """Names that stand for something else now."""
-    sides = [names.exports() if names else frozenset[tuple[str, str]]() for names in (old, new)]
-    return {name for name, _ in sides[0] ^ sides[1]}

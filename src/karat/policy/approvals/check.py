@@ -1,4 +1,7 @@
-"""Judging: whether somebody who may has approved each change, and if not, why not."""
+"""Approvals: every waiver that a range adds or makes laxer needs the approval of somebody who may give it.
+
+What could not be asked is `unknown`, never `approved` and never `missing`.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ import msgspec
 
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code
 from karat.net.retry import Retry
-from karat.policy.approvals.changes import Changed
+from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, Section
 from karat.policy.approvals.request import (
     CODE_OWNERS,
-    Asked,
-    Place,
+    RequestOptions,
+    RequestPlace,
     Sides,
     approvers_of,
     forge_of,
     open_forge,
-    place_of,
+    request_of,
 )
 from karat.policy.approvals.reviews import (
     Authors,
@@ -42,295 +45,14 @@ from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.report.json import encode, finding_json
 from karat.report.words import count, printable
 
+SCHEMA = "karat.policy-approvals/1"
 UNSIGNED = "an unsigned list"
-
-
-class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may approve one change: one of the people, or so many of each section of CODEOWNERS."""
-
-    people: tuple[str, ...]
-    sections: tuple[Section, ...] = ()
-    note: str = ""
-    """What else is to be said: that CODEOWNERS names nobody."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Everyone, once."""
-        owners = (owner for section in self.sections for owner in section.owners)
-        return tuple(dict.fromkeys((*self.people, *owners)))
-
-
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, and what its approval comes to."""
-
-    change: PolicyChange
-    needed: tuple[str, ...]
-    approved_by: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    """Why it is not approved."""
-    unknown: tuple[str, ...] = ()
-    """What could not be had, where that might have changed the answer."""
-
-    @property
-    def state(self) -> str:
-        """`approved`, `missing` or `unknown`."""
-        if self.approved_by:
-            return "approved"
-        return "unknown" if self.unknown else "missing"
-
-
-def needs(
-    change: PolicyChange, approvers: Mapping[str, tuple[str, ...]], owners: CodeOwners | None
-) -> Need:
-    """Who may approve a change, CODEOWNERS looked up."""
-    words = approvers_of(change.waiver.rule, approvers)
-    people = tuple(word for word in words if word != CODE_OWNERS)
-    if CODE_OWNERS not in words:
-        return Need(people=people)
-    found = owners.of(change.waiver.path) if owners else ()
-    required = tuple(section for section in found if not section.optional)
-    note = "" if found else f"CODEOWNERS names nobody for {change.waiver.path}"
-    return Need(people=people, sections=required or found, note=note)
-
-
-class Voice(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has said something: in a review, or by signing a list."""
-
-    name: str
-    counts: bool
-    why: str = ""
-    names: frozenset[str] = frozenset()
-    """Account and addresses, by which two voices are known to be one person's."""
-    principals: tuple[str, ...] = ()
-    """What a key stands for; empty for reviews."""
-    digests: frozenset[str] = frozenset()
-
-
-def heads(voices: Sequence[Voice]) -> int:
-    """How many people they are: somebody who reviews and signs is one, and so is somebody with two keys."""
-    groups: list[frozenset[str]] = []
-    for voice in voices:
-        same = [group for group in groups if group & voice.names]
-        others = [group for group in groups if not group & voice.names]
-        groups = [*others, voice.names.union(*same)]
-    return len(groups)
-
-
-class Judge:
-    """Knows the voices, and asks the forge who is who; every question once."""
-
-    def __init__(
-        self,
-        request: Request | None,
-        forge: Forge | None,
-        sign_off: SignOff | None,
-        authors: Authors,
-    ) -> None:
-        self._forge = forge
-        self._authors = authors
-        self._sign_off = sign_off
-        self._asked_anyone = request is not None or sign_off is not None
-        self._members: dict[str, frozenset[str] | Unknown] = {}
-        self._emails: dict[str, str | None] = {}
-        self._voices = [self._reviewer(s) for s in (standings(request) if request else ())]
-        self._voices += [self._signer(s) for s in (sign_off.signers if sign_off else ())]
-
-    def judge(self, change: PolicyChange, need: Need) -> Judged:
-        """Whether the change is approved."""
-        needed = need.words
-        if self._sign_off and self._sign_off.unsigned and change.digest in self._sign_off.digests:
-            return Judged(change=change, needed=needed, approved_by=(UNSIGNED,))
-        if not self._asked_anyone:
-            asked = ("nobody was asked",)
-            return Judged(change=change, needed=needed, missing=asked, unknown=asked)
-        unknown: list[str] = []
-        heard = [v for v in self._voices if not v.principals or change.digest in v.digests]
-        good = [v for v in heard if v.counts]
-        people = self._of(good, need.people, unknown)
-        owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
-        if people or (owners and all(heads(found) >= s.count for s, found in owners)):
-            named = dict.fromkeys(
-                v.name for found in (people, *(f for _, f in owners)) for v in found
-            )
-            return Judged(change=change, needed=needed, approved_by=tuple(named))
-        why = tuple(self._why(need, heard, owners)) or ("nobody who may has approved",)
-        return Judged(
-            change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown))
-        )
-
-    def _reviewer(self, standing: Standing) -> Voice:
-        login, email, why = standing.reviewer.lower(), None, standing.why
-        if standing.counts:  # an address may tell what the account does not
-            email = self._email(login)
-            why = self._authors.emails.get(email or "") or self._authors.logins.get(login, "")
-        names = frozenset({login, email or login})
-        return Voice(name=f"@{standing.reviewer}", counts=not why, why=why, names=names)
-
-    def _signer(self, signer: Signer) -> Voice:
-        logins = self._authors.logins
-        # An author who commits under a no-reply address may sign under the one that the account shows.
-        shown = {email: why for login, why in logins.items() if (email := self._email(login))}
-        known = {**shown, **self._authors.emails, **logins}
-        names = frozenset(principal.lstrip("@") for principal in signer.principals)
-        why = next((known[name] for name in sorted(names) if name in known), "")
-        digests = self._sign_off.digests if self._sign_off else frozenset()
-        name = f"{signer.principals[0]} ({signer.signature})"
-        return Voice(
-            name=name, counts=not why, why=why, names=names, principals=signer.principals,
-            digests=digests,
-        )  # fmt: skip
-
-    def _of(self, voices: Sequence[Voice], words: Sequence[str], unknown: list[str]) -> list[Voice]:
-        return [v for v in voices if any(self._is(v, word, unknown) for word in words)]
-
-    def _is(self, voice: Voice, word: str, unknown: list[str]) -> bool:
-        """Whether a voice is, or belongs to, whom a word names."""
-        lower = word.lower()
-        if voice.principals:
-            return {lower, lower.removeprefix("@")} & set(voice.principals) != set()
-        login = voice.name.removeprefix("@").lower()
-        if not word.startswith("@"):
-            return lower == self._email(login) or login_of(lower) == login
-        if lower == f"@{login}":
-            return True
-        if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
-            return False
-        members = self._team(word)
-        if isinstance(members, Unknown):
-            unknown.append(str(members))
-            return False
-        return login in members
-
-    def _team(self, word: str) -> frozenset[str] | Unknown:
-        if word not in self._members:
-            self._members[word] = self._asked(word)
-        return self._members[word]
-
-    def _asked(self, word: str) -> frozenset[str] | Unknown:
-        if self._forge is None:
-            return Unknown(f"who is in {word} is not known without a forge")
-        try:
-            return self._forge.members(word)
-        except Unknown as unknown:
-            return unknown
-
-    def _email(self, login: str) -> str | None:
-        if login.lower() not in self._emails:
-            self._emails[login.lower()] = self._forge.email_of(login) if self._forge else None
-        return self._emails[login.lower()]
-
-    def _why(
-        self, need: Need, heard: Sequence[Voice], owners: Sequence[tuple[Section, list[Voice]]]
-    ) -> Iterator[str]:
-        """Every reason a person could act on."""
-        if need.note:
-            yield need.note
-        ignored: list[str] = []
-        for voice in heard:
-            if not voice.counts and self._of([voice], need.words, ignored):
-                yield f"{voice.name}: {voice.why}"
-        for section, found in owners if any(found for _, found in owners) else ():
-            if heads(found) < section.count:
-                name = section.name or "CODEOWNERS"
-                yield f"{name}: {heads(found)} of {section.count} approvals"
-        others = [v.name for v in heard if v.counts and not self._of([v], need.words, ignored)]
-        if others:
-            yield f"{', '.join(others)} approved, and may not"
-        if self._sign_off and not heard:
-            yield f"no signature on {self._sign_off.path} is for this change"
-
-
-# DOC-HERE approvals_findings: What a person should know about the approvals of a range, and do next.
-
+_ROWS = 200
+"""GitHub takes a step summary of 1 MiB, and shows none that is larger."""
+_HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
 _WHO = (
     "[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign",
 )  # fmt: skip
-
-
-def about_range(sides: Sides, found: Changed, base: str) -> Iterator[Finding]:
-    """That there is nothing to look at; that the range changes who may approve."""
-    if sides.span.base == sides.span.head:
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message=f"expected commits between {base} and {sides.span.head[:12]}, found none, so nothing was looked at",
-            next=f"git log --oneline -5 {shlex.quote(base)}",
-        )
-    for waiver in (change.waiver for change in found.changes):
-        if waiver.about in _WHO:
-            yield Finding(
-                kind="approvers-changed",
-                severity=Severity.WARN,
-                message=f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
-                f"({sides.tip.commit[:12]}) are asked",
-                path=waiver.path,
-            )
-
-
-def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
-    """What is odd about a list of approvals."""
-    if sign_off is None:
-        return
-    said = list(sign_off.objections)
-    if sign_off.unsigned:
-        said.append(
-            f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: whoever can write the file can "
-            "approve"
-        )
-    for message in said:
-        yield Finding(
-            kind="approval-missing", severity=Severity.WARN, message=message, path=sign_off.path
-        )
-
-
-def objections(
-    judged: Sequence[Judged], place: Place | None, sign_off: SignOff | None, head: str, again: str
-) -> Iterator[Finding]:
-    """One finding for each change that is not approved, or not known to be."""
-    if place is None and sign_off is None:
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message="expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
-            next=f"{again} --pr N",
-        )
-        return
-    for one in judged:
-        if not one.approved_by:
-            yield _objection(one, head, _next(one, place, sign_off, again))
-
-
-def _objection(one: Judged, head: str, advice: str) -> Finding:
-    waiver = one.change.waiver
-    note = f" ({one.change.note})" if one.change.note else ""
-    what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
-    who = " or ".join(one.needed) if one.needed else "somebody"
-    reasons = "; ".join(dict.fromkeys((*one.unknown, *one.missing)))
-    return Finding(
-        kind="cannot-read" if one.unknown else "approval-missing",
-        severity=Severity.FAIL,
-        message=f"{what}; expected approval of {head[:12]} by {who}, found: {reasons}",
-        path=waiver.path,
-        where=f"line {waiver.line}" if waiver.line else None,
-        next=advice,
-    )
-
-
-def _next(one: Judged, place: Place | None, sign_off: SignOff | None, again: str) -> str:
-    people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
-    if one.unknown and place is not None and place.forge == "github":
-        return "gh auth refresh --scopes read:org"
-    if place is None and sign_off is not None and one.change.digest in sign_off.digests:
-        return signing(sign_off.path)  # it is on the list, and wants a signature
-    if place is None or not people:
-        return f"{again} --print-sign-off > sign-off.toml"
-    names = shlex.quote(",".join(people))
-    if place.forge == "github":
-        return f"gh pr edit {place.number} --repo {place.repo} --add-reviewer {names}"
-    return f"glab mr update {place.number} --repo {place.repo} --reviewer {names}"
-
-
-# DOC-HERE approvals: Approvals: every waiver that a range adds or makes laxer needs the approval of somebody who may give it.
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,14 +73,38 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
 
 
+class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """One change, and whether it is approved."""
+
+    change: PolicyChange
+    needed: tuple[str, ...]
+    approved_by: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Why it is not approved."""
+    unknown: tuple[str, ...] = ()
+    """What could not be found out, where that might have changed the answer."""
+
+    @property
+    def state(self) -> str:
+        """`approved`, `missing` or `unknown`."""
+        if self.approved_by:
+            return "approved"
+        return "unknown" if self.unknown else "missing"
+
+    @property
+    def reasons(self) -> str:
+        """Why it is not approved, each reason once."""
+        return "; ".join(dict.fromkeys((*self.unknown, *self.missing)))
+
+
 class Approvals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a range comes to."""
+    """The approvals of a range."""
 
     base: str
     head: str
     request: str | None = None
     files: int = 0
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[ChangeApproval, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -376,41 +122,47 @@ def approvals(folder: Path, options: Options) -> Approvals:
     """Whether every change of a range is approved; the forge is asked only if there is something to approve."""
     sides = _sides(folder, options)
     found = sides.changes()
-    place = place_of(_asked(sides, options), sides.root, options.env) if found.changes else None
-    request, forge = None, None
+    place = None
+    if found.changes:
+        place = request_of(_given(sides, options), sides.root, options.env)
+    request = forge = sign_off = None
+    judged: tuple[ChangeApproval, ...] = ()
     try:
         if place is not None:
             forge = open_forge(place, options.env, options.again, options.notice, options.retry)
             request = forge.request()
             if _step_back(sides, request):
                 found = sides.changes()
-        sign_off = _sign_off(sides, options) if found.changes else None
-        judged = _judged(sides, found.changes, request, forge, sign_off)
+        if found.changes:
+            sign_off = _sign_off(sides, options)
+            judged = _judge(
+                sides, found.changes, ApprovalJudge(request, forge, sign_off, sides.authors())
+            )
     finally:
         if forge is not None:
             forge.close()
-    said = [*found.findings, *about_range(sides, found, options.base), *about_sign_off(sign_off)]
+    findings = [
+        *found.findings,
+        *about_range(sides, found, options.base),
+        *about_sign_off(sign_off),
+    ]
     if found.changes:
-        said += objections(judged, place, sign_off, sides.span.head, options.again)
+        findings += objections(judged, place, sign_off, sides.span.head, options.again)
     return Approvals(
-        base=sides.span.base,
-        head=sides.span.head,
-        request=request.label if request else None,
-        files=found.files,
-        judged=judged,
-        findings=tuple(said),
-    )
+        base=sides.span.base, head=sides.span.head, request=request.label if request else None,
+        files=found.files, judged=judged, findings=tuple(findings),
+    )  # fmt: skip
 
 
 def _sides(folder: Path, options: Options) -> Sides:
     sides = Sides(folder, options.base, options.head)
-    sides.forge = forge_of(_asked(sides, options), options.env)
+    sides.forge = forge_of(_given(sides, options), options.env)
     return sides
 
 
-def _asked(sides: Sides, options: Options) -> Asked:
-    said = sides.trusted.settings.forge
-    return Asked(pull=options.pull, merge=options.merge, repo=options.repo, forge=said)
+def _given(sides: Sides, options: Options) -> RequestOptions:
+    forge = sides.trusted.settings.forge
+    return RequestOptions(pull=options.pull, merge=options.merge, repo=options.repo, forge=forge)
 
 
 def _step_back(sides: Sides, request: Request) -> bool:
@@ -422,147 +174,373 @@ def _step_back(sides: Sides, request: Request) -> bool:
         sides.move(request.head)
         return True
     raise CannotVerify(
-        f"expected the head of {request.label}, {request.head[:12]}, found {sides.span.head[:12]} here; approvals of one "
+        f"the head of {request.label} is {request.head[:12]}, but {sides.span.head[:12]} is checked out; approvals of one "
         "say nothing about the other",
         next_command=f"git fetch origin && git checkout {request.head}",
     )
 
 
-def _judged(
-    sides: Sides,
-    changes: Sequence[PolicyChange],
-    request: Request | None,
-    forge: Forge | None,
-    sign_off: SignOff | None,
-) -> tuple[Judged, ...]:
-    if not changes:
-        return ()
-    here, known = sides.authors(), request.authors if request else Authors()
-    # The forge's words first: it knows accounts, and commits know addresses.
-    authors = Authors(
-        logins={**here.logins, **known.logins}, emails={**here.emails, **known.emails}
-    )
-    judge = Judge(request, forge, sign_off, authors)
+def _judge(
+    sides: Sides, changes: Sequence[PolicyChange], judge: ApprovalJudge
+) -> tuple[ChangeApproval, ...]:
     approvers, owners = sides.trusted.settings.approvers, sides.owners()
-    return tuple(judge.judge(change, needs(change, approvers, owners)) for change in changes)
+    return tuple(
+        judge.judge(change, required_approval(change, approvers, owners)) for change in changes
+    )
 
 
 def _sign_off(sides: Sides, options: Options) -> SignOff | None:
     if options.sign_off is None:
         return None
-    return read(options.sign_off, _keys(sides, options), unsigned=options.unsigned)
-
-
-def _keys(sides: Sides, options: Options) -> bytes | None:
     if options.signers is None:
-        return sides.keys()
+        return read(options.sign_off, sides.keys(), unsigned=options.unsigned)
     try:
-        return options.signers.read_bytes()
+        keys = options.signers.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"expected to read {options.signers}, but: {error.strerror or error}",
+            f"cannot read {options.signers}: {error.strerror or error}",
             next_command=f"ls -l {shlex.quote(str(options.signers))}",
         ) from error
+    return read(options.sign_off, keys, unsigned=options.unsigned)
 
 
-# DOC-HERE approvals_report: The approvals of a range: for people as a table, for programs as schema karat.policy-approvals/1, as Markdown.
+class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may approve one change: one of the people, or so many of each section of CODEOWNERS."""
 
-SCHEMA = "karat.policy-approvals/1"
-_ROWS = 200
-"""GitHub takes a step summary of 1 MiB, and shows none that is larger."""
-_HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
+    people: tuple[str, ...]
+    sections: tuple[Section, ...] = ()
+    note: str = ""
+    """What else is to be said: that CODEOWNERS names nobody."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Everyone, once."""
+        owners = (owner for section in self.sections for owner in section.owners)
+        return tuple(dict.fromkeys((*self.people, *owners)))
 
 
-def document(told: Approvals) -> bytes:
-    """The JSON text of the report."""
+def required_approval(
+    change: PolicyChange, approvers: Mapping[str, tuple[str, ...]], owners: CodeOwners | None
+) -> RequiredApproval:
+    """Who may approve a change, CODEOWNERS looked up."""
+    words = approvers_of(change.waiver.rule, approvers)
+    people = tuple(word for word in words if word != CODE_OWNERS)
+    if CODE_OWNERS not in words:
+        return RequiredApproval(people=people)
+    found = owners.of(change.waiver.path) if owners else ()
+    required = tuple(section for section in found if not section.optional)
+    note = "" if found else f"CODEOWNERS names nobody for {change.waiver.path}"
+    return RequiredApproval(people=people, sections=required or found, note=note)
+
+
+class Approver(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has reviewed, or has signed a list."""
+
+    name: str
+    counts: bool
+    why: str = ""
+    names: frozenset[str] = frozenset()
+    """Account and addresses, by which two of them are known to be one person."""
+    principals: tuple[str, ...] = ()
+    """What a key stands for; empty for reviews."""
+    digests: frozenset[str] = frozenset()
+
+
+def people_among(those: Sequence[Approver]) -> int:
+    """How many people they are: somebody who reviews and signs is one, and so is somebody with two keys."""
+    groups: list[frozenset[str]] = []
+    for approver in those:
+        same = [group for group in groups if group & approver.names]
+        others = [group for group in groups if not group & approver.names]
+        groups = [*others, approver.names.union(*same)]
+    return len(groups)
+
+
+class ApprovalJudge:
+    """Knows who has approved, and asks the forge who is who; every question once."""
+
+    def __init__(
+        self, request: Request | None, forge: Forge | None, sign_off: SignOff | None, commits: Authors
+    ) -> None:  # fmt: skip
+        known = request.authors if request else Authors()
+        # The forge's words first: it knows accounts, and commits know addresses.
+        self._authors = Authors(
+            logins={**commits.logins, **known.logins}, emails={**commits.emails, **known.emails}
+        )
+        self._forge = forge
+        self._sign_off = sign_off
+        self._has_source = request is not None or sign_off is not None
+        self._members: dict[str, frozenset[str] | Unknown] = {}
+        self._emails: dict[str, str | None] = {}
+        self._approvers = [self._reviewer(s) for s in (standings(request) if request else ())]
+        self._approvers += [self._signer(s) for s in (sign_off.signers if sign_off else ())]
+
+    def judge(self, change: PolicyChange, need: RequiredApproval) -> ChangeApproval:
+        """Whether the change is approved."""
+        needed = need.words
+        if self._sign_off and self._sign_off.unsigned and change.digest in self._sign_off.digests:
+            return ChangeApproval(change=change, needed=needed, approved_by=(UNSIGNED,))
+        if not self._has_source:
+            nobody = ("nobody was asked",)
+            return ChangeApproval(change=change, needed=needed, missing=nobody, unknown=nobody)
+        unknown: list[str] = []
+        given = [v for v in self._approvers if not v.principals or change.digest in v.digests]
+        good = [v for v in given if v.counts]
+        people = self._of(good, need.people, unknown)
+        owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
+        if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
+            named = dict.fromkeys(
+                v.name for found in (people, *(f for _, f in owners)) for v in found
+            )
+            return ChangeApproval(change=change, needed=needed, approved_by=tuple(named))
+        why = tuple(self._why(need, given, owners)) or ("nobody who may has approved",)
+        return ChangeApproval(
+            change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown))
+        )
+
+    def _reviewer(self, standing: Standing) -> Approver:
+        login, email, why = standing.reviewer.lower(), None, standing.why
+        if standing.counts:  # an address may tell what the account does not
+            email = self._email(login)
+            why = self._authors.emails.get(email or "") or self._authors.logins.get(login, "")
+        names = frozenset({login, email or login})
+        return Approver(name=f"@{standing.reviewer}", counts=not why, why=why, names=names)
+
+    def _signer(self, signer: Signer) -> Approver:
+        logins = self._authors.logins
+        # An author who commits under a no-reply address may sign under the one that the account shows.
+        shown = {email: why for login, why in logins.items() if (email := self._email(login))}
+        known = {**shown, **self._authors.emails, **logins}
+        names = frozenset(principal.lstrip("@") for principal in signer.principals)
+        why = next((known[name] for name in sorted(names) if name in known), "")
+        digests = self._sign_off.digests if self._sign_off else frozenset()
+        name = f"{signer.principals[0]} ({signer.signature})"
+        return Approver(
+            name=name, counts=not why, why=why, names=names, principals=signer.principals,
+            digests=digests,
+        )  # fmt: skip
+
+    def _of(
+        self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]
+    ) -> list[Approver]:
+        return [v for v in those if any(self._is(v, word, unknown) for word in words)]
+
+    def _is(self, approver: Approver, word: str, unknown: list[str]) -> bool:
+        """Whether somebody is, or belongs to, whom a word names."""
+        lower = word.lower()
+        if approver.principals:
+            return {lower, lower.removeprefix("@")} & set(approver.principals) != set()
+        login = approver.name.removeprefix("@").lower()
+        if not word.startswith("@"):
+            return lower == self._email(login) or login_of(lower) == login
+        if lower == f"@{login}":
+            return True
+        if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
+            return False
+        if word not in self._members:
+            self._members[word] = Unknown(f"without a forge, nobody knows who is in {word}")
+            try:
+                if self._forge is not None:
+                    self._members[word] = self._forge.members(word)
+            except Unknown as error:
+                self._members[word] = error
+        members = self._members[word]
+        if isinstance(members, Unknown):
+            unknown.append(str(members))
+            return False
+        return login in members
+
+    def _email(self, login: str) -> str | None:
+        if login.lower() not in self._emails:
+            self._emails[login.lower()] = self._forge.email_of(login) if self._forge else None
+        return self._emails[login.lower()]
+
+    def _why(
+        self,
+        need: RequiredApproval,
+        given: Sequence[Approver],
+        owners: Sequence[tuple[Section, list[Approver]]],
+    ) -> Iterator[str]:
+        """Every reason a person could act on."""
+        if need.note:
+            yield need.note
+        ignored: list[str] = []
+        for approver in given:
+            if not approver.counts and self._of([approver], need.words, ignored):
+                yield f"{approver.name}: {approver.why}"
+        for section, found in owners if any(found for _, found in owners) else ():
+            if people_among(found) < section.count:
+                name = section.name or "CODEOWNERS"
+                yield f"{name}: {people_among(found)} of {section.count} approvals"
+        others = [v.name for v in given if v.counts and not self._of([v], need.words, ignored)]
+        if others:
+            yield f"{', '.join(others)} approved, and may not"
+        if self._sign_off and not given:
+            yield f"no signature on {self._sign_off.path} is for this change"
+
+
+def about_range(sides: Sides, found: RangeChanges, base: str) -> Iterator[Finding]:
+    """That there is nothing to look at; that the range changes who may approve."""
+    if sides.span.base == sides.span.head:
+        yield Finding(
+            kind="nothing-compared", severity=Severity.FAIL,
+            message=f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
+            next=f"git log --oneline -5 {shlex.quote(base)}",
+        )  # fmt: skip
+    for waiver in (change.waiver for change in found.changes):
+        if waiver.about in _WHO:
+            yield Finding(
+                kind="approvers-changed", severity=Severity.WARN, path=waiver.path,
+                message=f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
+                f"({sides.tip.commit[:12]}) are asked",
+            )  # fmt: skip
+
+
+def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
+    """What is odd about a list of approvals."""
+    if sign_off is None:
+        return
+    messages = list(sign_off.objections)
+    if sign_off.unsigned:
+        messages.append(
+            f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: whoever can write the file can "
+            "approve"
+        )
+    for message in messages:
+        yield Finding(
+            kind="approval-missing", severity=Severity.WARN, message=message, path=sign_off.path
+        )
+
+
+def objections(
+    judged: Sequence[ChangeApproval], place: RequestPlace | None, sign_off: SignOff | None, head: str, again: str
+) -> Iterator[Finding]:  # fmt: skip
+    """One finding for each change that is not approved, or not known to be."""
+    if place is None and sign_off is None:
+        yield Finding(
+            kind="nothing-compared", severity=Severity.FAIL,
+            message="expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
+            next=f"{again} --pr N",
+        )  # fmt: skip
+        return
+    for one in judged:
+        if one.approved_by:
+            continue
+        waiver = one.change.waiver
+        note = f" ({one.change.note})" if one.change.note else ""
+        what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
+        who = " or ".join(one.needed) if one.needed else "somebody"
+        yield Finding(
+            kind="cannot-read" if one.unknown else "approval-missing", severity=Severity.FAIL,
+            message=f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
+            path=waiver.path, where=f"line {waiver.line}" if waiver.line else None,
+            next=_next(one, place, sign_off, again),
+        )  # fmt: skip
+
+
+def _next(
+    one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: str
+) -> str:
+    people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
+    if one.unknown and place is not None and place.forge == "github":
+        return "gh auth refresh --scopes read:org"
+    if place is None and sign_off is not None and one.change.digest in sign_off.digests:
+        return signing(sign_off.path)  # it is on the list, and wants a signature
+    if place is None or not people:
+        return f"{again} --print-sign-off > sign-off.toml"
+    names = shlex.quote(",".join(people))
+    if place.forge == "github":
+        return f"gh pr edit {place.number} --repo {place.repo} --add-reviewer {names}"
+    return f"glab mr update {place.number} --repo {place.repo} --reviewer {names}"
+
+
+def document(report: Approvals) -> bytes:
+    """The report as schema karat.policy-approvals/1."""
+    changes = [
+        {
+            "state": one.state,
+            "change": one.change.what,
+            "digest": one.change.digest,
+            "note": one.change.note,
+            "waiver": _plain(one.change.waiver),
+            "before": _plain(one.change.before) if one.change.before else None,
+            "needed": list(one.needed),
+            "approved_by": list(one.approved_by),
+            "missing": list(one.missing),
+            "unknown": list(one.unknown),
+        }
+        for one in report.judged
+    ]
     return encode(
         {
             "schema": SCHEMA,
-            "exit_code": int(told.exit_code),
-            "base": told.base,
-            "head": told.head,
-            "request": told.request,
-            "files": told.files,
-            "changes": [_change(one) for one in told.judged],
-            "findings": [finding_json(finding) for finding in told.findings],
+            "exit_code": int(report.exit_code),
+            "base": report.base,
+            "head": report.head,
+            "request": report.request,
+            "files": report.files,
+            "changes": changes,
+            "findings": [finding_json(finding) for finding in report.findings],
         }
     )
 
 
-def _change(one: Judged) -> dict[str, Any]:
-    return {
-        "state": one.state,
-        "change": one.change.what,
-        "digest": one.change.digest,
-        "note": one.change.note,
-        "waiver": _waiver(one.change.waiver),
-        "before": _waiver(one.change.before) if one.change.before else None,
-        "needed": list(one.needed),
-        "approved_by": list(one.approved_by),
-        "missing": list(one.missing),
-        "unknown": list(one.unknown),
-    }
-
-
-def _waiver(waiver: Waiver) -> dict[str, Any]:
+def _plain(waiver: Waiver) -> dict[str, Any]:
     names = ("rule", "kind", "path", "line", "scope", "op", "about", "shown")
     return {name: getattr(waiver, name) for name in names}
 
 
-def lines(told: Approvals) -> Iterator[str]:
+def lines(report: Approvals) -> Iterator[str]:
     """The report for people: a block for each change, what else there is to say, and the outcome."""
-    for one in told.judged:
-        yield from _block(one)
+    for one in report.judged:
+        state, rule, change, where, approvers, outcome = _row(one)
+        yield f"{state:<8}  {rule:<11}  {where}"
+        yield f"          {change}"
+        yield f"          needs {approvers}"
+        yield f"          {'by' if one.approved_by else 'found'} {outcome}"
         yield ""
-    for finding in told.findings:
+    for finding in report.findings:
         # What is missing stands in the blocks already.
         if finding.kind != "approval-missing" or finding.severity is not Severity.FAIL:
             yield f"{finding.severity.value}  {finding.kind}: {finding.message}"
-    yield _last(told)
+    yield _summary(report)
 
 
-def _block(one: Judged) -> Iterator[str]:
-    state, rule, change, where, approvers, outcome = _row(one)
-    yield f"{state:<8}  {rule:<11}  {where}"
-    yield f"          {change}"
-    yield f"          needs {approvers}"
-    yield f"          {'by' if one.approved_by else 'found'} {outcome}"
-
-
-def _row(one: Judged) -> tuple[str, ...]:
+def _row(one: ChangeApproval) -> tuple[str, ...]:
     waiver = one.change.waiver
     note = f" ({one.change.note})" if one.change.note else ""
     before = f"{one.change.before.shown} → " if one.change.before and not one.change.note else ""
     what = f"{one.change.what} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
-    outcome = ", ".join(one.approved_by) or "; ".join(dict.fromkeys((*one.unknown, *one.missing)))
+    outcome = ", ".join(one.approved_by) or one.reasons
     who = " or ".join(one.needed) or "nobody"
     return tuple(map(printable, (one.state, waiver.rule, what, waiver.place, who, outcome)))
 
 
-def _last(told: Approvals) -> str:
-    tally = Counter(one.state for one in told.judged)
-    parts = [
-        f"{tally[state]:,} {state}" for state in ("approved", "missing", "unknown") if tally[state]
-    ]
-    of = f" ({told.request})" if told.request else ""
-    span = f"{told.base[:12]}..{told.head[:12]}{of}, {count(told.files, 'Python file')} changed"
-    if not told.judged:
-        said = "nothing to approve" if told.exit_code is ExitCode.OK else "not verified"
-        return f"{said}: {span}"
-    return f"{count(len(told.judged), 'change')} to approve: {', '.join(parts)}; {span}"
+def _summary(report: Approvals) -> str:
+    tally = Counter(one.state for one in report.judged)
+    states = ("approved", "missing", "unknown")
+    parts = [f"{tally[state]:,} {state}" for state in states if tally[state]]
+    of = f" ({report.request})" if report.request else ""
+    span = (
+        f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
+    )
+    if not report.judged:
+        verified = report.exit_code is ExitCode.OK
+        return f"{'nothing to approve' if verified else 'not verified'}: {span}"
+    return f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
 
 
-def markdown(told: Approvals) -> str:
+def markdown(report: Approvals) -> str:
     """The table for GitHub's step summary."""
-    shown = told.judged[:_ROWS]
+    shown = report.judged[:_ROWS]
     rows = [_HEADS, tuple("---" for _ in _HEADS), *(_row(one) for one in shown)]
-    table = [f"| {' | '.join(_cells(row))} |" for row in rows] if shown else []
-    if len(told.judged) > len(shown):
-        table.append(f"\n… and {len(told.judged) - len(shown):,} more")
-    return "\n".join(["### karat policy approvals", "", *table, "", _cells([_last(told)])[0], ""])
+    table = [f"| {' | '.join(map(_cell, row))} |" for row in rows] if shown else []
+    if len(report.judged) > len(shown):
+        table.append(f"\n… and {len(report.judged) - len(shown):,} more")
+    return "\n".join(["### karat policy approvals", "", *table, "", _cell(_summary(report)), ""])
 
 
-def _cells(row: Sequence[str]) -> list[str]:
-    """Cells that cannot end the table, begin HTML or mention anyone."""
-    plain = [cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
-    return [cell.replace("@", "@\u200b").replace("`", "\\`") for cell in plain]
+def _cell(text: str) -> str:
+    """Text that cannot end the table, begin HTML or mention anyone."""
+    plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return plain.replace("@", "@\u200b").replace("`", "\\`")

@@ -14,9 +14,9 @@ from typing import Literal
 
 import msgspec
 
-Forge = Literal["github", "gitlab"]
+ForgeName = Literal["github", "gitlab"]
 
-PLACES: dict[Forge, tuple[str, ...]] = {
+PLACES: dict[ForgeName, tuple[str, ...]] = {
     "github": (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"),
     "gitlab": ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"),
 }
@@ -53,7 +53,7 @@ class _Heading(msgspec.Struct, frozen=True, kw_only=True):
 class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
     """A whole file."""
 
-    forge: Forge
+    forge: ForgeName
     rules: tuple[Rule, ...]
     headings: dict[str, _Heading] = {}
 
@@ -80,7 +80,7 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def parse(text: str, forge: Forge) -> CodeOwners:
+def parse(text: str, forge: ForgeName) -> CodeOwners:
     """The rules of a file; what the forge would skip is skipped."""
     lines = text.removeprefix("\ufeff").splitlines()
     if forge == "github":
@@ -142,7 +142,7 @@ def _owners(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split() if is_owner(word))
 
 
-def matches(pattern: str, path: str, forge: Forge) -> bool:
+def matches(pattern: str, path: str, forge: ForgeName) -> bool:
     """Whether a pattern means a path (relative to the root, with slashes)."""
     regex = _github_regex(pattern) if forge == "github" else _gitlab_regex(pattern)
     return regex.fullmatch(path) is not None

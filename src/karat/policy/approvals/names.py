@@ -1,4 +1,8 @@
-"""Bindings of one file: which names it gives to what, and what it takes from other files; nothing is run."""
+"""Names in Python files of a commit: what an alias stands for, and what a constant is worth, without running anything.
+
+Names are followed into other files of the same commit, which are read when a name leads there, each once. Where several
+values are possible, all of them count.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,25 @@ from typing import TypeAlias, TypeVar
 
 from karat.findings import CannotVerify
 from karat.policy.scan.names import Modules, stem
-from karat.policy.scan.source import Unreadable, parse
+from karat.policy.scan.source import Unreadable, dotted, parse
+from karat.policy.scan.syntax import import_bindings
 from karat.policy.scan.vocabulary import ANYWHERE, IN_CHECKS, SKIP_RULE
 from karat.system import git
 
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_DEEPEST = 8
+_MOST_ORIGINS = 60
+_LARGEST_POWER = 400
+_NUMBERS = frozenset({"float", "int", "float16", "float32", "float64", "abs"})
+
+Parameters: TypeAlias = Mapping[str, Definition]
+"""The parameters that may be meant at a place, and whose they are."""
+Import: TypeAlias = Callable[[str, bool], "FileNames | None"]
+"""Module, as a file says it, and whether only skips are looked for → its names, if it is a file of the same tree."""
+_T = TypeVar("_T")
+_GRANTS = r"check_grad|gradcheck|check_grads|OpSpec|max_relative_error|skip_check_grad"
+_ROUNDS = 3
+_PLAIN = re.compile(r"\w+", re.ASCII)
 _ENTRANCES = frozenset({"__new__", "__init__", "__call__", "__init_subclass__"})
 """Methods that run when a class is called, or inherited from."""
 
@@ -47,7 +65,13 @@ class Bindings:
             case ast.Call(func=function):
                 self.calls[bound_name(function).removeprefix(".")].append(node)
             case ast.ImportFrom() | ast.Import():
-                self._import(node)
+                for binding in import_bindings(node):
+                    if binding.kind == "star":
+                        self.stars.append(binding.module)
+                    elif "." not in binding.name:
+                        self.imports[binding.name].add((binding.module, binding.target))
+                        means = binding.target or binding.module.rpartition(".")[2]
+                        self._alias(binding.name, means)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self.functions[node.name].append(node)
                 self.bodies.append((node.name, _mentioned(node.body)))
@@ -72,19 +96,6 @@ class Bindings:
             case ast.For() | ast.AsyncFor() | ast.comprehension():
                 for each in _elements(node.iter):
                     self._bind(node.target, each)
-
-    def _import(self, node: ast.ImportFrom | ast.Import) -> None:
-        module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-        for alias in node.names:
-            if alias.name == "*":
-                self.stars.append(module)
-            elif module:
-                self.imports[alias.asname or alias.name].add((module, alias.name))
-            else:
-                name = alias.asname or alias.name.partition(".")[0]
-                self.imports[name].add((alias.name if alias.asname else name, ""))
-            if alias.asname:
-                self._alias(alias.asname, alias.name.rpartition(".")[2])
 
     def _class(self, name: str, body: Sequence[ast.stmt]) -> None:
         """What a class body binds is read as an attribute."""
@@ -127,14 +138,6 @@ def bound_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def dotted(node: ast.AST) -> tuple[str, ...]:
-    """`("a", "b", "c")` for `a.b.c`; nothing for what is no chain of names."""
-    if isinstance(node, ast.Attribute):
-        inner = dotted(node.value)
-        return (*inner, node.attr) if inner else ()
-    return (node.id,) if isinstance(node, ast.Name) else ()
-
-
 def returned(function: Definition) -> Iterator[ast.expr]:
     """What a function may give back."""
     for node in ast.walk(function):
@@ -158,22 +161,8 @@ def _mentioned(body: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-# DOC-HERE changed_policies_names: Names of one file: what an alias stands for, and what a constant is worth, without running anything.
-
-_DEEPEST = 8
-_MOST_ORIGINS = 60
-_LARGEST_POWER = 400
-_NUMBERS = frozenset({"float", "int", "float16", "float32", "float64", "abs"})
-
-Parameters: TypeAlias = Mapping[str, Definition]
-"""The parameters that may be meant at a place, and whose they are."""
-Import: TypeAlias = Callable[[str, bool], "Names | None"]
-"""Module, as a file says it, and whether only skips are looked for → its names, if it is a file of the same tree."""
-_T = TypeVar("_T")
-
-
-class Names:
-    """Aliases and constants; a name that is bound several times may be worth any of its values."""
+class FileNames:
+    """Names of one file: aliases and constants; a name that is bound several times may be worth any of its values."""
 
     def __init__(self, tree: ast.Module, load: Import = lambda _module, _skips: None) -> None:
         self.bound = Bindings(tree)
@@ -256,7 +245,8 @@ class Names:
                 waiting += given
                 # A name may be bound here and imported, too, and only running tells which is the last.
                 if not given or isinstance(inner, ast.Name):
-                    found |= dict.fromkeys(self._foreign_origins(inner))
+                    for other, there in self._abroad(inner):
+                        found |= dict.fromkeys(other.origins_of(there))
         return tuple(sorted(found))
 
     def exports(self) -> frozenset[tuple[str, str]]:
@@ -308,10 +298,6 @@ class Names:
         if not told:
             yield from (value for name, value in defaults(function) if name == parameter)
 
-    def _foreign_origins(self, node: ast.AST) -> Iterator[str]:
-        for other, name in self._abroad(node):
-            yield from other.origins_of(name)
-
     def origins_of(self, name: str) -> tuple[str, ...]:
         """What a name, or an attribute, of this file stands for, asked from another."""
         return self._guarded(lambda: self.origins(_expression(name), {}), ())
@@ -334,7 +320,7 @@ class Names:
         finally:
             self._depth -= 1
 
-    def _abroad(self, node: ast.AST) -> Iterator[tuple[Names, str]]:
+    def _abroad(self, node: ast.AST) -> Iterator[tuple[FileNames, str]]:
         """Other files, and the names there, that an expression may mean; of attributes, where base classes are from."""
         yield from self._elsewhere(node, skips=False)
         if isinstance(node, ast.Attribute):
@@ -342,9 +328,9 @@ class Names:
                 for other, _ in self._elsewhere(base, skips=False):
                     yield other, f".{node.attr}"
 
-    def _elsewhere(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[Names, str]]:
+    def _elsewhere(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[FileNames, str]]:
         """`from m import x`, `m.x`, `from m import *`."""
-        parts = dotted(node)
+        parts = tuple(filter(None, dotted(node).split(".")))
         if not parts:
             return
         for module, name in sorted(self.bound.imports.get(parts[0], ())):
@@ -363,7 +349,7 @@ class Names:
                     yield names, parts[0]
 
     def _comes_as_skip(self, node: ast.AST) -> bool:
-        parts = dotted(node)
+        parts = tuple(filter(None, dotted(node).split(".")))
         if parts not in self._foreign:
             self._foreign[parts] = False  # for those who ask in a circle
             there = self._elsewhere(node, skips=True)
@@ -505,36 +491,39 @@ _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: _power,
 }
 
-# DOC-HERE changed_policies_world: The world of one side: every Python file of a commit, so that names can be followed into other files.
 
-_GRANTS = r"check_grad|gradcheck|check_grads|OpSpec|max_relative_error|skip_check_grad"
-_ROUNDS = 3
-_PLAIN = re.compile(r"\w+", re.ASCII)
-
-
-class World:
-    """Files are read when a name leads to them, each once."""
+class CommitFiles:
+    """The Python files of one commit."""
 
     def __init__(self, root: Path, commit: str) -> None:
         self._root = root
         self._commit = commit
-        self._known: dict[str, Names | None] = {}
+        self._known: dict[str, FileNames | None] = {}
 
-    def loader(self, path: str) -> Import:
-        """How a changed file finds what it imports; skips are followed into files that do not mention them, too."""
+    def loader(self, path: str, *, changed: bool = True) -> Import:
+        """How a file finds what it imports.
 
-        def load(module: str, skips: bool) -> Names | None:  # noqa: ARG001, FBT001 - asked alike
+        From the second file on, skips are looked for only where they may be: otherwise it would be every file.
+        """
+
+        def load(module: str, skips: bool) -> FileNames | None:  # noqa: FBT001 - asked alike
             found = self._modules.find(module, path)
-            return self.names(found) if found is not None and found != path else None
+            if found is None or found == path:
+                return None
+            if skips and not changed and found not in self._skipping:
+                return None
+            return self.names(found)
 
         return load
 
-    def names(self, path: str) -> Names | None:
+    def names(self, path: str) -> FileNames | None:
         """The names of a file; None where there is none, or where it is no Python."""
         if path not in self._known:
             self._known[path] = None  # for files that import each other
+            data = self.read(path)
             with suppress(Unreadable, RecursionError):
-                self._known[path] = Names(self._parsed(path), self._further(path))
+                if data is not None:
+                    self._known[path] = FileNames(parse(data), self.loader(path, changed=False))
         return self._known[path]
 
     def read(self, path: str) -> bytes | None:
@@ -556,23 +545,6 @@ class World:
             known = [one for one in map(self.names, waiting) if one is not None]
             words |= {name for one in known for name in one.made_of(words)}
         return (found & self._grep(_GRANTS)) - set(paths)
-
-    def _further(self, path: str) -> Import:
-        """From the second file on, skips are looked for only where they may be: else it would be every file."""
-
-        def load(module: str, skips: bool) -> Names | None:  # noqa: FBT001 - asked alike
-            found = self._modules.find(module, path)
-            if found is None or found == path or (skips and found not in self._skipping):
-                return None
-            return self.names(found)
-
-        return load
-
-    def _parsed(self, path: str) -> ast.Module:
-        data = self.read(path)
-        if data is None:
-            raise Unreadable("it is not there")
-        return parse(data)
 
     @cached_property
     def _files(self) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The policy's settings as a commit has them, so that no branch appoints its own approvers."""
+"""What approvals look at: the sides of a range with their settings, and the pull request whose reviews count.
+
+The base as it is now says who may approve, so that no branch appoints its own approvers.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +18,53 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.config import load
-from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
+from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.net.retry import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
-    Changed,
-    Placed,
+    PlacedSettings,
+    RangeChanges,
     Side,
-    changed,
     commit_of,
     file_waiver,
+    policy_changes,
     range_of,
 )
 from karat.policy.approvals.code_owners import (
     PLACES,
     CodeOwners,
-    Forge,
-    Forge as Kind,
+    ForgeName,
     is_owner,
     parse,
 )
 from karat.policy.approvals.reviews import (
     Authors,
-    Forge as ReviewsOpeningForge,
+    Forge,
     authors_of,
     co_authors,
 )
 from karat.policy.approvals.waivers import PolicyChange, Waiver
-from karat.policy.settings import DEFAULT_RULE, PolicySettings
+from karat.policy.settings import DEFAULT_RULE
 from karat.system import git
 from karat.system.ci import provider_of
 
 CODE_OWNERS = "CODEOWNERS"
 _FALLBACKS = {"float64": ("gradient",)}
 """Rule → whose approvers decide where it has none of its own."""
+_REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_LARGEST_EVENT = 32 << 20
 
 
-def placed_at(side: Side, folder: str) -> Placed:
+def settings_at(side: Side, folder: str) -> PlacedSettings:
     """The settings that hold in a folder of a commit; `folder` is relative to the root, `` for the root."""
     with tempfile.TemporaryDirectory(prefix="karat-") as made:
         root = Path(made).resolve()
         (root / ".git").mkdir()  # nothing above it is looked at
         (root / folder).mkdir(parents=True, exist_ok=True)
-        for path in _candidates(folder):
+        here = PurePosixPath(folder)
+        above = (here, *here.parents) if folder else (here,)
+        for path in ((place / name).as_posix() for place in above for name in CONFIGURATIONS):
             data = side.read(path)
             if data is not None:
                 (root / path).write_bytes(data)
@@ -70,25 +77,12 @@ def placed_at(side: Side, folder: str) -> Placed:
                 next_command=f"git show {side.commit[:12]} --stat",
             ) from error
         file = config.file.relative_to(root).as_posix() if config.file else ""
-    return _placed(config.policy, file)
-
-
-def _candidates(folder: str) -> Iterator[str]:
-    here = PurePosixPath(folder)
-    for place in (here, *here.parents) if folder else (here,):
-        for name in CONFIGURATIONS:
-            yield (place / name).as_posix()
-
-
-def _placed(settings: PolicySettings, file: str) -> Placed:
-    home = posixpath.dirname(file)
+    settings, home = config.policy, posixpath.dirname(file)
     _inside("", settings.signers, "signers")
-    return Placed(
-        settings=settings,
-        file=file,
-        exemptions=_inside(home, settings.exemptions, "exemptions"),
+    return PlacedSettings(
+        settings=settings, file=file, exemptions=_inside(home, settings.exemptions, "exemptions"),
         baseline=_inside(home, settings.baseline, "baseline"),
-    )
+    )  # fmt: skip
 
 
 def _inside(home: str, name: str, key: str) -> str:
@@ -101,7 +95,7 @@ def _inside(home: str, name: str, key: str) -> str:
     return path
 
 
-def check_approvers(placed: Placed, commit: str) -> None:
+def check_approvers(placed: PlacedSettings, commit: str) -> None:
     """A clear error where nobody may approve, or where it is not clear who."""
     approvers = placed.settings.approvers
     if not approvers:
@@ -139,9 +133,6 @@ def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[s
     )
 
 
-# DOC-HERE approvals_sides: The sides of a range: where the branch began, its head, and the base as it is now, which says who may approve.
-
-
 class Sides:
     """One range of one repository."""
 
@@ -151,17 +142,17 @@ class Sides:
         )
         within = folder.resolve().relative_to(self.root.resolve()).as_posix()
         self._within = "" if within == "." else within
-        self._asked = base
+        self._base = base
         self.tip = Side(self.root, commit_of(self.root, base))
         # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
-        self.trusted = placed_at(self.tip, self._within)
+        self.trusted = settings_at(self.tip, self._within)
         check_approvers(self.trusted, self.tip.commit)
-        self.forge: Forge | None = None
+        self.forge: ForgeName | None = None
         self.move(head)
 
     def move(self, head: str) -> None:
         """Take another commit for the head."""
-        self.span = range_of(self.root, self._asked, head)
+        self.span = range_of(self.root, self._base, head)
         self._before = Side(self.root, self.span.base)
         self._after = Side(self.root, self.span.head)
 
@@ -170,11 +161,11 @@ class Sides:
         line = git.run_git(self.root, "rev-list", "--parents", "-n1", self.span.head, "--")
         return line.decode().split()[1:]
 
-    def changes(self) -> Changed:
+    def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
         old, new = self._placed(self._within)
         others, findings = self._other_settings({old.file, new.file})
-        found = changed(self.span, old, new, *others)
+        found = policy_changes(self.span, old, new, *others)
         extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
         return msgspec.structs.replace(
             found, changes=(*found.changes, *extra), findings=(*found.findings, *findings)
@@ -198,7 +189,7 @@ class Sides:
 
     def _other_settings(
         self, mine: AbstractSet[str]
-    ) -> tuple[list[tuple[Placed, Placed]], list[Finding]]:
+    ) -> tuple[list[tuple[PlacedSettings, PlacedSettings]], list[Finding]]:
         """Tests further down may be held to settings of their own: whoever adds some is no freer for it."""
         pairs, findings = [], []
         sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
@@ -207,28 +198,31 @@ class Sides:
                 pair = self._placed(folder)
             except (UsageError, CannotVerify) as error:
                 # What was no better before is an example of a mistake, perhaps, and grants nothing new.
-                if not self._same(folder):
-                    findings.append(_unreadable(folder, error))
+                files = [f"{folder}/{name}" for name in CONFIGURATIONS]
+                both = (self._before, self._after)
+                old, new = ([side.entry(file) for file in files] for side in both)
+                if old != new:
+                    findings.append(
+                        Finding(
+                            kind="cannot-read", severity=Severity.FAIL, path=folder,
+                            message=f"settings of {folder}: {error}", next=error.next_command,
+                        )
+                    )  # fmt: skip
                 continue
             if {pair[0].file, pair[1].file} - mine:
                 pairs.append(pair)
         return pairs, findings
 
-    def _same(self, folder: str) -> bool:
-        sides = (self._before, self._after)
-        entries = [[side.entry(f"{folder}/{name}") for name in CONFIGURATIONS] for side in sides]
-        return entries[0] == entries[1]
-
-    def _placed(self, folder: str) -> tuple[Placed, Placed]:
+    def _placed(self, folder: str) -> tuple[PlacedSettings, PlacedSettings]:
         """The settings that held in a folder, and those that hold now."""
-        new = placed_at(self._after, folder)
+        new = settings_at(self._after, folder)
         try:
-            return placed_at(self._before, folder), new
+            return settings_at(self._before, folder), new
         except UsageError:
             return self.trusted, new  # an old mistake that somebody has put right since
 
     @property
-    def _kind(self) -> Forge:
+    def _kind(self) -> ForgeName:
         if self.forge is not None:
             return self.forge
         return "gitlab" if self.tip.read(PLACES["gitlab"][-1]) is not None else "github"
@@ -247,16 +241,6 @@ class Sides:
             yield file_waiver(keys, "keys that may sign", repr(new_keys))
 
 
-def _unreadable(folder: str, error: KaratError) -> Finding:
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        message=f"settings of {folder}: {error}",
-        path=folder,
-        next=error.next_command,
-    )
-
-
 def _people(entry: str) -> Iterator[tuple[str, str | None, str]]:
     commit, author, committer, message = entry.split("\n", 3)
     yield author, None, f"wrote commit {commit[:12]}"
@@ -265,65 +249,59 @@ def _people(entry: str) -> Iterator[tuple[str, str | None, str]]:
         yield email, None, f"is a co-author of commit {commit[:12]}"
 
 
-# DOC-HERE reviews_opening: From the words of a command line, the CI's variables and the remote to the request whose reviews count.
-
-_REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
-_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_LARGEST_EVENT = 32 << 20
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said about the request."""
 
     pull: int | None = None
     merge: int | None = None
     repo: str | None = None
-    forge: Kind | None = None
+    forge: ForgeName | None = None
     """What karat.toml says."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class RequestPlace(msgspec.Struct, frozen=True, kw_only=True):
     """One request of one forge."""
 
-    forge: Kind
+    forge: ForgeName
     repo: str
     number: int
 
 
-def place_of(asked: Asked, root: Path, env: Mapping[str, str]) -> Place | None:
+def request_of(options: RequestOptions, root: Path, env: Mapping[str, str]) -> RequestPlace | None:
     """The request that is meant; None where nothing tells."""
-    if asked.pull is not None and asked.merge is not None:
+    if options.pull is not None and options.merge is not None:
         raise UsageError(
             "expected one of --pr and --merge-request, found both",
             next_command="karat policy approvals --help",
         )
-    forge = forge_of(asked, env)
+    forge = forge_of(options, env)
     if forge is None:
         return None
-    said = asked.pull if forge == "github" else asked.merge
-    number = said if said is not None else _number(forge, env)
+    number = options.pull if forge == "github" else options.merge
+    if number is None:
+        number = _number(forge, env)
     if number is None:
         return None
-    return Place(forge=forge, repo=asked.repo or _repo(forge, root, env), number=number)
+    return RequestPlace(forge=forge, repo=options.repo or _repo(forge, root, env), number=number)
 
 
-def forge_of(asked: Asked, env: Mapping[str, str]) -> Kind | None:
+def forge_of(options: RequestOptions, env: Mapping[str, str]) -> ForgeName | None:
     """GitHub or GitLab: by the option, karat.toml, or the CI that this runs in."""
-    if asked.pull is not None:
+    if options.pull is not None:
         return "github"
-    if asked.merge is not None:
+    if options.merge is not None:
         return "gitlab"
-    if asked.forge is not None:
-        return asked.forge
+    if options.forge is not None:
+        return options.forge
     provider = provider_of(env)
     return provider if provider in {"github", "gitlab"} else None  # type: ignore[return-value]
 
 
 def open_forge(
-    place: Place, env: Mapping[str, str], again: str, notice: Callable[[str], None] | None = None,
+    place: RequestPlace, env: Mapping[str, str], again: str, notice: Callable[[str], None] | None = None,
     retry: Retry | None = None,
-) -> ReviewsOpeningForge:  # fmt: skip
-    """The forge, ready to be asked."""
+) -> Forge:  # fmt: skip
+    """The forge, ready to be options."""
     if place.forge == "github":
         from karat.policy.approvals.github import GitHubReviews  # noqa: PLC0415 - brings httpx along
 
@@ -335,7 +313,7 @@ def open_forge(
     return GitLabReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
 
 
-def _number(forge: Kind, env: Mapping[str, str]) -> int | None:
+def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
     if forge == "gitlab":
         text = env.get("CI_MERGE_REQUEST_IID", "")
         return int(text) if _NUMBER.fullmatch(text) else None
@@ -363,19 +341,19 @@ def _event_number(path: str) -> int | None:
     return event.pull_request.number if event.pull_request else None
 
 
-def _repo(forge: Kind, root: Path, env: Mapping[str, str]) -> str:
+def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:
     names = {
         "github": ("GITHUB_REPOSITORY",),
         # A pipeline of a fork runs in the fork, and its request is in the project that it asks to merge into.
         "gitlab": ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
     }[forge]
-    said = next((env[name] for name in names if env.get(name)), None) or _remote(root)
-    if said is None:
+    found = next((env[name] for name in names if env.get(name)), None) or _remote(root)
+    if found is None:
         raise UsageError(
             f"expected --repo, {' or '.join(names)}, or a remote called origin, found none",
             next_command="karat policy approvals --help",
         )
-    return said
+    return found
 
 
 def _remote(root: Path) -> str | None:

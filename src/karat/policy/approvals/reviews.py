@@ -1,4 +1,9 @@
-"""Reviews: who has approved the head of a change, and who has only seemed to. Pure, but for asking who is in a team."""
+"""Who has approved: reviews of a pull request, and lists that approvers have signed with their SSH keys.
+
+A signed list is for where no forge can be asked. It holds digests, each of one exact change; `ssh-keygen -Y` makes and
+verifies the signatures, which lie beside it (`sign-off.toml.sig`, `sign-off.toml.bob.sig`); an ALLOWED SIGNERS file says
+whose key is whose.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -18,7 +23,14 @@ from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
 
+SCHEMA = "karat.sign-off/1"
+NAMESPACE = "karat-policy"
+_SECONDS = 20.0
+_PRINT = "karat policy approvals --base REV --print-sign-off > sign-off.toml"
+_LARGEST = 16 << 20
+_PATTERN = frozenset("*?!")
 State = Literal["approved", "changes-requested", "dismissed"]
+_TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
 _NOREPLY = re.compile(r"(?:\d+[+-])?([^@+]+)@users\.noreply\.[^@]+")
 
 
@@ -86,26 +98,25 @@ class Forge(Protocol):
 
 
 def standings(request: Request) -> tuple[Standing, ...]:
-    """What each reviewer's newest verdict comes to; a comment is none, and takes none back."""
+    """What each reviewer's newest verdict amounts to; a comment is none, and takes none back."""
     newest: dict[str, Review] = {}
     for review in request.reviews:
         newest.pop(review.reviewer.lower(), None)
         newest[review.reviewer.lower()] = review
-    return tuple(_standing(review, request.authors) for review in newest.values())
-
-
-def _standing(review: Review, authors: Authors) -> Standing:
-    why = ""
-    if review.state == "dismissed":
-        why = "their latest review was dismissed"
-    elif review.state == "changes-requested":
-        why = "their latest review asks for changes"
-    elif review.reviewer.lower() in authors.logins:
-        why = authors.logins[review.reviewer.lower()]
-    elif not review.on_head:
-        seen = review.commit[:12] if review.commit else "an unknown commit"
-        why = review.why or f"their approval is of {seen}, not of the head"
-    return Standing(reviewer=review.reviewer, counts=not why, why=why)
+    found = []
+    for login, review in newest.items():
+        why = ""
+        if review.state == "dismissed":
+            why = "their latest review was dismissed"
+        elif review.state == "changes-requested":
+            why = "their latest review requests changes"
+        elif login in request.authors.logins:
+            why = request.authors.logins[login]
+        elif not review.on_head:
+            seen = review.commit[:12] if review.commit else "an unknown commit"
+            why = review.why or f"their approval is of {seen}, not of the head"
+        found.append(Standing(reviewer=review.reviewer, counts=not why, why=why))
+    return tuple(found)
 
 
 def login_of(email: str) -> str | None:
@@ -127,24 +138,9 @@ def authors_of(people: Iterable[tuple[str, str | None, str]]) -> Authors:
     return Authors(logins=logins, emails=emails)
 
 
-_TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
-
-
 def co_authors(message: str) -> list[str]:
     """E-mail addresses of a commit's co-authors."""
     return [email.strip().lower() for email in _TRAILER.findall(message)]
-
-
-# DOC-HERE sign_off: Sign-off: a list of changes that approvers have signed with their SSH keys, for where no forge can be asked.
-#
-# The list holds digests, each of one exact change. `ssh-keygen -Y` makes and verifies the signatures, which lie
-# beside the list (`sign-off.toml.sig`, `sign-off.toml.bob.sig`); whose key is whose says an ALLOWED SIGNERS file.
-
-SCHEMA = "karat.sign-off/1"
-NAMESPACE = "karat-policy"
-_SECONDS = 20.0
-_LARGEST = 16 << 20
-_PATTERN = frozenset("*?!")
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,29 +187,39 @@ def render(changes: Iterable[PolicyChange]) -> str:
             "before": change.before.shown if change.before else "",
             "path": waiver.path,
         }
-        lines = [f"{key} = {_quoted(text)}\n" for key, text in entry.items() if text]
+        # JSON's strings are TOML's, once nothing in them needs a pair of surrogates.
+        quoted = {k: json.dumps(printable(v), ensure_ascii=False) for k, v in entry.items() if v}
+        lines = [f"{key} = {text}\n" for key, text in quoted.items()]
         blocks.append("".join(["[[approved]]\n", *lines]))
     return "\n".join(blocks)
 
 
-def _quoted(text: str) -> str:
-    # JSON's strings are TOML's, once nothing in them needs a pair of surrogates.
-    return json.dumps(printable(text), ensure_ascii=False)
-
-
 def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
     """The list, with the signatures that hold; without a list of keys none does."""
-    data = _bytes(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UsageError(
+                f"{path}: a sign-off may have at most {_LARGEST:,} bytes",
+                next_command=f"ls -l {shlex.quote(str(path))}",
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT
+        ) from error
     digests = _digests(data, path)
     if unsigned:
         return SignOff(path=str(path), digests=digests, unsigned=True)
-    found, objections = [], []
-    for signature in _signatures(path):
-        made = _verified(data, signature, signers)
-        if isinstance(made, Signer):
-            found.append(made)
-        else:
-            objections.append(made)
+    beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    found: list[Signer] = []
+    objections: list[str] = []
+    for file in beside:
+        if file.name.startswith(f"{path.name}.") and file.name.endswith(".sig"):
+            made = _verified(data, file, signers)
+            if isinstance(made, Signer):
+                found.append(made)
+            else:
+                objections.append(made)
     if not found and not objections:
         objections.append(f"{path.name} has no signature beside it ({path.name}.sig)")
     return SignOff(
@@ -221,58 +227,30 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
     )
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise UsageError(
-                f"expected a sign-off of at most {_LARGEST:,} bytes, found a larger one: {path}",
-                next_command=f"ls -l {shlex.quote(str(path))}",
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"expected to read the sign-off {path}, but: {error.strerror or error}",
-            next_command="karat policy approvals --base REV --print-sign-off > sign-off.toml",
-        ) from error
-
-
 def _digests(data: bytes, path: Path) -> frozenset[str]:
     """TOML or JSON; whatever is not understood is an error, not an empty list."""
-    document = _document(data, path)
-    entries = document.get("approved", [])
-    good = document.get("schema") == SCHEMA and isinstance(entries, list)
-    digests = (
-        [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]
-    )
-    if not all(isinstance(digest, str) for digest in digests):
-        raise _no_list(path, f'schema = "{SCHEMA}" and [[approved]] tables with a digest each')
-    return frozenset(str(digest) for digest in digests)
-
-
-def _document(data: bytes, path: Path) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - only for those who have a list
 
     try:
         text = data.decode("utf-8")
-        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _no_list(path, f"TOML or JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise _no_list(path, "an object")
-    return found
+    entries = document.get("approved", [])
+    good = document.get("schema") == SCHEMA and isinstance(entries, list)
+    digests = [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]  # fmt: skip
+    if not all(isinstance(digest, str) for digest in digests):
+        raise _no_list(path, f'schema = "{SCHEMA}" and [[approved]] tables with a digest each')
+    return frozenset(map(str, digests))
 
 
 def _no_list(path: Path, expected: str) -> UsageError:
     return UsageError(
         f"expected in the sign-off {path}: {expected}, found something else",
-        next_command="karat policy approvals --base REV --print-sign-off > sign-off.toml",
+        next_command=_PRINT,
     )
-
-
-def _signatures(path: Path) -> Sequence[Path]:
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    wanted = [f for f in beside if f.name.startswith(f"{path.name}.") and f.name.endswith(".sig")]
-    return sorted(wanted)
 
 
 def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | str:
@@ -302,7 +280,7 @@ def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
     program = shutil.which("ssh-keygen")
     if program is None:
         raise CannotVerify(
-            "ssh-keygen was expected on PATH and not found; it verifies signatures",
+            "verifying signatures needs ssh-keygen, which is not on PATH",
             next_command="apt install openssh-client",
         )
     try:
@@ -311,6 +289,6 @@ def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotVerify(
-            f"expected ssh-keygen to verify a signature, but: {type(error).__name__}",
+            f"ssh-keygen could not verify a signature: {type(error).__name__}",
             next_command="ssh-keygen -Y help",
         ) from error

@@ -1,4 +1,7 @@
-"""Waivers: every place where a project lets a gradient go unchecked, or be checked less."""
+"""Waivers: every place where a project lets a gradient go unchecked, or be checked less; and those of one Python file.
+
+They are read off the syntax tree: comments and strings that mention them are none.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from karat.policy.approvals.names import Definition, Import, Names, arguments, defaults
+from karat.policy.approvals.names import Definition, FileNames, Import, arguments, defaults
 from karat.policy.scan.source import Unreadable, parse
 from karat.policy.scan.vocabulary import (
     ANYWHERE,
@@ -105,14 +108,11 @@ def _signed(waiver: Waiver) -> list[object]:
     return [*safe, [repr(amount) for amount in waiver.amounts], list(waiver.parts)]
 
 
-# DOC-HERE changed_policies_source: Waivers of one Python file, read off its syntax tree; comments and texts that mention them are none.
-
-
 def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Waiver, ...]:
     """Every waiver in a file's source, other files' names looked up by `load`; raises `Unreadable`."""
     try:
         tree = parse(source)
-        reader = _Reader(Names(tree, load) if load else Names(tree), path)
+        reader = _Reader(FileNames(tree, load) if load else FileNames(tree), path)
         reader.visit(tree)
     except RecursionError as error:
         raise Unreadable("its expressions are nested too deeply to be read") from error
@@ -125,7 +125,7 @@ _SHOWN = 60
 class _Reader(ast.NodeVisitor):
     """Walks a file, and knows at every moment in which class and function it is."""
 
-    def __init__(self, names: Names, path: str) -> None:
+    def __init__(self, names: FileNames, path: str) -> None:
         self.found: list[Waiver] = []
         self._names = names
         self._path = path

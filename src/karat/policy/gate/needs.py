@@ -300,7 +300,11 @@ def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) 
     devices = listed(need.device for need in needs if need.device)
     text = f"no gradient evidence in float64 for {listed(names) or 'any input'}"
     text += f"{f' on {devices}' if devices else ''}; {_why(judged, known, needs)}"
-    numbers = {"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total}
+    numbers: dict[str, str | int] = {
+        "inputs": ", ".join(names),
+        "ran": judged.ran,
+        "total": judged.total,
+    }
     return _finding(kind, judged, text, numbers, f"{run_again(judged.test)} --karat-policy")
 
 

@@ -1,4 +1,4 @@
-"""Where the gate finds what it needs: exemptions, baseline and namespaces of a project."""
+"""A project's policy: its exemptions, baseline and namespaces, read; and its baseline, rewritten."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from karat.config import Config
-from karat.policy import exemptions
-from karat.policy.gate import baseline
-from karat.policy.gate.decision import Asked
+from karat.findings import UsageError
+from karat.policy.evidence import Merged
+from karat.policy.exemptions import read, read_named
+from karat.policy.gate import baseline as baselines
+from karat.policy.gate.decision import Policy
 from karat.policy.gate.operators import walk
 
 
@@ -20,41 +22,57 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """What a project says about its policy, read."""
 
     root: Path
-    asked: Asked
-
-    @property
-    def baseline(self) -> Path:
-        """The file of the ratchet."""
-        return self.root / self.asked.ratchet.path
+    policy: Policy
 
 
-def project(
-    config: Config, folder: Path, *, today: date, complete: bool, again: str | None = None
-) -> Project:
-    """The policy that holds in a folder; namespaces are walked only where all of them are judged."""
+def project(  # noqa: PLR0913 - all that decides which policy holds
+    config: Config, folder: Path, *, today: date, complete: bool, again: str | None = None,
+    exemptions: str | None = None, devices: tuple[str, ...] = (),
+) -> Project:  # fmt: skip
+    """The policy that holds in a folder; namespaces are imported only where all operators are judged.
+
+    `exemptions` and `devices` replace what the configuration says; `again` is the command as it was typed.
+    """
     settings = config.policy
     root = config.file.parent if config.file else folder
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
-    held = baseline.Ratchet(
-        ops=walked.ops,
-        aliases=walked.aliases,
-        baseline=baseline.read(root / settings.baseline, settings.baseline),
-        sure=not walked.findings,
-        path=settings.baseline,
-    )
-    asked = Asked(
-        exemptions=exemptions.read(root / settings.exemptions, settings.exemptions),
-        devices=settings.devices,
-        today=today,
-        complete=complete,
-        ratchet=msgspec.structs.replace(held, again=again) if again else held,
-        findings=walked.findings,
-    )
-    return Project(root=root, asked=asked)
+    baseline = baselines.Baseline(
+        ops=walked.ops, aliases=walked.aliases, sure=not walked.findings, path=settings.baseline,
+        listed=baselines.read(root / settings.baseline, settings.baseline),
+    )  # fmt: skip
+    policy = Policy(
+        exemptions=read_named(exemptions, command="karat policy gate")
+        if exemptions is not None
+        else read(root / settings.exemptions, settings.exemptions),
+        devices=devices or settings.devices, today=today, complete=complete, findings=walked.findings,
+        baseline=msgspec.structs.replace(baseline, again=again) if again else baseline,
+    )  # fmt: skip
+    return Project(root=root, policy=policy)
 
 
-def places(words: Sequence[str], config: Config) -> list[Path]:
+def rewritten(held: Project, merged: Merged, added: Sequence[str], *, shorten: bool) -> Project:
+    """The same project with a shorter baseline, or with more operators on it; the file has been written."""
+    policy, baseline = held.policy, held.policy.baseline
+    if added and not policy.complete:
+        raise UsageError(
+            "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence",
+            next_command=f"{baseline.again} --complete --add-to-baseline OP",
+        )
+    active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
+    ops = set(baseline.listed)
+    if shorten:
+        ops = set(baselines.shortened(merged, active, baseline, complete=policy.complete))
+    found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)
+    lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
+    ops |= set(baselines.additions(baseline, added, lacking))
+    if ops != set(baseline.listed):
+        baselines.write(held.root / baseline.path, ops)
+    changed = msgspec.structs.replace(baseline, listed=tuple(sorted(ops)))
+    return Project(root=held.root, policy=msgspec.structs.replace(policy, baseline=changed))
+
+
+def journal_folders(named: Sequence[str], config: Config) -> list[Path]:
     """The folders with journals that were named, or the one that the configuration names."""
-    if words or config.file is None:
-        return [Path(word) for word in words or (config.policy.evidence,)]
+    if named or config.file is None:
+        return [Path(word) for word in named or (config.policy.evidence,)]
     return [Path(os.path.relpath(config.file.parent / config.policy.evidence))]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code
+from karat.report import sarif
 from karat.report.json import encode, finding_json
 from karat.report.terminal import Line
 from karat.report.words import count, line_of
@@ -118,6 +119,18 @@ def document(report: ScanReport) -> bytes:
             "findings": [finding_json(finding) for finding in report.findings],
         }
     )
+
+
+def sarif_log(report: ScanReport, version: str) -> bytes:
+    """The report as SARIF 2.1.0."""
+    tool = sarif.Tool(
+        name="karat policy scan", version=version, tags=("gradients", "tests"), help=HELP,
+        titles={finding.kind: title(finding.kind) for finding in report.findings},
+    )  # fmt: skip
+    return sarif.render(
+        report.findings, tool, exit_code=int(report.exit_code),
+        properties={"states": dict(report.states), "files": report.files},
+    )  # fmt: skip
 
 
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
