@@ -140,7 +140,7 @@ def test_another_file_of_exemptions(tmp_path: Path) -> None:
     result, _ = gate(tmp_path, "evidence", "--exemptions", "other.toml", "--today", "2026-11-15")
     assert result.code == 0
     missing, _ = gate(tmp_path, "evidence", "--exemptions", "nowhere.toml")
-    assert (missing.code, "to be a file, found none" in missing.err) == (2, True)
+    assert (missing.code, "there is no file" in missing.err) == (2, True)
 
 
 def test_a_device_may_be_asked_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens.paths import glob_regex
 from karat.policy.approvals.names import CommitFiles
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
-from karat.policy.exemptions import Exemption, parse
+from karat.policy.exemptions import parse
 from karat.policy.scan.source import Unreadable
 from karat.policy.settings import PolicySettings
 from karat.system import git
@@ -28,6 +28,11 @@ from karat.system import git
 CONFIGURATIONS = ("karat.toml", "pyproject.toml")
 """Files that may say something of the policy, in any folder."""
 Key = Callable[[Waiver], Hashable]
+_LINK, _SUBMODULE = "120000", "160000"
+_DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
+_SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
+"""What git takes a short name for, the first that is there; tags come before branches."""
+_STEPS = re.compile(r"[~^@:].*", re.DOTALL)
 
 
 def added_grants(
@@ -48,7 +53,10 @@ def added_grants(
 
     order = {id(w): i for i, w in enumerate(waiting)}
     waiting, _ = table.pair(waiting, lambda w: (place(w), w.identity, w.grant))
-    waiting, _ = table.pair(waiting, _moved)
+    # The same in another file: only a whole definition can be known again.
+    waiting, _ = table.pair(
+        waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None
+    )
     waiting, same = table.pair(waiting, lambda w: (place(w), w.identity))
     found = [
         PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)
@@ -56,33 +64,25 @@ def added_grants(
     waiting, same = table.pair(
         waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant)
     )
-    found += [PolicyChange(waiver=w, before=b, note=_other_op(w, b)) for w, b in same]
+    for waiver, before in same:
+        note = (
+            f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
+        )
+        found.append(PolicyChange(waiver=waiver, before=before, note=note))
     waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
-    found += [PolicyChange(waiver=w, before=b, note=_other_scope(w, b)) for w, b in same]
+    for waiver, before in same:
+        note = (
+            f"it stood on {before.scope or 'the module'}; under another name it is approved again"
+        )
+        if waiver.kind == "exemption":
+            note = f"its scope was {before.scope}"
+        found.append(PolicyChange(waiver=waiver, before=before, note=note))
     found += [PolicyChange(waiver=w) for w in waiting]
     return sorted(found, key=lambda change: order[id(change.waiver)])
 
 
-def _moved(waiver: Waiver) -> Hashable | None:
-    """The same in another file: only a whole definition can be known again."""
-    return (waiver.identity, waiver.grant, waiver.body) if waiver.body and waiver.scope else None
-
-
 def _laxness(waiver: Waiver) -> tuple[float, ...]:
     return tuple(-amount for amount in waiver.amounts)
-
-
-def _other_op(waiver: Waiver, before: Waiver) -> str:
-    return f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
-
-
-def _other_scope(waiver: Waiver, before: Waiver) -> str:
-    if waiver.kind == "exemption":
-        return f"its scope was {before.scope}"
-    return f"it stood on {before.scope or 'the module'}; under another name it is approved again"
-
-
-Paired = list[tuple[Waiver, Waiver]]
 
 
 class _Table:
@@ -92,14 +92,16 @@ class _Table:
         # The laxest excuses most, so it is the first to be used, and by the laxest.
         self._left = sorted(waivers, key=_laxness)
 
-    def pair(self, waiters: list[Waiver], key: Key) -> tuple[list[Waiver], Paired]:
+    def pair(
+        self, waiters: list[Waiver], key: Key
+    ) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
         """New waivers without an old one of the same key, and those with one, which is used up; None is nobody's key."""
         by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
         for candidate in self._left:
             by_key[key(candidate)].append(candidate)
         by_key.pop(None, None)
         rest: list[Waiver] = []
-        paired: Paired = []
+        paired: list[tuple[Waiver, Waiver]] = []
         for waiver in sorted(waiters, key=_laxness):
             same = by_key.get(key(waiver))
             if same:
@@ -112,93 +114,62 @@ class _Table:
 
 
 def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:
-    """The entries of exemptions.toml, and what is wrong with the others, which cover nothing."""
+    """The entries of exemptions.toml, and what is wrong with the others, which cover nothing.
+
+    An earlier end and a smaller bound are stricter; whatever else changes is another exemption.
+    """
     found = parse(data, path)
-    return [_exemption(entry, path) for entry in found.entries], found.findings
-
-
-def _exemption(entry: Exemption, path: str) -> Waiver:
-    """An earlier end and a smaller bound are stricter; whatever else changes is another exemption."""
-    ends = float(entry.expires.toordinal()) if entry.expires else inf
-    bounds = (entry.max_relative_error or 0.0, entry.nondeterminism_bound or 0.0)
-    words = (entry.kind, entry.reason, entry.owner, entry.issue or "")
-    until = f", until {entry.expires.isoformat()}" if entry.expires else ""
-    limit = f", up to {max(bounds):g}" if max(bounds) else ""
-    return Waiver(
-        rule=entry.rule,
-        kind="exemption",
-        path=path,
-        line=entry.line,
-        scope=entry.scope,
-        op=entry.op,
-        about=f"exemption from {entry.rule}",
-        value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
-        amounts=(ends, *bounds),
-        shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
-    )
+    waivers = []
+    for entry in found.entries:
+        ends = float(entry.expires.toordinal()) if entry.expires else inf
+        bounds = (entry.max_relative_error or 0.0, entry.nondeterminism_bound or 0.0)
+        words = (entry.kind, entry.reason, entry.owner, entry.issue or "")
+        until = f", until {entry.expires.isoformat()}" if entry.expires else ""
+        limit = f", up to {max(bounds):g}" if max(bounds) else ""
+        waivers.append(
+            Waiver(
+                rule=entry.rule, kind="exemption", path=path, line=entry.line, scope=entry.scope, op=entry.op,
+                about=f"exemption from {entry.rule}", amounts=(ends, *bounds),
+                value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
+                shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
+            )
+        )  # fmt: skip
+    return waivers, found.findings
 
 
 def baseline_waivers(data: bytes, path: str) -> list[Waiver]:
-    """Ops that the ratchet's list excuses; raises `UsageError` for what is no such list."""
+    """Ops that the baseline excuses; raises `UsageError` for what is no such list."""
     from karat.policy.gate import baseline  # noqa: PLC0415 - it brings the gate along
 
-    return [
-        _plain("baseline", "baseline", path, "baseline", op=op) for op in baseline.parse(data, path)
-    ]
+    ops = baseline.parse(data, path)
+    return [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]  # fmt: skip
 
 
 def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:
     """What the new settings no longer ask for; stricter ones are no waiver."""
-    found = [_setting(path, "exclude", glob) for glob in _added(old.exclude, new.exclude)]
-    found += [
-        _setting(path, "namespaces", f"without {name}")
-        for name in _added(new.namespaces, old.namespaces)
-    ]
-    found += [
-        _setting(path, "devices", f"without {name}") for name in _added(new.devices, old.devices)
-    ]
+    found = [("exclude", glob) for glob in new.exclude if glob not in old.exclude]
+    found += [("namespaces", f"without {n}") for n in old.namespaces if n not in new.namespaces]
+    found += [("devices", f"without {n}") for n in old.devices if n not in new.devices]
     if new.tests != old.tests:
-        found.append(_setting(path, "tests", ", ".join(new.tests) or "every Python file"))
-    if {k: set(v) for k, v in new.approvers.items()} != {
-        k: set(v) for k, v in old.approvers.items()
-    }:
-        shown = "; ".join(
-            f"{rule}: {', '.join(who)}" for rule, who in sorted(new.approvers.items())
-        )
-        found.append(_setting(path, "approvers", shown or "nobody"))
+        found.append(("tests", ", ".join(new.tests) or "every Python file"))
+    was, now = ({k: set(v) for k, v in each.approvers.items()} for each in (old, new))
+    if was != now:
+        people = (f"{rule}: {', '.join(who)}" for rule, who in sorted(new.approvers.items()))
+        found.append(("approvers", "; ".join(people) or "nobody"))
     for key in ("signers", "forge", "evidence"):
         if getattr(new, key) != getattr(old, key):
-            found.append(_setting(path, key, getattr(new, key) or "by the CI's variables"))
+            found.append((key, getattr(new, key) or "by the CI's variables"))
     if old.complete and not new.complete:
-        found.append(_setting(path, "complete", "false"))
-    return found
+        found.append(("complete", "false"))
+    return [
+        Waiver(rule="policy", kind="setting", path=path, about=f"[policy] {key}", value=value, shown=value)
+        for key, value in found
+    ]  # fmt: skip
 
 
 def file_waiver(path: str, what: str, value: str) -> Waiver:
     """A file that says who may approve."""
-    return _plain("policy", "setting", path, what, value=value, shown="who may approve")
-
-
-def _added(old: Iterable[str], new: Iterable[str]) -> list[str]:
-    before = set(old)
-    return [item for item in new if item not in before]
-
-
-def _setting(path: str, key: str, value: str) -> Waiver:
-    return _plain("policy", "setting", path, f"[policy] {key}", value=value, shown=value)
-
-
-def _plain(  # noqa: PLR0913 - the fields of a waiver
-    rule: str, kind: str, path: str, about: str, *, op: str = "", value: str = "", shown: str = ""
-) -> Waiver:
-    return Waiver(rule=rule, kind=kind, path=path, about=about, op=op, value=value, shown=shown)
-
-
-_LINK, _SUBMODULE = "120000", "160000"
-_DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
-_SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
-"""What git takes a short name for, the first that is there; tags come before branches."""
-_STEPS = re.compile(r"[~^@:].*", re.DOTALL)
+    return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown="who may approve")  # fmt: skip
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):

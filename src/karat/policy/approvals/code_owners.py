@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,9 @@ PLACES: dict[ForgeName, tuple[str, ...]] = {
 """Where each looks, in its order; the first that is there is the only one."""
 _WORDS = re.compile(r"(?:\\.|\S)+")
 _OWNER = re.compile(r"@{1,2}[\w.-]+(?:/[\w.-]+)*|[^\s@]+@[^\s@]+\.[^\s@]+")
+_TOKEN = re.compile(
+    r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL
+)
 _HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d+)\])?(.*)")
 
 
@@ -67,17 +71,14 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
                     excluded.add(rule.section)
                 else:
                     found[rule.section] = rule
-        return tuple(
-            self._section(rule)
-            for name, rule in found.items()
-            if rule.owners and name not in excluded
-        )
-
-    def _section(self, rule: Rule) -> Section:
-        heading = self.headings.get(rule.section.casefold(), _Heading())
-        return Section(
-            name=rule.section, owners=rule.owners, count=heading.count, optional=heading.optional
-        )
+        sections = []
+        for name, rule in found.items():
+            if rule.owners and name not in excluded:
+                heading = self.headings.get(name.casefold(), _Heading())
+                sections.append(
+                    Section(name=name, owners=rule.owners, count=heading.count, optional=heading.optional)
+                )  # fmt: skip
+        return tuple(sections)
 
 
 def parse(text: str, forge: ForgeName) -> CodeOwners:
@@ -95,17 +96,12 @@ def is_owner(word: str) -> bool:
 
 def _github_rules(lines: Sequence[str]) -> Iterator[Rule]:
     for line in lines:
-        words = _before_comment(_WORDS.findall(line))
+        words = [*takewhile(lambda word: not word.startswith("#"), _WORDS.findall(line))]
         if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
             continue  # GitHub says of these that they do not work
         owners = tuple(words[1:])
         if all(is_owner(word) and not word.startswith("@@") for word in owners):
             yield Rule(pattern=words[0], owners=owners)
-
-
-def _before_comment(words: Sequence[str]) -> list[str]:
-    cut = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
-    return list(words[:cut])
 
 
 def _gitlab(lines: Sequence[str]) -> CodeOwners:
@@ -121,20 +117,16 @@ def _gitlab(lines: Sequence[str]) -> CodeOwners:
             # One section under two headings: what is required once is required.
             key = heading[2].strip().casefold()
             name, defaults = names.setdefault(key, heading[2].strip()), _owners(heading[4])
-            headings[key] = _joined(headings.get(key), heading)
+            before = headings.get(key, _Heading(optional=True))
+            headings[key] = _Heading(
+                count=max(before.count, int(heading[3] or 1)), optional=before.optional and heading[1] is not None
+            )  # fmt: skip
             continue
         pattern, *_ = _WORDS.findall(line)
         owners = _owners(line[len(pattern) :]) or defaults
         bare = pattern.removeprefix("!")
         rules.append(Rule(pattern=bare, owners=owners, section=name, exclusion=bare != pattern))
     return CodeOwners(forge="gitlab", rules=tuple(rules), headings=headings)
-
-
-def _joined(before: _Heading | None, found: re.Match[str]) -> _Heading:
-    count, optional = max(1, int(found[3] or 1)), found[1] is not None
-    if before is not None:
-        count, optional = max(count, before.count), optional and before.optional
-    return _Heading(count=count, optional=optional)
 
 
 def _owners(text: str) -> tuple[str, ...]:
@@ -188,11 +180,6 @@ def _gitlab_regex(pattern: str) -> re.Pattern[str]:
         else:
             out += _segment(part, brackets=True) + ("" if last else "/")
     return re.compile(out, re.DOTALL)
-
-
-_TOKEN = re.compile(
-    r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL
-)
 
 
 def _segment(part: str, *, brackets: bool) -> str:

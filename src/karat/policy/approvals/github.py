@@ -13,7 +13,16 @@ from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
-from karat.policy.approvals.reviews import Request, Review, State, Unknown, authors_of, co_authors
+from karat.policy.approvals.reviews import (
+    Request,
+    Review,
+    State,
+    Unknown,
+    authors_of,
+    commit_people,
+    moved,
+    not_found,
+)
 
 _REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
@@ -88,15 +97,9 @@ class GitHubReviews:
     name = "github"
 
     def __init__(
-        self,
-        repo: str,
-        number: int,
-        *,
-        env: Mapping[str, str],
-        again: str,
-        retry: Retry | None = None,
+        self, repo: str, number: int, *, env: Mapping[str, str], again: str, retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
             raise UsageError(
                 f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
@@ -108,14 +111,9 @@ class GitHubReviews:
         self._home = f"/repos/{repo}/pulls/{number}"
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
-            root,
-            github_token(env, host),
-            headers=_HEADERS,
-            retry=retry,
-            connections=2,
-            notice=notice,
+            root, github_token(env, host), headers=_HEADERS, retry=retry, connections=2, notice=notice,
             advice=Advice(again=again, login=f"gh auth login --hostname {host}"),
-        )
+        )  # fmt: skip
 
     def request(self) -> Request:
         """The pull request; raises `CannotVerify` where it moved while it was being read."""
@@ -123,16 +121,8 @@ class GitHubReviews:
         reviews = self._reviews(pull.head.sha)
         authors = authors_of(self._authors(pull))
         if self._pull().head.sha != pull.head.sha:
-            raise CannotVerify(
-                f"expected {self._label} to stand still, found that somebody pushed meanwhile",
-                next_command=self._client.advice.again,
-            )
-        return Request(
-            label=self._label,
-            head=pull.head.sha,
-            reviews=reviews,
-            authors=authors,
-        )
+            raise moved(self._label, self._client.advice.again)
+        return Request(label=self._label, head=pull.head.sha, reviews=reviews, authors=authors)
 
     def members(self, team: str) -> frozenset[str]:
         """The accounts of `@org/team`."""
@@ -141,7 +131,7 @@ class GitHubReviews:
         try:
             pages = list(self._client.pages(path, tuple[_User, ...], per_page=100))
         except Refused as error:
-            raise Unknown(f"who is in {team} could not be had (HTTP {error.status})") from error
+            raise Unknown(f"who is in {team} could not be read (HTTP {error.status})") from error
         return frozenset(user.login.lower() for page in pages for user in page)
 
     def email_of(self, login: str) -> str | None:
@@ -166,29 +156,32 @@ class GitHubReviews:
         except Refused as error:
             if error.status != 404:
                 raise
-            token = self._client.token
-            seen = (
-                f"the token from {token.found_in} may not see it" if token else "it needs a token"
-            )
-            raise CannotVerify(
-                f"expected {self._label}, found that there is none, or {seen} (HTTP 404)",
-                next_command=f"gh pr view {self._number} --repo {self._repo}",
-            ) from None
+            look = f"gh pr view {self._number} --repo {self._repo}"
+            raise not_found(self._label, self._client.token, look) from None
 
     def _reviews(self, head: str) -> tuple[Review, ...]:
         pages = self._client.pages(f"{self._home}/reviews", tuple[_Review, ...], per_page=100)
         found = {review.id: review for page in pages for review in page}
         # Numbers grow with time, and so do times; pages may shift while they are read.
         ordered = sorted(found.values(), key=lambda review: (review.submitted_at or "", review.id))
-        moved = self._retargeted() if ordered else ""
-        return tuple(
-            _review(review, review.user.login, head, moved)
-            for review in ordered
-            if review.state in _STATES and review.user is not None
-        )
+        retargeted = self._retargeted() if ordered else ""
+        kept = []
+        for review in ordered:
+            if review.state not in _STATES or review.user is None:
+                continue
+            on_head = review.commit_id == head
+            stale = bool(retargeted) and (review.submitted_at or "") <= retargeted
+            why = f"they approved before the base branch was changed, at {retargeted}"
+            kept.append(
+                Review(
+                    reviewer=review.user.login, state=_STATES[review.state], commit=review.commit_id,
+                    on_head=on_head and not stale, why=why if stale and on_head else "",
+                )
+            )  # fmt: skip
+        return tuple(kept)
 
     def _retargeted(self) -> str:
-        """When the request was last pointed at another branch: what was approved before is another diff."""
+        """When the base branch was last changed: what was approved before is another diff."""
         path = f"/repos/{self._repo}/issues/{self._number}/events"
         pages = self._client.pages(path, tuple[_Event, ...], per_page=100)
         events = (event for page in pages for event in page)
@@ -201,33 +194,15 @@ class GitHubReviews:
         commits = [commit for page in pages for commit in page]
         if len(commits) >= _MOST_COMMITS:
             raise CannotVerify(
-                f"expected fewer than {_MOST_COMMITS} commits in {self._label}, as many as GitHub tells the authors of, "
-                f"found {len(commits)} or more",
+                f"{self._label} has {len(commits)} commits or more; GitHub names the authors of fewer than {_MOST_COMMITS}",
                 next_command=f"gh pr view {self._number} --repo {self._repo} --json commits",
             )
         for commit in commits:
             # Bringing a branch up to date with its base makes nobody its author.
             if len(commit.parents) < 2:
-                yield from _people(commit)
-
-
-def _review(review: _Review, login: str, head: str, moved: str) -> Review:
-    stale = bool(moved) and (review.submitted_at or "") <= moved
-    why = f"they approved before the pull request was pointed at another branch, at {moved}"
-    return Review(
-        reviewer=login,
-        state=_STATES[review.state],
-        commit=review.commit_id,
-        on_head=review.commit_id == head and not stale,
-        why=why if stale and review.commit_id == head else "",
-    )
-
-
-def _people(commit: _Commit) -> Iterator[tuple[str, str | None, str]]:
-    short, inner = commit.sha[:12], commit.commit
-    author = inner.author.email or "" if inner.author else ""
-    yield author, commit.author.login if commit.author else None, f"wrote commit {short}"
-    committer = inner.committer.email or "" if inner.committer else ""
-    yield committer, commit.committer.login if commit.committer else None, f"committed {short}"
-    for email in co_authors(inner.message):
-        yield email, None, f"is a co-author of commit {short}"
+                inner = commit.commit
+                author, committer = (
+                    (person.email or "" if person else "", account.login if account else None)
+                    for person, account in ((inner.author, commit.author), (inner.committer, commit.committer))
+                )  # fmt: skip
+                yield from commit_people(commit.sha, inner.message, author, committer)

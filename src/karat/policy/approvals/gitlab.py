@@ -19,7 +19,15 @@ from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
-from karat.policy.approvals.reviews import Request, Review, Unknown, authors_of, co_authors
+from karat.policy.approvals.reviews import (
+    Request,
+    Review,
+    Unknown,
+    authors_of,
+    commit_people,
+    moved,
+    not_found,
+)
 
 _PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _ROLES = {"@@developer": 30, "@@maintainer": 40, "@@owner": 50}
@@ -84,15 +92,9 @@ class GitLabReviews:
     name = "gitlab"
 
     def __init__(
-        self,
-        project: str,
-        number: int,
-        *,
-        env: Mapping[str, str],
-        again: str,
-        retry: Retry | None = None,
+        self, project: str, number: int, *, env: Mapping[str, str], again: str, retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
             raise UsageError(
                 f"expected a project on GitLab, its number or GROUP/NAME, found {project!r}",
@@ -104,30 +106,22 @@ class GitLabReviews:
         self._numbers: dict[str, int] = {}
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
-            gitlab_root(env),
-            gitlab_token(env),
-            headers={"Accept": "application/json"},
-            retry=retry,
-            connections=2,
-            notice=notice,
-            advice=Advice(again=again, login="export GITLAB_TOKEN=YOUR_TOKEN"),
-        )
+            gitlab_root(env), gitlab_token(env), headers={"Accept": "application/json"}, retry=retry, connections=2,
+            notice=notice, advice=Advice(again=again, login="export GITLAB_TOKEN=YOUR_TOKEN"),
+        )  # fmt: skip
 
     def request(self) -> Request:
         """The merge request; raises `CannotVerify` where it moved while it was being read."""
         asked = self._merge_request()
         if asked.sha is None:
             raise CannotVerify(
-                f"expected {self._label} to have a head, found none (is it empty?)",
+                f"{self._label} has no head (is it empty?)",
                 next_command=self._client.advice.again,
             )
         reviews = tuple(self._reviews(asked.sha))
         authors = authors_of(self._authors(asked))
         if self._merge_request().sha != asked.sha:
-            raise CannotVerify(
-                f"expected {self._label} to stand still, found that somebody pushed meanwhile",
-                next_command=self._client.advice.again,
-            )
+            raise moved(self._label, self._client.advice.again)
         return Request(label=self._label, head=asked.sha, reviews=reviews, authors=authors)
 
     def members(self, team: str) -> frozenset[str]:
@@ -139,7 +133,7 @@ class GitLabReviews:
         except Refused as error:
             if error.status == 404 and "/" not in team:
                 return frozenset()  # the name of a person, then
-            raise Unknown(f"who is in {team} could not be had (HTTP {error.status})") from error
+            raise Unknown(f"who is in {team} could not be read (HTTP {error.status})") from error
         members = (member for page in pages for member in page if member.state == "active")
         return frozenset(m.username.lower() for m in members if role in {None, m.access_level})
 
@@ -162,14 +156,8 @@ class GitLabReviews:
         except Refused as error:
             if error.status != 404:
                 raise
-            token = self._client.token
-            seen = (
-                f"the token from {token.found_in} may not see it" if token else "it needs a token"
-            )
-            raise CannotVerify(
-                f"expected {self._label}, found that there is none, or {seen} (HTTP 404)",
-                next_command=f"glab mr view {self._number}",
-            ) from None
+            look = f"glab mr view {self._number}"
+            raise not_found(self._label, self._client.token, look) from None
 
     def _reviews(self, head: str) -> Iterator[Review]:
         given = self._client.get(f"{self._home}/approvals", _Approvals).approved_by
@@ -220,13 +208,11 @@ class GitLabReviews:
             yield "", asked.author.username, "is the author of the merge request"
         pages = self._client.pages(f"{self._home}/commits", tuple[_Commit, ...], per_page=100)
         for commit in (commit for page in pages for commit in page):
-            if len(commit.parent_ids) > 1:
-                continue  # bringing a branch up to date makes nobody its author
-            short = commit.id[:12]
-            yield commit.author_email or "", None, f"wrote commit {short}"
-            yield commit.committer_email or "", None, f"committed {short}"
-            for email in co_authors(commit.message):
-                yield email, None, f"is a co-author of commit {short}"
+            if len(commit.parent_ids) < 2:  # bringing a branch up to date makes nobody its author
+                author, committer = commit.author_email or "", commit.committer_email or ""
+                yield from commit_people(
+                    commit.id, commit.message, (author, None), (committer, None)
+                )
 
 
 def _review(username: str, when: datetime | None, pushed: datetime | None) -> Review:
@@ -236,9 +222,6 @@ def _review(username: str, when: datetime | None, pushed: datetime | None) -> Re
     elif pushed is None:
         why = "GitLab does not say when the head was pushed"
     elif when <= pushed:
-        why = f"they approved at {_clock(when)}, before the head was pushed at {_clock(pushed)}"
+        times = [at.isoformat(sep=" ", timespec="seconds") for at in (when, pushed)]
+        why = f"they approved at {times[0]}, before the head was pushed at {times[1]}"
     return Review(reviewer=username, state="approved", on_head=not why, why=why)
-
-
-def _clock(when: datetime) -> str:
-    return when.isoformat(sep=" ", timespec="seconds")

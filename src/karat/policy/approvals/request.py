@@ -41,7 +41,7 @@ from karat.policy.approvals.reviews import (
     Authors,
     Forge,
     authors_of,
-    co_authors,
+    commit_people,
 )
 from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.policy.settings import DEFAULT_RULE
@@ -184,8 +184,11 @@ class Sides:
         """Whose work the range is, by its commits; merges make nobody an author."""
         words = ("log", "-z", "--no-merges", "--format=%H%n%ae%n%ce%n%B")
         out = git.run_git(self.root, *words, f"{self.span.base}..{self.span.head}", "--")
-        entries = [entry.decode("utf-8", "replace") for entry in out.split(b"\0") if entry]
-        return authors_of(person for entry in entries for person in _people(entry))
+        people: list[tuple[str, str | None, str]] = []
+        for entry in filter(None, out.decode("utf-8", "replace").split("\0")):
+            commit, author, committer, message = entry.split("\n", 3)
+            people += commit_people(commit, message, (author, None), (committer, None))
+        return authors_of(people)
 
     def _other_settings(
         self, mine: AbstractSet[str]
@@ -239,14 +242,6 @@ class Sides:
         new_keys = self._after.read(keys)
         if self._before.read(keys) != new_keys:
             yield file_waiver(keys, "keys that may sign", repr(new_keys))
-
-
-def _people(entry: str) -> Iterator[tuple[str, str | None, str]]:
-    commit, author, committer, message = entry.split("\n", 3)
-    yield author, None, f"wrote commit {commit[:12]}"
-    yield committer, None, f"committed {commit[:12]}"
-    for email in co_authors(message):
-        yield email, None, f"is a co-author of commit {commit[:12]}"
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):

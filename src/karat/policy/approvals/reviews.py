@@ -13,9 +13,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -23,12 +23,17 @@ from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
 
+if TYPE_CHECKING:
+    from karat.net.tokens import Token
+
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"
 _SECONDS = 20.0
 _PRINT = "karat policy approvals --base REV --print-sign-off > sign-off.toml"
 _LARGEST = 16 << 20
 _PATTERN = frozenset("*?!")
+Account = tuple[str, str | None]
+"""An e-mail address, or nothing, and an account."""
 State = Literal["approved", "changes-requested", "dismissed"]
 _TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
 _NOREPLY = re.compile(r"(?:\d+[+-])?([^@+]+)@users\.noreply\.[^@]+")
@@ -138,9 +143,26 @@ def authors_of(people: Iterable[tuple[str, str | None, str]]) -> Authors:
     return Authors(logins=logins, emails=emails)
 
 
-def co_authors(message: str) -> list[str]:
-    """E-mail addresses of a commit's co-authors."""
-    return [email.strip().lower() for email in _TRAILER.findall(message)]
+def commit_people(
+    commit: str, message: str, author: Account, committer: Account
+) -> Iterator[tuple[str, str | None, str]]:
+    """Everyone who made a commit, for `authors_of`: its author, its committer and its co-authors."""
+    short = commit[:12]
+    yield *author, f"wrote commit {short}"
+    yield *committer, f"committed {short}"
+    for email in _TRAILER.findall(message):
+        yield email.strip().lower(), None, f"is a co-author of commit {short}"
+
+
+def moved(label: str, again: str) -> CannotVerify:
+    """Somebody pushed while the request was being read."""
+    return CannotVerify(f"somebody pushed to {label} while it was being read", next_command=again)
+
+
+def not_found(label: str, token: Token | None, look: str) -> CannotVerify:
+    """The forge says that there is no such request, or does not show it."""
+    seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
+    return CannotVerify(f"there is no {label}, or {seen} (HTTP 404)", next_command=look)
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ from karat.policy.scan.vocabulary import (
 )
 from karat.system.hashes import sha256_hex
 
+_SHOWN = 60
+
 
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """One of them, on one side of a range."""
@@ -119,9 +121,6 @@ def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Wa
     return tuple(reader.found)
 
 
-_SHOWN = 60
-
-
 class _Reader(ast.NodeVisitor):
     """Walks a file, and knows at every moment in which class and function it is."""
 
@@ -136,22 +135,20 @@ class _Reader(ast.NodeVisitor):
         """What was learnt of a definition, which is asked only if it grants something."""
         self._classes: list[bool] = []
         self._applied: set[int] = set()
-        """References to the skip that are told of already."""
+        """References to the skip that are reported already."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._definition(node, (*node.bases, *(k.value for k in node.keywords)))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: Definition) -> None:
         self._definition(node, ())
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._definition(node, ())
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as ast.NodeVisitor asks
 
-    def visit_Import(self, node: ast.Import) -> None:
-        """Importing a skip is not using it."""
+    def visit_Import(self, node: ast.AST) -> None:
+        """Importing a skip is not using it, and what is deleted is not granted."""
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Importing a skip is not using it."""
+    visit_ImportFrom = visit_Delete = visit_Import  # noqa: N815
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -167,9 +164,6 @@ class _Reader(ast.NodeVisitor):
         self._assignment(node.target, node.value)
         self.visit(node.value)
 
-    def visit_Delete(self, node: ast.Delete) -> None:
-        """What is deleted is not granted."""
-
     def visit_Dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
@@ -181,7 +175,11 @@ class _Reader(ast.NodeVisitor):
             self._skip(node)
         elif isinstance(node.func, ast.Call) and self._names.is_skip(node.func.func):
             self._skip(node.func, applied_to=node.args)
-        self._setattr(node)
+        if self._names.canonical(node.func) in {"setattr", "__setattr__"} and len(node.args) > 1:
+            *owner, key, value = node.args
+            name = self._names.text(key)
+            if name is not None:
+                self._named(name, value, _attribute(owner[0] if owner else node.func, name))
         self._arguments(node)
         self.generic_visit(node)
 
@@ -192,38 +190,28 @@ class _Reader(ast.NodeVisitor):
         self._reference(node)
         self.generic_visit(node)
 
-    def _definition(
-        self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, heads: Sequence[ast.expr]
-    ) -> None:
-        is_class = isinstance(node, ast.ClassDef)
+    def _definition(self, node: ast.ClassDef | Definition, heads: Sequence[ast.expr]) -> None:
         self._scope.append(node.name)
         self._around.append(node)
         for decorator in node.decorator_list:
-            self._decorator(decorator)
-        if not isinstance(node, ast.ClassDef):
-            self._defaults(node)
+            if self._names.is_skip(decorator):
+                self._applied.add(id(decorator))
+                own = self._names.canonical(decorator) == SKIP_RULE
+                value = "" if own else f"through {ast.unparse(decorator)}"
+                self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")  # fmt: skip
+            self.visit(decorator)
+        # `def check(self, max_relative_error=0.1)` grants it to whoever calls.
+        for name, default in defaults(node) if not isinstance(node, ast.ClassDef) else ():
+            self._named(name, default, f"default of {name}")
+            self.visit(default)
         for head in heads:
             self.visit(head)
-        self._classes.append(is_class)
+        self._classes.append(isinstance(node, ast.ClassDef))
         for statement in node.body:
             self.visit(statement)
         self._classes.pop()
         self._around.pop()
         self._scope.pop()
-
-    def _decorator(self, node: ast.expr) -> None:
-        if self._names.is_skip(node):
-            self._applied.add(id(node))
-            own = self._names.canonical(node) == SKIP_RULE
-            said = "" if own else f"through {ast.unparse(node)}"
-            self._add("gradient", "skip", node, SKIP_RULE, value=said, shown=said or "no reason")
-        self.visit(node)
-
-    def _defaults(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """`def check(self, max_relative_error=0.1)` grants it to whoever calls."""
-        for name, default in defaults(node):
-            self._named(name, default, f"default of {name}")
-            self.visit(default)
 
     def _assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -232,7 +220,9 @@ class _Reader(ast.NodeVisitor):
                 self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Attribute):
             self._named(target.attr, value, _attribute(target.value, target.attr))
-        elif isinstance(target, ast.Name) and (self._in_class or FLAGS.fullmatch(target.id)):
+        elif isinstance(target, ast.Name) and (
+            self._classes[-1:] == [True] or FLAGS.fullmatch(target.id)
+        ):
             # Other names are looked up where they are used.
             self._named(target.id, value, target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -244,13 +234,6 @@ class _Reader(ast.NodeVisitor):
         if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
             self._applied.add(id(value))
         self.visit(value)
-
-    def _setattr(self, node: ast.Call) -> None:
-        if self._names.canonical(node.func) in {"setattr", "__setattr__"} and len(node.args) > 1:
-            *owner, key, value = node.args
-            name = self._names.text(key)
-            if name is not None:
-                self._named(name, value, _attribute(owner[0] if owner else node.func, name))
 
     def _reference(self, node: ast.Name | ast.Attribute) -> None:
         """A skip that is handed on as a value may be applied to anything."""
@@ -408,10 +391,6 @@ class _Reader(ast.NodeVisitor):
         if key not in self._known:
             self._known[key] = ask(node)
         return self._known[key]
-
-    @property
-    def _in_class(self) -> bool:
-        return bool(self._classes) and self._classes[-1]
 
     def _add(  # noqa: PLR0913 - the fields of a waiver
         self, rule: str, kind: str, node: ast.expr, about: str, *, value: str = "", shown: str = "",

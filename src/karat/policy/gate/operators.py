@@ -1,20 +1,25 @@
-"""Namespaces: the operators of Python modules, found by importing them in a process of their own.
+"""The operators of Python modules, found by importing them in a separate process.
 
-A module may print, hang, crash or leave; that costs its own answer and nothing else.
+A module may print, hang, crash or exit; that costs its own answer and nothing else. The process is this module run as
+`python -m karat.policy.gate.operators ANSWER MODULE…`.
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib
+import inspect
 import os
+import pkgutil
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NewType, get_origin
 
 import msgspec
 
@@ -50,19 +55,21 @@ def walk(
         return Walked()
     with tempfile.TemporaryDirectory(prefix="karat-") as room:
         answer, log = Path(room) / "answer.json", Path(room) / "log.txt"
-        words = [sys.executable, "-m", "karat.policy.gate.namespace_walk", str(answer), *modules]
+        words = [sys.executable, "-m", "karat.policy.gate.operators", str(answer), *modules]
         status = _run(words, folder, log, seconds)
-        said = _tail(log)
+        output = log.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
         try:
             found = msgspec.json.decode(answer.read_bytes(), type=Answer)
         except (OSError, msgspec.DecodeError):
-            return Walked(findings=(_unanswered(modules, status, said),))
+            why = f"{status}{f': {output[-1]}' if output else ''}"
+            return Walked(findings=(_cannot(", ".join(modules), why, modules[0]),))
     ops = [op for op in found.ops if not any(fnmatchcase(op, glob) for glob in exclude)]
-    errors = tuple(_broken(module, why) for module, why in sorted(found.errors.items()))
+    empty = [one for one in modules if not any(op.startswith(f"{one}.") for op in ops)]
+    errors = found.errors or dict.fromkeys(empty, "it has no public callables, or all are excluded")
     return Walked(
         ops=tuple(sorted(ops)),
         aliases={op: found.ops[op] for op in ops if found.ops[op]},
-        findings=errors or tuple(_empty(modules, ops)),
+        findings=tuple(_cannot(module, why, module) for module, why in sorted(errors.items())),
     )
 
 
@@ -70,13 +77,8 @@ def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
     """How the other process ended, in words."""
     with log.open("wb") as out:
         child = subprocess.Popen(
-            words,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+            words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )  # fmt: skip
         try:
             code = child.wait(seconds)
         except BaseException as error:
@@ -89,31 +91,92 @@ def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
     return f"it ended with {code}" if code >= 0 else f"it was ended by signal {-code}"
 
 
-def _tail(log: Path) -> str:
-    with contextlib.suppress(OSError):
-        lines = log.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else ""
-    return ""
-
-
-def _unanswered(modules: Sequence[str], status: str, said: str) -> Finding:
-    return _cannot(", ".join(modules), f"{status}{f': {said}' if said else ''}", modules[0])
-
-
-def _broken(module: str, why: str) -> Finding:
-    return _cannot(module, why, module)
-
-
-def _empty(modules: Sequence[str], ops: Sequence[str]) -> list[Finding]:
-    bare = [one for one in modules if not any(op.startswith(f"{one}.") for op in ops)]
-    return [_cannot(one, "it has no public callables, or all are excluded", one) for one in bare]
-
-
 def _cannot(modules: str, why: str, one: str) -> Finding:
     return Finding(
         kind="cannot-read",
         severity=Severity.FAIL,
-        message=f"expected operators in the namespace {modules}, but: {why}",
+        message=f"the namespace {modules} cannot be read: {why}",
         metric=one,
         next=f"python -c {shlex.quote(f'import {one}')}",
     )
+
+
+def main(words: list[str]) -> int:
+    """In the separate process: import modules and write down the operators they hold."""
+    target, *modules = words
+    found: dict[int, list[Any]] = {}
+    errors: dict[str, str] = {}
+    for module in modules:
+        for one in _modules(module, errors):
+            _note(one, module, found, errors)
+    each = sorted(
+        sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values()
+    )
+    answer = Answer(ops={name: tuple(others) for name, *others in each}, errors=errors)
+    Path(target).write_bytes(msgspec.json.encode(answer))
+    return 0
+
+
+def _modules(name: str, errors: dict[str, str]) -> Iterator[ModuleType]:
+    """A module, and its public submodules."""
+    try:
+        module = importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001 - sys.exit() in a module is its mistake, not ours
+        errors[name] = _text(error)
+        return
+    yield module
+    for one in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        if not one.name.startswith("_"):
+            yield from _modules(f"{name}.{one.name}", errors)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def _note(
+    module: ModuleType, root: str, found: dict[int, list[Any]], errors: dict[str, str]
+) -> None:
+    """Every operator once, with all of its names: packages offer again what their modules define."""
+    listed = getattr(module, "__all__", None)
+    for name in map(str, dir(module) if listed is None else listed):
+        full = f"{module.__name__}.{name}"
+        try:
+            value = getattr(module, name, None)
+            wanted = _is_operator(value) and (listed is not None or _is_own(name, value, root))
+        except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
+            errors[full] = _text(error)
+            continue
+        if wanted:
+            # With itself: what a lazy module makes anew each time must not have the address of what is gone.
+            found.setdefault(id(value), [value]).append(full)
+
+
+def _is_operator(value: object) -> bool:
+    """Classes are no operators, nor are names of types that can be called: `Array = list[float]`."""
+    a_type = inspect.isclass(value) or get_origin(value) or isinstance(value, NewType)
+    return callable(value) and not a_type
+
+
+def _is_own(name: str, value: object, root: str) -> bool:
+    """Public, and not merely imported there: what is not to be found where it says it is from, was made here."""
+    if name.startswith("_"):
+        return False
+    home = getattr(value, "__module__", None)
+    if not isinstance(home, str) or home == root or home.startswith(f"{root}."):
+        return True
+    # A partial, a ufunc or `Function.apply` says where its class is from, and is not there.
+    words = {name, *(getattr(value, word, name) for word in ("__name__", "__qualname__"))}
+    return not any(_is_same(value, home, str(word)) for word in words)
+
+
+def _is_same(value: object, home: str, path: str) -> bool:
+    found: object = sys.modules.get(home)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    # A method is made anew whenever it is asked for.
+    return found is value or (inspect.ismethod(value) and found == value)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -128,7 +128,7 @@ def test_lazy_modules_are_walked_and_what_they_cannot_give_is_said(tmp_path: Pat
     walked = walk(["lazylib"], folder=tmp_path)
     assert len(walked.ops) == 50
     assert kinds(walked) == ["cannot-read"]
-    assert "lazylib.broken, but: ImportError: needs a GPU" in walked.findings[0].message
+    assert "lazylib.broken cannot be read: ImportError: needs a GPU" in walked.findings[0].message
 
 
 def test_globs_leave_some_out(project: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_broken_part_does_not_hide_the_others(project: Path) -> None:
     write(project / "somelib" / "ops" / "zbroken.py", "raise ValueError('today')")
     walked = walk(["somelib.ops"], folder=project)
     assert "somelib.ops.relu" in walked.ops
-    assert "namespace somelib.ops.zbroken, but: ValueError: today" in walked.findings[0].message
+    assert "namespace somelib.ops.zbroken cannot be read: ValueError: today" in walked.findings[0].message
 
 
 def test_one_that_never_ends_is_called_off(tmp_path: Path) -> None:
