@@ -168,10 +168,15 @@ class Memo(Generic[_T]):
 
     def once(self, key: Hashable, work: Callable[[], _T]) -> _T:
         """The answer for a key."""
-        found, cut_at = self._known.get(key, (self._nothing, self._deepest + 1))
-        if cut_at <= self._depth:
-            self._cut |= cut_at > 0
-            return found
+        if key in self._known:
+            found, cut_at = self._known[key]
+            # Again only with twice the room: else it would be worked out anew from every depth.
+            if cut_at <= 2 * self._depth:
+                self._cut |= cut_at > 0
+                return found
+        elif self._depth > self._deepest:
+            self._cut = True
+            return self._nothing
         self._known[key] = self._nothing, 0  # whoever comes here in a circle finds nothing
         before, self._cut = self._cut, False
         self._depth += 1
