@@ -39,7 +39,7 @@ def test_the_matrix(where: Path) -> None:
         "relu  !   ·\n"
         "tanh  ●   ●\n"
         "\n"
-        "● strong   ! missing   · not asked for   → forward mode   ² second order\n"
+        "● strong   ! missing   · not required   → forward mode   ² second order\n"
         "2 ops: 1 missing, 1 strong; 1 journal of 1 session\n"
     )
 

@@ -94,7 +94,7 @@ def test_a_folder_without_op_tests_is_3(where: Path) -> None:
         ((), "missing argument 'PATH...'"),
         (("tests", "--fail-on", "check-emty"), "did you mean 'check-empty'?"),
         (("tests", "--base-class", "a b"), "expected --base-class to name a class"),
-        (("tests", "--exemptions", "none.toml"), "expected --exemptions none.toml to be a file"),
+        (("tests", "--exemptions", "none.toml"), "--exemptions: there is no file none.toml"),
         (("tests", "--jobs", "0"), "0 is not in the range"),
         (("tests", "--today", "soon"), "expected a day as YYYY-MM-DD"),
         (("tests", "--sarif", "s.json"), "at most one report on s.json"),

@@ -55,7 +55,7 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
     "the other rule's approver": (lambda p: p.review("carol"), "@carol approved, and may not"),
     "leak 8: withdrawn": (
         lambda p: (p.review("bob"), p.review("bob", "CHANGES_REQUESTED")),
-        "@bob: their latest review asks for changes",
+        "@bob: their latest review requests changes",
     ),
     "leak 8: dismissed": (
         lambda p: p.review("bob", "DISMISSED"),
@@ -213,7 +213,7 @@ def test_who_is_in_a_team_may_be_unknown(world: World) -> None:
     told = world.ask()
     assert told.exit_code == 3
     assert told.findings[0].kind == "cannot-read"
-    assert "who is in @octo/numerics could not be had (HTTP 404)" in told.findings[0].message
+    assert "who is in @octo/numerics could not be read (HTTP 404)" in told.findings[0].message
     world.pull.review("bob")  # it does not matter any more
     assert world.ask().exit_code == 0
 

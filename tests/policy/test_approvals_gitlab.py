@@ -82,7 +82,7 @@ MISSING: dict[str, tuple[list[Step], str]] = {
     "before the same head came again": ([APPROVE, push_back], "before the head was pushed"),
     "changes requested": (
         [APPROVE, lambda w: w.request.states.update(bob="requested_changes")],
-        "@bob: their latest review asks for changes",
+        "@bob: their latest review requests changes",
     ),
     "the author": (
         [lambda w: setattr(w.request, "author", "bob"), APPROVE],
@@ -121,7 +121,7 @@ def test_the_hundredth_reviewer_is_heard_too(world: World) -> None:
     world.request.states |= {f"r{i}": "unreviewed" for i in range(130)} | {
         "bob": "requested_changes"
     }
-    assert "@bob: their latest review asks for changes" in why(world.ask())
+    assert "@bob: their latest review requests changes" in why(world.ask())
 
 
 def test_approved_again_after_the_push(world: World) -> None:
@@ -159,7 +159,7 @@ def test_a_group_that_cannot_be_seen(world: World) -> None:
     world.request.approve("dora")
     told = world.ask()
     assert told.exit_code == 3
-    assert "who is in @octo/experts could not be had (HTTP 404)" in told.findings[0].message
+    assert "who is in @octo/experts could not be read (HTTP 404)" in told.findings[0].message
 
 
 def test_roles_of_the_project(tmp_path: Path, forge: Forge) -> None:

@@ -160,7 +160,7 @@ def test_keys_from_elsewhere(world: World, tmp_path: Path) -> None:
     (tmp_path / "signers").write_text(f"@carol {public}")
     world.sign("unknown")
     assert world.ask(signers=tmp_path / "signers").exit_code == 0
-    with pytest.raises(UsageError, match="expected to read"):
+    with pytest.raises(UsageError, match="cannot read"):
         world.ask(signers=tmp_path / "nowhere")
 
 
@@ -187,7 +187,7 @@ def test_what_is_no_list_is_an_error(world: World, text: str) -> None:
 
 def test_a_list_that_is_not_there(world: World) -> None:
     world.file.unlink()
-    with pytest.raises(UsageError, match="expected to read the sign-off") as caught:
+    with pytest.raises(UsageError, match="cannot read the sign-off") as caught:
         world.ask()
     assert "--print-sign-off" in caught.value.next_command
 
@@ -199,7 +199,9 @@ def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert git is not None
     (tmp_path / "bin" / "git").symlink_to(git)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(CannotVerify, match="ssh-keygen was expected on PATH"):
+    with pytest.raises(
+        CannotVerify, match="verifying signatures needs ssh-keygen, which is not on PATH"
+    ):
         world.ask()
 
 

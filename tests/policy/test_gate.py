@@ -26,10 +26,10 @@ def test_evidence_in_float64_for_every_input_is_what_the_rule_asks(tmp_path: Pat
 @pytest.mark.parametrize(
     ("more", "kind", "why"),
     [
-        ([], "evidence-missing", "no gradient check came to its end"),
+        ([], "evidence-missing", "no gradient check finished"),
         ([evidence(dtype="float32")], "evidence-missing", "only in float32"),
-        ([evidence(order=2)], "evidence-missing", "compared in forward mode or a higher order alone"),
-        ([evidence(mode="forward")], "evidence-missing", "compared in forward mode or a higher order alone"),
+        ([evidence(order=2)], "evidence-missing", "compared only in forward mode or a higher order"),
+        ([evidence(mode="forward")], "evidence-missing", "compared only in forward mode or a higher order"),
         ([evidence(op="relu")], "evidence-missing", ""),
         ([evidence(input="Y")], "evidence-missing", ""),
         ([evidence(**WEAK)], "evidence-weak", "the author's own gradients"),

@@ -215,7 +215,7 @@ def test_an_input_that_is_set_aside_needs_an_entry(tmp_path: Path) -> None:
     both = {"X": "float64", "Y": "float64"}
     records = op_test(evidence(), inputs=both, no_grad=("Y",))
     message = the(gated(tmp_path, records), "evidence-missing").message
-    assert "for Y; set aside by no_grad_set" in message
+    assert "for Y; left out by no_grad_set" in message
     asked = [*records, asked_for("zero", input="Y")]
     covered = gated(tmp_path, asked, entry(scope="input:Y", kind="no-grad-op"))
     assert covered.exit_code is ExitCode.OK
@@ -237,7 +237,7 @@ def test_a_widened_tolerance_is_an_exemption_too(
     result = gated(tmp_path, op_test(evidence(widened=0.005)), *entries)
     assert told(result) == ([] if good else [("fail", "tolerance-override")])
     if not good:
-        assert "it passes without: take it out" in result.findings[0].message
+        assert "it passes without: remove it" in result.findings[0].message
         text = str(result.findings[0].numbers["entry"])
         assert "max_relative_error = 0.005" in text
         assert 'rule = "tolerance"' in text

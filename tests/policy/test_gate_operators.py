@@ -166,7 +166,10 @@ def test_a_broken_part_does_not_hide_the_others(project: Path) -> None:
     write(project / "somelib" / "ops" / "zbroken.py", "raise ValueError('today')")
     walked = walk(["somelib.ops"], folder=project)
     assert "somelib.ops.relu" in walked.ops
-    assert "namespace somelib.ops.zbroken cannot be read: ValueError: today" in walked.findings[0].message
+    assert (
+        "namespace somelib.ops.zbroken cannot be read: ValueError: today"
+        in walked.findings[0].message
+    )
 
 
 def test_one_that_never_ends_is_called_off(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_reasons_are_given(report: Any) -> None:
     assert "was skipped: " in said[f"{FILE}::TestNoDevice"]
     assert "cuda" in said[f"{FILE}::TestNoDevice"]
     assert "not today" in said[f"{FILE}::TestSkippedWhole"]
-    assert "for Y; set aside by no_grad_set" in said[f"{FILE}::TestSetAside"]
+    assert "for Y; left out by no_grad_set" in said[f"{FILE}::TestSetAside"]
     assert "a constant number of forwards" in said[f"{FILE}::TestSkips"]
 
 

@@ -152,7 +152,7 @@ def test_all_of_it_is_judged(suite: Suite) -> None:
 def test_a_folder_that_cannot_be_written_is_said_before_any_test_runs(suite: Suite) -> None:
     ran = suite.run("--karat-evidence", "test_plain.py/evidence")
     assert ran.code == 4
-    assert "ERROR: expected to write evidence to " in ran.out
+    assert "ERROR: cannot write evidence to " in ran.out
     assert "next: pytest --karat-evidence=DIR" in ran.out
     assert "Traceback" not in ran.out
 

@@ -216,12 +216,13 @@ class Names:
         """Everything that an expression may mean; never nothing."""
         if reference.function:
             return self._called(path, scope, reference, line, environment)
-        found = [
+        # Each once: `x = f(x, y)` in a row would double them with every line.
+        found = dict.fromkeys(
             target
             for name in reference.names
             for target in self.resolve(path, scope, name, line=line, environment=environment)
-        ]
-        return found or [Unknown(reference.text)]
+        )
+        return list(found) or [Unknown(reference.text)]
 
     def resolve(
         self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
@@ -429,7 +430,7 @@ class Names:
                     for a in reference.arguments
                 )
                 made += [t for targets in handed for t in targets if isinstance(t, Class)]
-        return made or [Unknown(reference.text)]
+        return list(dict.fromkeys(made)) or [Unknown(reference.text)]
 
     def environments(
         self, path: str, scope: int, call: Reference, function: Function, *, line: int = 0,
