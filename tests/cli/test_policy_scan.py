@@ -71,9 +71,7 @@ def test_an_empty_check_is_1_with_its_line_and_the_next_command(where: Path) -> 
     (where / "tests" / "test_relu_op.py").write_text(EMPTY)
     result = scan(where, "tests")
     assert result.code == 1
-    assert (
-        "fail check-empty  1: a test that is named for a gradient check does nothing" in result.out
-    )
+    assert "fail check-empty  1: a test named after a gradient check does nothing" in result.out
     assert "tests/test_relu_op.py:8  TestRelu: test_check_grad holds only pass" in result.out
     assert "1 without" in result.out
     assert result.err == "next: sed -n 8,+9p tests/test_relu_op.py\n"

@@ -147,7 +147,7 @@ def test_a_digest_is_of_the_change_and_not_of_the_head(tree: PolicyRange) -> Non
 
 @pytest.mark.parametrize("base", ["nowhere", "origin/main", "-x", "HEAD:tests"])
 def test_a_base_that_is_not_there(tree: PolicyRange, base: str) -> None:
-    with pytest.raises(CannotVerify, match="there is no commit .* here"):
+    with pytest.raises(CannotVerify, match=r"there is no commit .* here"):
         Sides(tree.root, base, "HEAD")
 
 

@@ -23,11 +23,11 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str = ".karat/evidence"
     """Where `karat policy gate` and `coverage` look for journals if no folder is named, seen from where karat.toml is."""
     baseline: str = "policy-baseline.json"
-    """The ratchet: ops that are known to lack evidence. It only ever gets shorter."""
+    """The baseline: ops that are known to lack evidence. It only ever gets shorter."""
     namespaces: tuple[str, ...] = ()
     """Python modules whose public callables are operators: `mylib.ops`."""
     exclude: tuple[str, ...] = ()
-    """Globs of qualified names in those namespaces that are no operators."""
+    """Globs of qualified names in those namespaces that are not operators."""
     complete: bool = False
     """Whether the journals that are gated are always those of the whole suite."""
     devices: tuple[str, ...] = ()

@@ -127,7 +127,7 @@ _REPORTS: dict[str, PublishedSchema] = {
             "Tolerances.runs": {"minItems": 2},
         },
     ),
-    "policy.gate.decision:Gated": PublishedSchema(
+    "policy.gate.decision:GateReport": PublishedSchema(
         name="karat.policy-gate/1",
         title="karat policy gate",
         description="Evidence of test runs held against the rule and its exemptions.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line
+from karat.cli.output import deliver, last_line, quiet_option
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write the report, schema karat.policy-approvals/1; - is stdout.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, base: str, head: str, pr: int | None, merge_request: int | None, repo: str | None,
     sign_off: Path | None, signers: Path | None, unsigned_sign_off: bool, print_sign_off: bool,

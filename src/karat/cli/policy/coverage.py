@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each
+from karat.cli.output import deliver, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, UsageError, exit_code
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write the matrix, schema karat.policy-coverage/1; - is stdout.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], ops: tuple[str, ...], every: bool, namespaces: bool,
     html: str | None, json_file: str | None, quiet: bool,

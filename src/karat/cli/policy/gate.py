@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, typed
+from karat.cli.output import deliver, last_line, one_report_each, quiet_option, typed
 from karat.findings import UsageError
 
 _EXAMPLES = """
@@ -43,7 +43,7 @@ Examples:
     help="Write the whole report, schema karat.policy-gate/1; - is stdout.",
 )  # fmt: skip
 @click.option("--github/--no-github", default=None, help="Print annotations. Default: on where GITHUB_ACTIONS is true.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], complete: bool | None, exemptions: str | None, devices: tuple[str, ...],
     update_baseline: bool, added: tuple[str, ...], today: str | None, json_file: str | None,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each
+from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ Examples:
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: as many as help."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, paths: tuple[str, ...], base_classes: tuple[str, ...], exclude: tuple[str, ...], exemptions: str | None,
     today: str | None, fail_on: tuple[str, ...], everything: bool, json_file: str | None, sarif_file: str | None,
@@ -84,7 +83,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         base_classes=base_classes, exclude=exclude, jobs=jobs, exemptions=_exemptions(exemptions),
         today=day(today, os.environ), fail_on=parse_fail_on(fail_on, "--fail-on", "karat policy scan --help") if fail_on else ("fail",),
     )  # fmt: skip
-    report = scan(paths, options, progress=None if quiet else _progress(sys.stderr))
+    progress = progress_line(sys.stderr, "reading {done}/{total} files", least=500)
+    report = scan(paths, options, progress=None if quiet else progress)
     if json_file is not None:
         from karat.policy.scan.report import document  # noqa: PLC0415 - only for those who asked
 
@@ -113,16 +113,3 @@ def _exemptions(named: str | None) -> Exemptions | None:
         return read_named(named, command="karat policy scan")
     path = load(Path.cwd()).policy.exemptions
     return read(Path(path), path) if Path(path).is_file() else None
-
-
-def _progress(stream: IO[str]) -> Callable[[int, int], None] | None:
-    """A line on a terminal, nothing elsewhere."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
-        return None
-
-    def show(done: int, total: int) -> None:
-        if total >= 500:
-            stream.write("\r\033[K" if done == total else f"\rreading {done:,}/{total:,} files")
-            stream.flush()
-
-    return show

@@ -1,4 +1,4 @@
-"""The gate: evidence × exemptions → findings, as text and as schema karat.policy-gate/1. Pure: no I/O, no clock.
+"""The gate: evidence × exemptions → findings, as text and as schema karat.policy-gate/1.
 
 What a run did not select is not judged, unless the caller says that these journals are the whole suite.
 """

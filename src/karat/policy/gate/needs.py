@@ -1,4 +1,4 @@
-"""What the rule requires of one op test, what it has, and how to say what it lacks. Pure.
+"""What the rule requires of one op test, what it has, and how to say what it lacks.
 
 The rule: evidence in float64 for every differentiable input, on every device that is required, unless exempt.
 """

@@ -26,6 +26,7 @@ from karat.policy.scan.facts import FileFacts
 from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
 from karat.policy.scan.vocabulary import MARK
+from karat.system.pool import available_cores
 
 _IMPORT = re.compile(rb"import\b")
 _FROM = re.compile(rb"\bfrom\b((?:[ \t\f.\w\x80-\xff]|\\\r?\n)*)\Z")
@@ -72,9 +73,7 @@ def look(
 ) -> list[Glance]:  # fmt: skip
     """A glance at every file, in order; `jobs` None for as many processes as help."""
     if jobs is None:
-        # Not Linux: no affinity to ask for.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        jobs = min(cores or 1, _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
+        jobs = min(available_cores(), _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
     count = max(1, min(jobs, len(paths)))
     shares = [list(paths[number::count]) for number in range(count)]
     workers = [_start(share, roots) for share in shares[1:]]

@@ -1,4 +1,7 @@
-"""The words of op tests: base classes, checks, flags and tolerances, karat's and those of the original's tree."""
+"""The words of op tests: base classes, checks, flags and tolerances, and the arguments that grant something.
+
+Those of karat, and those of the tree that the rule comes from.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +80,6 @@ def normal(relative: str, dtype: str | None) -> float | None:
     """The original's own value of a tolerance; None where there is none."""
     return TOLERANCES_OF_DTYPE.get(dtype or "", {}).get(relative, TOLERANCES.get(relative))
 
-
-# DOC-HERE changed_policies_words: The words that grant something: arguments of gradient checks and of declarations of op tests.
 
 ANYWHERE = {
     "max_relative_error": ("tolerance", "tolerance"),
