@@ -1,0 +1,1 @@
+"""What a run left, against its goldens: find the golden, judge, report."""
