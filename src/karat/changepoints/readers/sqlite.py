@@ -23,6 +23,7 @@ from karat.changepoints.readers.sheets import (
 )
 from karat.changepoints.series import Better, Outcome
 from karat.findings import CannotVerify, UsageError, suggest
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -161,5 +162,5 @@ def _point(
             for metric in metrics
         },
         when=None if when is None else utc(when),
-        log=shlex.join(["karat", "hunt", "show", label, *show]),
+        log=str(Command("karat", "hunt", "show", label, *show)),
     )

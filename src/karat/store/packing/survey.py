@@ -19,6 +19,7 @@ from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import SUMS, Place, open_place, require_root
 from karat.findings import Finding, Severity, UsageError, fail
+from karat.system.command import Command
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ def missing_cases(
             f"{claim.label}: {said}",
             path=path,
             where=claim.root,
-            next=shlex.join(["pytest", f"--karat-capture={claim.root}", claim.test]),
+            next=str(Command("pytest", f"--karat-capture={claim.root}", claim.test)),
         )
 
 
@@ -232,7 +233,7 @@ def _twice(group: Sequence[Case]) -> Finding:
         "neither is packed",
         path=group[0].path,
         where=where,
-        next=shlex.join(["karat", "diff", *(case.place.name for case in group[:2])]),
+        next=str(Command("karat", "diff", *(case.place.name for case in group[:2]))),
     )
 
 
@@ -249,7 +250,7 @@ def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Findi
                 message=f"{case.path}: expected a program, {why}; it was captured without one",
                 path=case.path,
                 where=case.place.name,
-                next=shlex.join(["pytest", f"--karat-capture={case.place.name}", test]),
+                next=str(Command("pytest", f"--karat-capture={case.place.name}", test)),
             )
 
 
