@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -279,3 +280,12 @@ def test_the_configuration_holds_for_scripts_too(suite: Suite) -> None:
     done = suite.python("script.py", KARAT_CAPTURE_DIR="captures")
     assert done.out.split() == ["True", "False"], done.out
     assert [m["identity"]["flow"] for m in suite.manifests()] == ["cpu"]
+
+
+@pytest.mark.parametrize("call", [karat.capture, karat.check_and_capture])
+def test_a_misspelt_keyword_is_refused_also_if_capturing_is_off(
+    call: Callable[..., object],
+) -> None:
+    values = {"inputs": (), "expected": 1} | ({"actual": 1} if "check" in call.__name__ else {})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'programm'"):
+        call("t", **values, programm=b"")
