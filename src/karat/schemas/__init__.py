@@ -143,7 +143,7 @@ _REPORTS: dict[str, PublishedSchema] = {
         open=("*",),
         signed=("*",),
     ),
-    "hunts.plan:HuntPlan": PublishedSchema(
+    "hunts.hunt:HuntPlan": PublishedSchema(
         name="karat.hunt-plan/1",
         title="karat hunt run --dry-run",
         description="What a hunt would do.",

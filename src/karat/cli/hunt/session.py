@@ -12,11 +12,10 @@ import msgspec
 from karat.cli.output import complain, deliver, last_line, leave_at_once, one_report_each
 from karat.findings import exit_code
 from karat.hunts.driver import INTERRUPTED, mark_stopped
-from karat.hunts.hunt import hunt_into
+from karat.hunts.hunt import hunt_into, plan, plan_lines
 from karat.hunts.hunt_toml import ignore_in_git
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
-from karat.hunts.plan import plan, plan_lines
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
 from karat.hunts.report.live import Listener, listener_for
