@@ -54,7 +54,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ran(self) -> int:
-        """How many of them came to an end."""
+        """How many of them finished."""
         return len(self.outcomes)
 
     @property
@@ -64,7 +64,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The ops that it tests; one that never was set up may have said its op when it was collected."""
+        """The ops that it tests; one that never was set up may have named its op when it was collected."""
         named = {one.op for one in self.declared} or {one.op for one in self.collected if one.op}
         return tuple(sorted(named))
 
@@ -78,7 +78,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     ran: int = 0
     """Tests of any kind that were run, over all sessions."""
     whole: bool = False
-    """Every session says that nothing narrowed it, and that it came to its end."""
+    """No session was narrowed, and each finished."""
     findings: tuple[Finding, ...] = ()
 
 

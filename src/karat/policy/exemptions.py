@@ -79,8 +79,8 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its scope holds this test, input or dtype; None: whichever there is."""
         what, colon, name = self.scope.partition(":")
         if colon and not name.startswith(":"):
-            said = {"input": input, "dtype": dtype}.get(what)
-            return said is None or fnmatchcase(said, name)
+            given = {"input": input, "dtype": dtype}.get(what)
+            return given is None or fnmatchcase(given, name)
         return self.names(test) or any(fnmatchcase(name, self.scope) for name in _names(test))
 
     def names(self, test: str) -> bool:

@@ -170,8 +170,8 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def run(self) -> str | None:
         """The CI run and its commit; sessions of one belong together."""
-        said = self.began
-        return f"{said.run} {said.commit}" if said and said.run else None
+        began = self.began
+        return f"{began.run} {began.commit}" if began and began.run else None
 
     @property
     def origin(self) -> str:
@@ -180,7 +180,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_journal(path: Path) -> Journal:
-    """Every whole line of a journal; what cannot be read is said, and stands for nothing."""
+    """Every whole line of a journal; what cannot be read is reported, and counts for nothing."""
     journal = Journal(path=str(path), group=str(path.parent))
     try:
         with path.open("rb") as file:

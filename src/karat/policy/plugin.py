@@ -37,11 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Replays are told through the environment; recording joins in if somebody asked for it."""
+    """Pass replay options on through the environment; start recording if somebody asked for it."""
     for option in ("karat_grad_seed", "karat_grad_focus"):
-        said = config.getoption(option)
-        if said is not None:
-            os.environ[option.upper()] = str(said)
+        value = config.getoption(option)
+        if value is not None:
+            os.environ[option.upper()] = str(value)
     asked = config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE")
     if asked or config.getoption("karat_policy"):
         from karat.policy.session import GateSession  # noqa: PLC0415 - only who asked pays

@@ -27,7 +27,7 @@ _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", 
 _KEY = "karat_policy"
 _REASON = 300
 _PHASES = ("failed", "skipped", "passed")
-"""What a phase may come to, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
+"""The outcomes of a phase, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
 _CRASHED = "???"
 """The phase that xdist gives to the report of a test in which its worker died."""
 _LIST_ONLY = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
@@ -240,7 +240,7 @@ class GateSession:
     def _hear(self, event: events.Event) -> None:
         if self._recorder is not None:
             unit = self._recorder.current or event.test
-            if unit:  # what is told while tests are collected is nobody's evidence
+            if unit:  # events while tests are collected are nobody's evidence
                 self._note_collected(unit)
                 self._recorder.tell(event)
 
@@ -306,7 +306,7 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     today = day(None, os.environ)
     gated = gate(merged, project(config, root, today=today, complete=complete).policy)
     if merged.journals and not complete:
-        # Whoever runs one plain test is not told that it is no op test; who runs none, pytest tells.
+        # Whoever runs one plain test need not hear that it is no op test; pytest reports a run without tests.
         kept = tuple(one for one in gated.findings if one.kind != "nothing-compared")
         gated = msgspec.structs.replace(gated, findings=kept)
     report = [printable(line) for line in lines(gated, today=today)]

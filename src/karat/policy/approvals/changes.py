@@ -331,7 +331,7 @@ class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a range comes to."""
+    """What a range of commits changes."""
 
     changes: tuple[PolicyChange, ...]
     findings: tuple[Finding, ...] = ()
@@ -393,7 +393,7 @@ class _Reader:
             self.files += 1
 
     def _detour(self, path: str, what: str) -> None:
-        """A file behind a link cannot be verified; folders are said, for a data folder would stop every merge."""
+        """A file behind a link cannot be verified; folders are only reported: a data folder would stop every merge."""
         if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
             self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
         elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(

@@ -210,7 +210,7 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[str, ...]
     sections: tuple[Section, ...] = ()
     note: str = ""
-    """What else is to be said: that CODEOWNERS names nobody."""
+    """What else to report: that CODEOWNERS names nobody."""
 
     @property
     def words(self) -> tuple[str, ...]:

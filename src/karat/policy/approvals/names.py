@@ -183,7 +183,7 @@ class FileNames:
         return self._comes_as_skip(node)
 
     def numbers(self, node: ast.AST, parameters: Parameters) -> tuple[float, ...]:
-        """Every number that an expression may be worth; none where that cannot be told."""
+        """Every number that an expression may be worth; none where that is unknown."""
         found = self._numbers(node, parameters, 0)
         return tuple(found) if found and all(map(isfinite, found)) else ()
 
@@ -278,7 +278,7 @@ class FileNames:
     def _given(self, function: Definition, parameter: str) -> Iterator[ast.expr]:
         """What a parameter is given: by calls in this file, by its default, by decorators such as parametrize."""
         plain = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-        told = parameter in ANYWHERE  # where it stands, then
+        reported = parameter in ANYWHERE  # at the call itself
         yield from function.decorator_list
         for call in self.bound.calls.get(function.name, ()):
             bare = (
@@ -289,13 +289,13 @@ class FileNames:
             yield from (v for n, v in zip(bare, call.args, strict=False) if n == parameter)
             yield from (a for a in call.args if isinstance(a, ast.Starred))
             words = (k for k in call.keywords if k.arg in {None, parameter})
-            yield from (k.value for k in words if not (told and k.arg))
+            yield from (k.value for k in words if not (reported and k.arg))
             if function.args.kwarg and function.args.kwarg.arg == parameter:
                 passed = [k for k in call.keywords if k.arg in IN_CHECKS]
                 yield from (
                     ast.Call(func=_expression("dict"), args=[], keywords=[k]) for k in passed
                 )
-        if not told:
+        if not reported:
             yield from (value for name, value in defaults(function) if name == parameter)
 
     def origins_of(self, name: str) -> tuple[str, ...]:
@@ -449,7 +449,7 @@ class FileNames:
         return [n for one in each for n in one] if all(each) else []
 
     def _all(self, nodes: Sequence[ast.expr], parameters: Parameters, depth: int) -> list[float]:
-        """What any of them may be worth; nothing if one of them cannot be told."""
+        """What any of them may be worth; nothing if one of them is unknown."""
         each = [self._numbers(node, parameters, depth + 1) for node in nodes]
         return [n for one in each for n in one] if all(each) else []
 

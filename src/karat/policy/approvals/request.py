@@ -245,7 +245,7 @@ class Sides:
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said about the request."""
+    """What the command line and karat.toml say about the request."""
 
     pull: int | None = None
     merge: int | None = None

@@ -62,7 +62,7 @@ class Authors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the newest verdict of one person comes to."""
+    """Whether the newest verdict of one person counts."""
 
     reviewer: str
     counts: bool

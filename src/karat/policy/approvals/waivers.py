@@ -230,7 +230,7 @@ class _Reader(ast.NodeVisitor):
             self._named(key, value, f"{key} in a dict")
 
     def _value(self, value: ast.expr, *, alias: bool) -> None:
-        """`skip = skip_check_grad_ci` is an alias, and told of where it is used."""
+        """`skip = skip_check_grad_ci` is an alias, and reported where it is used."""
         if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
             self._applied.add(id(value))
         self.visit(value)
@@ -274,7 +274,7 @@ class _Reader(ast.NodeVisitor):
         return f"expression: {value}", shown
 
     def _explained(self, node: ast.expr) -> tuple[str, str]:
-        """An expression that cannot be told the worth of: itself, and all that its names stand for."""
+        """An expression of unknown value: itself, and all that its names stand for."""
         text = ast.unparse(node)
         origins = self._names.origins(node, self._parameters)
         if not origins:
@@ -299,17 +299,17 @@ class _Reader(ast.NodeVisitor):
         checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
         subject = f"{name}({', '.join(first)})"
         op = next((k.value for k in node.keywords if k.arg in OPS), None)
-        said = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
+        named = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
         for argument, value in given:
             if (
                 argument in ANYWHERE
                 or FLAGS.fullmatch(argument)
                 or (checks and argument in IN_CHECKS)
             ):
-                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=said)
+                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=named)
         if checks:
             for starred in _unreadable(node):
-                self._unreadable(starred, subject, said)
+                self._unreadable(starred, subject, named)
 
     def _called(self, node: ast.Call) -> tuple[str, list[tuple[str, ast.expr]], list[str]]:
         """The name of what is called, its arguments by name, and what says which call it is."""
@@ -327,12 +327,12 @@ class _Reader(ast.NodeVisitor):
         return name, given, [ast.unparse(n) for n in (*positional[:leading], *by_name)]
 
     def _unreadable(self, node: ast.expr, subject: str, op: str) -> None:
-        """`**kwargs`: read where this file says what they are, and told of as they stand where it does not."""
+        """`**kwargs`: read where this file says what they are, and reported as they stand where it does not."""
         found = self._names.literal(node)
         if isinstance(found, ast.Dict) and all(isinstance(k, ast.Constant) for k in found.keys):
             for key, value in zip(found.keys, found.values, strict=True):
                 name = str(key.value) if isinstance(key, ast.Constant) else ""
-                if name in IN_CHECKS:  # the others are told of where the dict is
+                if name in IN_CHECKS:  # the others are reported where the dict is
                     self._named(name, value, f"{name} of {subject}", checks=True, op=op)
             return
         text, shown = self._explained(node)
@@ -373,7 +373,9 @@ class _Reader(ast.NodeVisitor):
                 of = f"{ast.unparse(key) if key else '**'}: {about}"
                 self._amount(rule, kind, each, of, op)
             return
-        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # told where it is set
+        own = (
+            isinstance(value, ast.Attribute) and value.attr in ANYWHERE
+        )  # reported where it is set
         numbers = () if own else self._names.numbers(value, self._parameters)
         if not numbers:
             text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)

@@ -155,7 +155,7 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
     if entry.kind == "no-grad-op":
         unasked = []
         for one, known in seen:
-            asked = {said.input for said in known.no_grads if said.op == one.op}
+            asked = {each.input for each in known.no_grads if each.op == one.op}
             if any(n.line == entry.line and n.input not in asked for n in one.needs):
                 unasked.append(one.test)
         if unasked:

@@ -70,7 +70,7 @@ class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
 
     test: str
     op: str
-    """Empty where the test never came to say it."""
+    """Empty if the test never declared one."""
     state: State
     """The gravest of its needs; `evidence` also where it needs nothing."""
     needs: tuple[Need, ...] = ()
@@ -149,7 +149,7 @@ def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Nee
 
 
 def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[State, str]:
-    """What the evidence for one input comes to, and why it does not count; the nearest to evidence first."""
+    """The state of one input by its evidence, and why it does not count; the nearest to evidence first."""
     failed = [e for e in here if e.verdict is GradVerdict.FAIL]
     if failed:
         return "failed", failed[0].reason

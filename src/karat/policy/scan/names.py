@@ -547,8 +547,8 @@ class Lineage:
 
     def dtype(self, cls: Class) -> str | None:
         """The dtype that the class, or the nearest ancestor that says it, tests with; None if that is not plain."""
-        said = (a.facts.dtype for a in self.order(cls) if isinstance(a, Class))
-        found = next((dtype for dtype in said if dtype), None)
+        dtypes = (a.facts.dtype for a in self.order(cls) if isinstance(a, Class))
+        found = next((dtype for dtype in dtypes if dtype), None)
         return None if found == "?" else found
 
     def open_ends(self, cls: Class) -> list[Ancestor]:

@@ -251,10 +251,10 @@ class Shelf:
         """Whether a file spells what means an op test in a file that it imports."""
         if not self._importers.seen_from(path) & self._kin.all:
             return False
-        said = waiting[path]
-        if said is None:
-            said = waiting[path] = spelled(path)
-        return self._kin.means(path, said & self._kin.words)
+        words = waiting[path]
+        if words is None:
+            words = waiting[path] = spelled(path)
+        return self._kin.means(path, words & self._kin.words)
 
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
@@ -274,7 +274,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTestClass:
-    """An op test: a class, and where it comes to be."""
+    """An op test: a class, and where it is made."""
 
     cls: Class
     path: str

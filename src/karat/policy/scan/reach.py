@@ -94,7 +94,7 @@ _NONE: Mapping[str, bool] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A gradient check that a test comes to."""
+    """A gradient check that a test reaches."""
 
     test: str
     call: Call
@@ -115,7 +115,7 @@ State = Literal["checked", "conditional", "unchecked", "skipped", "not-run", "ab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What the tests of one class come to."""
+    """What the tests of one class reach."""
 
     state: State
     tests: int
@@ -134,7 +134,7 @@ class Reach:
     def of(
         self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE
     ) -> Reached:
-        """Every check that the class's own and inherited tests come to.
+        """Every check that the class's own and inherited tests reach.
 
         `constants` are parameters of the factory that made the class, whose truth is known.
         """
@@ -231,7 +231,7 @@ class Reach:
     def _follow(
         self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
     ) -> list[Check]:
-        """The checks that a method comes to."""
+        """The checks that a method reaches."""
         if method.empty == "is skipped":
             return []
         return walk.once(

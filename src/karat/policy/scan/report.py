@@ -68,7 +68,7 @@ class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """checked, conditional, unchecked, skipped, exempt, integer, not-run, abstract."""
     checked_at: str | None = None
-    """`file.py:12`: the first check that its tests come to."""
+    """`file.py:12`: the first check that its tests reach."""
 
 
 class ScanReport(msgspec.Struct, frozen=True, kw_only=True):

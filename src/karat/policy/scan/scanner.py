@@ -212,7 +212,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Files, and what cannot be told; pipes and folders behind links are no tests."""
+    """Files, and what cannot be determined; pipes and folders behind links are no tests."""
     try:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
     except OSError:

@@ -517,10 +517,10 @@ def try_parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:
 
 
 def _dtype(value: ast.expr) -> str:
-    said = literal(value) or dotted(value).rpartition(".")[2]
+    name = literal(value) or dotted(value).rpartition(".")[2]
     # The original keeps bfloat16 in unsigned integers, which numpy knows.
-    said = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(said, said)
-    return said if said in _DTYPES else "?"
+    name = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(name, name)
+    return name if name in _DTYPES else "?"
 
 
 def decorators(nodes: Iterable[ast.expr], renamed: Mapping[str, ast.expr]) -> tuple[Decorator, ...]:

@@ -23,7 +23,7 @@ WRAPPERS = frozenset({"XPUOpTestWrapper"})
 """Classes whose inner classes are handed to the runner."""
 
 ROOT_SUFFIX = "OpTest"
-"""A base of another tree whose name ends so is taken for an op test, and that is said."""
+"""A base of another tree whose name ends so is assumed to be an op test, and that is reported."""
 
 CHECK = re.compile(r"check_(?:outputs?_and_)?(?:double_|triple_)?grads?(?:_\w+)?")
 """Methods of op tests that compare gradients."""
