@@ -26,14 +26,10 @@ class Expectation:
     direction: Vector
     dense: bool
     value: float
-    error: float
-    """How far the oracle may be off."""
-    size: float
-    """The size of the terms whose sum the value is: what a wrong gradient would be wrong by."""
-    weight: float
-    """The size of the outputs themselves, as the cotangent sees them."""
-    count: int
-    """How many output elements it is about."""
+    error: float  # how far the oracle may be off
+    size: float  # the size of the terms whose sum the value is: what a wrong gradient would be wrong by
+    weight: float  # the size of the outputs themselves, as the cotangent sees them
+    count: int  # how many output elements it is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,42 +112,39 @@ def measure(
 class Agreement:
     """All probes of one input and output together."""
 
-    met: tuple[Measurement, ...]
-    scale: float
-    """The largest derivative that was compared."""
-    weight: float
-    """The size of the outputs that were compared."""
-    widest: float
-    """The widest tolerance."""
+    measured: tuple[Measurement, ...]
+    scale: float  # the largest derivative that was compared
+    weight: float  # the size of the outputs that were compared
+    widest: float  # the widest tolerance
 
     @property
     def sees(self) -> bool:
         """Whether anything is left to compare once unknown slopes are out."""
-        return any(one.expected.count for one in self.met)
+        return any(one.expected.count for one in self.measured)
 
     @property
     def worst(self) -> Measurement:
         """The probe that is furthest out of its tolerance."""
-        return max(self.met, key=lambda one: one.ratio)
+        return max(self.measured, key=lambda one: one.ratio)
 
     @property
     def failed(self) -> bool:
-        return any(not one.deviation <= one.tolerance for one in self.met)
+        return any(not one.deviation <= one.tolerance for one in self.measured)
 
     @property
     def zero(self) -> bool:
         """Whether the derivative cannot be distinguished from zero anywhere."""
-        return all(one.expected.size <= one.expected.error for one in self.met)
+        return all(one.expected.size <= one.expected.error for one in self.measured)
 
 
-def judge(met: Sequence[Measurement], *, rtol: float | None = None) -> Agreement:
+def judge(measured: Sequence[Measurement], *, rtol: float | None = None) -> Agreement:
     """The judgement; a tolerance that a test asks for replaces narrower ones."""
-    scale = max((one.expected.size for one in met), default=0.0)
-    weight = max((one.expected.weight for one in met), default=0.0)
+    scale = max((one.expected.size for one in measured), default=0.0)
+    weight = max((one.expected.weight for one in measured), default=0.0)
     if rtol is not None:
-        met = [replace(one, tolerance=max(one.tolerance, rtol * scale)) for one in met]
-    widest = max((one.tolerance for one in met), default=np.inf)
-    return Agreement(tuple(met), scale, weight, widest)
+        measured = [replace(one, tolerance=max(one.tolerance, rtol * scale)) for one in measured]
+    widest = max((one.tolerance for one in measured), default=np.inf)
+    return Agreement(tuple(measured), scale, weight, widest)
 
 
 def smallest_error(judged: Agreement, typical: float) -> float:
@@ -162,7 +155,7 @@ def smallest_error(judged: Agreement, typical: float) -> float:
     # What is off already hides as much of the other sign; a gradient that is wrong says nothing of a right one.
     dense = [
         one.tolerance + min(one.deviation, one.tolerance)
-        for one in judged.met
+        for one in judged.measured
         if one.expected.dense
     ]
     if not dense or not typical > 0:
@@ -171,11 +164,9 @@ def smallest_error(judged: Agreement, typical: float) -> float:
     return min(dense) / (0.5 * typical)
 
 
-LEAST_ERROR = 0.01
-"""One per cent: the least error that a check has to notice."""
+LEAST_ERROR = 0.01  # one per cent: the least error that a check has to notice
 
-Group = tuple[Vector, Sequence[Measurement]]
-"""A gradient for one cotangent, and how it met its expectations."""
+Group = tuple[Vector, Sequence[Measurement]]  # a gradient for one cotangent, and its measurements
 
 
 def controls(
@@ -190,25 +181,30 @@ def controls(
 
     def fails(corrupted: Callable[[Vector, Measurement], float]) -> bool:
         return any(
-            judge([replace(met, found=corrupted(g, met)) for met in all_met], rtol=rtol).failed
-            for g, all_met in groups
+            judge(
+                [replace(measured, found=corrupted(g, measured)) for measured in all_measured],
+                rtol=rtol,
+            ).failed
+            for g, all_measured in groups
         )
 
     def element_fails(place: int) -> bool:
         return fails(
-            lambda g, met: met.found + met.expected.direction[place] * _off(g, scales, place)
+            lambda g, measured: (
+                measured.found + measured.expected.direction[place] * _off(g, scales, place)
+            )
         )
 
-    def transposed(gradient: Vector, met: Measurement) -> float:
-        other, moved = _transposed(gradient, shape), met.expected.direction != 0
+    def transposed(gradient: Vector, measured: Measurement) -> float:
+        other, moved = _transposed(gradient, shape), measured.expected.direction != 0
         if other is None:
-            return met.found
-        return float(np.dot(other[moved], met.expected.direction[moved]))
+            return measured.found
+        return float(np.dot(other[moved], measured.expected.direction[moved]))
 
     caught = {
-        "zero": fails(lambda _gradient, _met: 0.0),
-        "x1.01": fails(lambda _gradient, met: (1 + LEAST_ERROR) * met.found),
-        "sign": fails(lambda _gradient, met: -met.found),
+        "zero": fails(lambda _gradient, _measured: 0.0),
+        "x1.01": fails(lambda _gradient, measured: (1 + LEAST_ERROR) * measured.found),
+        "sign": fails(lambda _gradient, measured: -measured.found),
         "one element": element_fails(int(rng.integers(0, max(1, scales.size)))),
         "worst element": element_fails(_worst_place(groups, scales)),
     }
@@ -237,8 +233,8 @@ def typical_element(gradient: Vector, scales: Vector) -> float:
 def _worst_place(groups: Sequence[Group], scales: Vector) -> int:
     """The element that every direction gives the least weight."""
     seen = np.zeros_like(scales)
-    for met in groups[0][1]:
-        np.maximum(seen, np.abs(met.expected.direction), out=seen)
+    for measured in groups[0][1]:
+        np.maximum(seen, np.abs(measured.expected.direction), out=seen)
     weight = np.divide(seen, scales, out=np.full_like(seen, np.inf), where=scales > 0)
     return int(np.argmin(weight))
 
@@ -266,16 +262,15 @@ class PairVerdict:
     seen: Observations
     pair: tuple[int, int]
     groups: Sequence[Group]
-    none: bool
-    """Whether the framework gave no gradient at all."""
+    none: bool  # whether the framework gave no gradient at all
 
     def comparison(self) -> tuple[Comparison, bool]:
         """The comparison, and whether the derivative is zero everywhere it was checked."""
-        met = [one for _, some in self.groups for one in some]
-        judged = judge(met)
+        measured = [one for _, some in self.groups for one in some]
+        judged = judge(measured)
         rtol = self.seen.plan.rtol
         wide = rtol is not None and rtol * judged.scale > judged.widest
-        widened = judge(met, rtol=rtol) if wide and judged.failed else judged
+        widened = judge(measured, rtol=rtol) if wide and judged.failed else judged
         # What is out of the wider tolerance, too, is judged by the one that was derived.
         used = rtol if judged.failed and not widened.failed else None
         judged = judged if used is None else widened
@@ -306,10 +301,10 @@ class PairVerdict:
             scale=judged.scale,
             # By the cotangent that sees most; each has its own size of gradient.
             smallest_error=min(
-                smallest_error(judge(met, rtol=used), typical_element(gradient, scales))
-                for gradient, met in self.groups
+                smallest_error(judge(measured, rtol=used), typical_element(gradient, scales))
+                for gradient, measured in self.groups
             ),
-            probes=len(judged.met),
+            probes=len(judged.measured),
             controls=caught,
             vacuous=vacuous,
             widened=rtol if wide else None,

@@ -50,28 +50,24 @@ class CheckPlan:
     seed: int
     inputs: frozenset[int]
     outputs: frozenset[int]
-    forward: bool = True
-    """Whether forward mode is checked, where there is one."""
-    forward_alone: bool = False
-    """Whether only forward mode was asked for: then it must be there."""
+    forward: bool = True  # whether forward mode is checked, where there is one
+    forward_alone: bool = False  # whether only forward mode was asked for: then it must be there
     rtol: float | None = None
     atol: float | None = None
     delta: float | None = None
     order: int = 1
-    attempt: int = 0
-    """0 at the given point, then one more for each point nearby."""
-    extra: Sequence[Vector | None] = ()
-    """The caller's own cotangents, checked besides the drawn ones."""
+    attempt: int = 0  # 0 at the given point, then one more for each point nearby
+    extra: Sequence[
+        Vector | None
+    ] = ()  # the caller's own cotangents, checked besides the drawn ones
 
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
         """A generator for one purpose and one input or output."""
         return np.random.default_rng([self.seed, int(purpose), self.order, self.attempt, *which])
 
 
-DENSE = 2
-"""Dense directions per input, each of which sees every element."""
-SMALL = 8
-"""Up to so many elements the whole Jacobian is probed, column by column."""
+DENSE = 2  # dense directions per input, each of which sees every element
+SMALL = 8  # up to so many elements the whole Jacobian is probed, column by column
 MOST_BOUNDARY = 16
 
 

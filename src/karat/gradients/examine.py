@@ -24,14 +24,7 @@ from karat.gradients.comparison import (
     sensitivity,
 )
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
-from karat.gradients.oracles import (
-    Baseline,
-    Observations,
-    Probe,
-    ReferenceFlat,
-    baseline,
-    observe,
-)
+from karat.gradients.oracles import Baseline, Observations, Probe, ReferenceFlat, baseline, observe
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
@@ -60,10 +53,8 @@ class Pushforward:
     """J·u along the first probes of an input, or why there is none."""
 
     along: Sequence[tuple[Probe, list[Vector]]] = ()
-    absent: str = ""
-    """The framework has no forward mode for it."""
-    raised: str = ""
-    """There is one, and it ends in an error."""
+    absent: str = ""  # the framework has no forward mode for it
+    raised: str = ""  # there is one, and it ends in an error
 
 
 def push_forward(seen: Observations, i: int) -> Pushforward:
@@ -215,13 +206,10 @@ class Pair:
     comparison: Comparison
     cotangent: Vector | None = None
     gradient: Vector | None = None
-    masked: bool = False
-    """Whether output elements were left out."""
-    zero: bool = False
-    """Whether the derivative is zero everywhere it was checked."""
+    masked: bool = False  # whether output elements were left out
+    zero: bool = False  # whether the derivative is zero everywhere it was checked
     baseline: Baseline | None = None
-    probes: Sequence[Probe] = ()
-    """What was asked of the function, along which directions."""
+    probes: Sequence[Probe] = ()  # what was asked of the function, along which directions
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -234,14 +222,16 @@ class Pullback:
 
     cotangents: list[Vector]
     gradients: list[list[Vector | None]]
-    at_kinks: tuple[Vector, list[Vector | None]] | None
-    """The same for the output elements at kinks alone."""
-    nudged: list[Vector | None]
-    """The gradients for the first cotangent, a few units in the last place away."""
+    at_kinks: (
+        tuple[Vector, list[Vector | None]] | None
+    )  # the same for the output elements at kinks alone
+    nudged: list[
+        Vector | None
+    ]  # the gradients for the first cotangent, a few units in the last place away
 
 
-def examine_point(ground: Baseline, plan: CheckPlan) -> list[Pair]:
-    seen = observe(ground, plan)
+def examine_point(at: Baseline, plan: CheckPlan) -> list[Pair]:
+    seen = observe(at, plan)
     pulled: dict[int, Pullback] = {}
     found: list[Pair] = []
     for k in sorted(plan.outputs):
@@ -313,11 +303,11 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
     for cotangent, gradient in zip(pulled.cotangents, given, strict=True):
         found = np.zeros(seen.baseline.flat.point[i].size) if gradient is None else gradient
         expected = [expectation(one, k, cotangent, base) for one in probes]
-        met = [
+        measured = [
             measure(found, one, seen.baseline.computes, unrest=share)
             for one, share in zip(expected, unrest, strict=True)
         ]
-        groups.append((found, met))
+        groups.append((found, measured))
     none = all(one is None for one in given)
     comparison, zero = PairVerdict(seen, pair, groups, none).comparison()
     made = Pair(
@@ -389,7 +379,7 @@ def _joint(
 ) -> str:
     if gradient is None:
         gradient = np.zeros_like(seen.baseline.flat.point[i])
-    met = [
+    measured = [
         measure(
             gradient,
             joint_expectation(
@@ -399,8 +389,8 @@ def _joint(
         )
         for one in seen.probes[i]
     ]
-    judged = judge(met, rtol=seen.plan.rtol)
-    if not met or not judged.failed or not np.isfinite(judged.widest):
+    judged = judge(measured, rtol=seen.plan.rtol)
+    if not measured or not judged.failed or not np.isfinite(judged.widest):
         return ""
     worst = judged.worst
     if not np.isfinite(worst.found) and any(mask.any() for mask in seen.masks):
@@ -437,14 +427,13 @@ class Examination:
     """All pairs, each at the most telling point."""
 
     pairs: list[Pair]
-    here: Baseline
-    """The given point."""
+    here: Baseline  # the given point
     notes: tuple[str, ...]
 
 
 def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None) -> Examination:
     """Every pair, at the given point or one nearby."""
-    here = _ground(problem, plan, reference, None)
+    here = _baseline_at(problem, plan, reference, None)
     pairs = examine_point(here, plan)
     moved = 0
     for attempt in range(slopes.ATTEMPTS):
@@ -463,7 +452,7 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
     return Examination(pairs, here, notes if moved else ())
 
 
-def _ground(
+def _baseline_at(
     problem: Problem,
     plan: CheckPlan,
     reference: Callable[..., Any] | None,
@@ -475,14 +464,11 @@ def _ground(
 
 
 def _again(
-    problem: Problem,
-    plan: CheckPlan,
-    reference: Callable[..., Any] | None,
-    point: Sequence[Vector],
+    problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None, point: Sequence[Vector]
 ) -> dict[tuple[int, int, str], Pair]:
     at = slopes.nearby_point(point, plan.attempt - 1, plan.draw(Purpose.NEARBY))
     try:
-        there = _ground(problem, plan, reference, at)
+        there = _baseline_at(problem, plan, reference, at)
     except Exception:  # noqa: BLE001 - a point of our own choice may be outside the domain
         return {}
     if not all(np.isfinite(one).all() for one in there.base):

@@ -264,11 +264,7 @@ class _Check:
                     )
 
     def laws(
-        self,
-        which: Sequence[str] | None,
-        *,
-        in_place: Callable[..., Any] | None,
-        bound: float,
+        self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float
     ) -> None:
         if (which is not None and not which) or self.focus is not None:
             return

@@ -30,13 +30,7 @@ from karat.gradients.low_precision_judgement import (
     rms,
     rounded,
 )
-from karat.gradients.problem import (
-    Array,
-    Problem,
-    error_line,
-    shaped,
-    size,
-)
+from karat.gradients.problem import Array, Problem, error_line, shaped, size
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 from karat.tensors.dtypes import TABLE
@@ -44,8 +38,7 @@ from karat.tensors.dtypes import TABLE
 Gradients = Sequence[Array | None]
 
 FIRST = 4
-MORE = 8
-"""Made only where the first ones failed: few samples make a poor estimate of a spread."""
+MORE = 8  # made only where the first ones failed: few samples make a poor estimate of a spread
 
 
 class LowCase(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,13 +31,13 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """What numbers of a dtype can tell apart."""
 
     name: str
-    roundoff: float
-    """Half the distance from 1 to the next number: the relative error of one rounding."""
+    roundoff: (
+        float  # half the distance from 1 to the next number: the relative error of one rounding
+    )
     mantissa: int
     largest: float
     smallest_normal: float
-    smallest: float
-    """The smallest positive number, subnormal where there are such."""
+    smallest: float  # the smallest positive number, subnormal where there are such
     infinite: bool
 
 
@@ -99,18 +99,15 @@ def rounded(array: Array, dtype: str) -> Array:
 _SIGMAS = 6.0
 _MOST_SAVED = 16.0
 _LONG = 64
-_LEAST_LINE = 16
-"""Shorter lines are left to the other two looks: a mean over few elements knows no more than they do."""
+_LEAST_LINE = 16  # shorter lines are left to the other two looks: a mean over few elements knows no more than they do
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """How much a correct implementation in a dtype may differ, in units of one rounding."""
 
     element: float
-    common: float
-    """Of a whole tensor: constants and saved statistics are rounded, too, and every element shares that."""
-    cap: float
-    """Relative to the gradient: where more would be allowed than this, the check is inconclusive."""
+    common: float  # of a whole tensor: constants and saved statistics are rounded, too, and every element shares that
+    cap: float  # relative to the gradient: where more would be allowed than this, the check is inconclusive
 
 
 # float32's special functions are approximations that stray by tens of roundings; narrower types compute in float32
@@ -134,14 +131,11 @@ class ForwardBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
     unrest: float = 1.0
     """How many times more the low forward strays than a rounding of its inputs explains; at least 1."""
-    each: Any = 1.0
-    """The same, output element by output element."""
+    each: Any = 1.0  # the same, output element by output element
     outputs: int = 1
-    level: float = 1.0
-    """The size of the outputs: a backward may use one that was saved, rounded, in an exponent."""
+    level: float = 1.0  # the size of the outputs: a backward may use one that was saved, rounded, in an exponent
     overflows: int = 0
-    underflows: int = 0
-    """Outputs below the smallest normal number, which have lost digits or all."""
+    underflows: int = 0  # outputs below the smallest normal number, which have lost digits or all
 
 
 class RunStack(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,10 +143,8 @@ class RunStack(msgspec.Struct, frozen=True, kw_only=True):
 
     low: Any
     double: Any
-    near: Any
-    """The double gradient where inputs and cotangents were moved by roundings."""
-    reach: float
-    """By how many roundings."""
+    near: Any  # the double gradient where inputs and cotangents were moved by roundings
+    reach: float  # by how many roundings
     forward: ForwardBehaviour
 
 
@@ -163,8 +155,7 @@ class LowJudgement(msgspec.Struct, frozen=True, kw_only=True):
     look: str
     error: float
     tolerance: float
-    index: int
-    """Of the worst element, counted in C order."""
+    index: int  # of the worst element, counted in C order
     ratio: float
 
 
@@ -293,8 +284,7 @@ def rms(stack: Array) -> Array:
 _FACTORS = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
 _LARGEST_FACTOR = ((1e-6, 1.01), (1e-3, 1.1), (1e-2, 1.25))
 """Unit roundoff up to … → the largest factor that may be needed to be seen on the whole tensor."""
-_LARGEST_STEP = ((1e-6, 1.1), (1e-3, 1.5), (1e-2, 2.0))
-"""The same for one element alone."""
+_LARGEST_STEP = ((1e-6, 1.1), (1e-3, 1.5), (1e-2, 2.0))  # the same for one element alone
 
 
 def low_controls(

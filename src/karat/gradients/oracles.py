@@ -25,8 +25,7 @@ from karat.report.words import count
 if TYPE_CHECKING:
     from karat.gradients.adapters.framework_problem import FrameworkProblem
 
-COTANGENTS = 2
-"""Cotangents per output."""
+COTANGENTS = 2  # cotangents per output
 _SAME_SCALE = 2.0**12
 _CERTAIN = 1e9
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
@@ -40,27 +39,20 @@ class Probe:
     direction: Vector
     slopes: list[Slopes]
     oracle: Oracle
-    sees_kinks: bool
-    """Complex steps do not: they silently take one side."""
-    dense: bool = False
-    """Whether it moves every element that can be moved."""
+    sees_kinks: bool  # complex steps do not: they silently take one side
+    dense: bool = False  # whether it moves every element that can be moved
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """What every probe at a point starts from."""
 
-    flat: FlatProblem
-    """The function that is checked."""
-    source: FlatProblem
-    """The function whose slopes are believed: the same one, or a reference."""
+    flat: FlatProblem  # the function that is checked
+    source: FlatProblem  # the function whose slopes are believed: the same one, or a reference
     base: list[Vector]
-    noise: list[Vector]
-    """What each element of a forward may be off."""
-    computes: str
-    """The precision of the gradient that is checked."""
-    precision: str
-    """The precision of the source."""
+    noise: list[Vector]  # what each element of a forward may be off
+    computes: str  # the precision of the gradient that is checked
+    precision: str  # the precision of the source
     steps: tuple[Ladder, ...]
 
     @property
@@ -188,12 +180,9 @@ class Observations:
 
     baseline: Baseline
     plan: CheckPlan
-    probes: list[list[Probe]]
-    """Per input; none for those that were not asked for or hold nothing."""
-    masks: list[Mask]
-    """Per output, elements that the main comparison leaves out: no slope, or two."""
-    kinks: list[Mask]
-    """Per output, elements that have two slopes."""
+    probes: list[list[Probe]]  # per input; none for those that were not asked for or hold nothing
+    masks: list[Mask]  # per output, elements that the main comparison leaves out: no slope, or two
+    kinks: list[Mask]  # per output, elements that have two slopes
     shift: tuple[float, list[Slopes]] | None = None
     """Where there are kinks: the slopes when all inputs move together (see `oracles.shift`)."""
 
@@ -202,7 +191,7 @@ class Observations:
         return [one.slopes[output] for of_input in self.probes for one in of_input]
 
     def lost(self, output: int) -> str:
-        """Why an output is no ground for a verdict: it is not finite; empty for others."""
+        """Why an output does not allow a verdict: it is not finite; empty for others."""
         lost = int(np.sum(~np.isfinite(self.baseline.base[output])))
         return f"the forward itself is infinite or NaN in {count(lost, 'place')}" if lost else ""
 

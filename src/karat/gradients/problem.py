@@ -25,8 +25,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
-    """As given, by karat's names: float64, float32, bfloat16, float8_e4m3fn, complex128, …"""
+    dtype: (
+        str  # as given, by karat's names: float64, float32, bfloat16, float8_e4m3fn, complex128, …
+    )
     complex: bool = False
 
 
@@ -44,8 +45,9 @@ class Problem(Protocol):
     op: str
     framework: str
     device: str
-    inputs: tuple[Slot, ...]
-    """Differentiable inputs alone; integers, booleans and non-tensors are bound inside."""
+    inputs: tuple[
+        Slot, ...
+    ]  # differentiable inputs alone; integers, booleans and non-tensors are bound inside
     outputs: tuple[Slot, ...]
     point: tuple[Array, ...]
     forwards: int

@@ -23,12 +23,9 @@ _PRECISIONS: Mapping[str, tuple[float, float]] = {
     "bfloat16": (2.0**-8, 5e-3),
 }
 TINY = float(np.finfo(np.float64).tiny)
-_SAFE = 2.0**-900
-"""Sums of squares beyond this may have lost terms to underflow or overflow."""
-NOTHING = 2.0**-930
-"""A derivative below this is lost to underflow somewhere."""
-ULPS = 4.0
-"""How many units in the last place a forward may be off at each element; libraries promise 1 to 4."""
+_SAFE = 2.0**-900  # sums of squares beyond this may have lost terms to underflow or overflow
+NOTHING = 2.0**-930  # a derivative below this is lost to underflow somewhere
+ULPS = 4.0  # how many units in the last place a forward may be off at each element; libraries promise 1 to 4
 DEVIATIONS = 6.5
 """Standard deviations that signs drawn independently of the errors leave room for: missed once in 10⁹ draws."""
 
@@ -120,8 +117,7 @@ def element_scales(point: Vector) -> Vector:
 # them away again is off by far more than its outputs' last place.
 _STEPS = (2.0**-23, 2.0**-33)
 """So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter."""
-_ASIDE = 32
-"""So many steps beside the point: kinks like to be at the point itself."""
+_ASIDE = 32  # so many steps beside the point: kinks like to be at the point itself
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 _SPREAD = float(np.linalg.norm(_FOURTH))
 _ROOM = 4.0
@@ -184,13 +180,14 @@ def _typical_roughness(rough: Vector, base: Vector) -> Vector:
 
 
 # A kernel may take float64 and work in float32 inside. It is found by what it does: a tiny step of the input, far
-# above float64's resolution and far below float32's, must move the output by as much as a larger step foretells;
+# above float64's resolution and far below float32's, must move the output by as much as a larger step predicts;
 # and outputs that all happen to be numbers of float32 do not happen.
 _TINY_STEP, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 """Relative steps: below float32's resolution, above it, and above bfloat16's."""
 _BENT = {SMALL: 0.5, LARGE: 2.0}
-_QUANTUM = 2.0**-6
-"""What is rounded jumps by no more than this, relatively; what jumps further does so by design."""
+_QUANTUM = (
+    2.0**-6
+)  # what is rounded jumps by no more than this, relatively; what jumps further does so by design
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -218,7 +215,7 @@ def effective_precision(problem: FrameworkProblem) -> str:
 
 
 def _precision_by_steps(problem: FrameworkProblem, base: list[Array]) -> str:
-    """A few more runs: no change where one was foretold means that it was rounded away."""
+    """A few more runs: no change where one was predicted means that it was rounded away."""
     try:
         tiny = _Step(problem, _TINY_STEP)
         small = _Step(problem, SMALL)
@@ -277,15 +274,15 @@ def _rounded_away(base: list[Array], near: _Step, far: _Step) -> bool:
 
 
 def _is_rounded(base: Array, k: int, near: _Step, far: _Step) -> bool:
-    seen, foretold = near.change[k], far.change[k] * (near.size / far.size)
+    seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
     with np.errstate(all="ignore"):
         # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
-        telling = np.isfinite(foretold) & (foretold > 256 * _EPS * np.abs(base))
+        telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
         whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
         telling &= ~whole | (np.abs(base) > 1e6)
-        # What bends on the way foretells nothing; rounding to bfloat16 bends a little by itself.
+        # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
         bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
-        off = (np.abs(seen - foretold) > 0.25 * foretold) & (seen < _QUANTUM * np.abs(base))
+        off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
         off = (off & (~bent | (seen == 0)))[telling]
     return bool(off.size and np.mean(off) > 0.5)
 

@@ -41,16 +41,13 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """An op test was set up: which op it tests, and what goes in and out."""
 
     op: str
-    test: str
-    """`file.py::Class`, or the test's own id; the class is the unit, nothing is inherited."""
+    test: str  # `file.py::Class`, or the test's own id; the class is the unit, nothing is inherited
     file: str = ""
     line: int = 0
     inputs: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Input → dtype, by karat's names; integers and booleans need no evidence."""
-    no_grad: tuple[str, ...] = ()
-    """Inputs that the test says have no gradient (`no_grad_set`)."""
-    skip_reason: str | None = None
-    """`skip_check_grad_ci(reason=…)` of this very class."""
+    no_grad: tuple[str, ...] = ()  # inputs that the test says have no gradient (`no_grad_set`)
+    skip_reason: str | None = None  # `skip_check_grad_ci(reason=…)` of this very class
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

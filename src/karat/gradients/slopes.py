@@ -24,12 +24,10 @@ from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.roundoff import element_scales, natural_sizes, sample
 
 Mask = NDArray[np.bool_]
-Line = Callable[[float], list[Vector]]
-"""The outputs at a distance along a direction."""
+Line = Callable[[float], list[Vector]]  # the outputs at a distance along a direction
 Ladder = tuple[float, ...]
 
-ATTEMPTS = 4
-"""How many points nearby are tried where the given one says too little."""
+ATTEMPTS = 4  # how many points nearby are tried where the given one says too little
 _DEEP = 3
 """From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
@@ -44,12 +42,9 @@ class Slopes:
     """How one output changes along a direction, element by element."""
 
     value: Vector
-    error: Vector
-    """Infinite where there is no slope."""
-    jump: Vector
-    """The right slope minus the left one, where they differ; else 0."""
-    floor: Vector
-    """The part of the error that is the forward's round-off."""
+    error: Vector  # infinite where there is no slope
+    jump: Vector  # the right slope minus the left one, where they differ; else 0
+    floor: Vector  # the part of the error that is the forward's round-off
 
     @property
     def kinked(self) -> Mask:
@@ -283,8 +278,7 @@ def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator
     return moved
 
 
-STEP = 2.0**-66
-"""About 1e-20: its square is far below round-off."""
+STEP = 2.0**-66  # about 1e-20: its square is far below round-off
 _MOST_UNREST = 1e-9
 _VAGUE = 1e-3
 

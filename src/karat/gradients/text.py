@@ -10,13 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from karat.gradients.report import (
-    Comparison,
-    Diagnosis,
-    GradReport,
-    GradVerdict,
-    Property,
-)
+from karat.gradients.report import Comparison, Diagnosis, GradReport, GradVerdict, Property
 from karat.gradients.session import replay_command
 from karat.report.terminal import aligned, widths
 from karat.report.words import elide, printable

@@ -158,10 +158,8 @@ class GradRequest(msgspec.Struct, frozen=True, kw_only=True):
     no_grad: frozenset[str] = frozenset()
     rtol: float | None = None
     delta: float | None = None
-    grads: Any = None
-    """`user_defined_grads`: one array per input."""
-    cotangents: Any = None
-    """`user_defined_grad_outputs`: one array per output."""
+    grads: Any = None  # `user_defined_grads`: one array per input
+    cotangents: Any = None  # `user_defined_grad_outputs`: one array per output
     more: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -286,9 +284,7 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _compare_with_author(
-    call: CheckedFunction,
-    grads: Mapping[str, Array | None],
-    cotangents: tuple[Array | None, ...],
+    call: CheckedFunction, grads: Mapping[str, Array | None], cotangents: tuple[Array | None, ...]
 ) -> None:
     """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
 
@@ -396,8 +392,9 @@ def _arrays(
 
 
 Outcome = Literal["raises", "zero", "gradient"]
-Answers = dict[str, tuple[Outcome, str]]
-"""Input → what came of asking for its gradient, and a detail."""
+Answers = dict[
+    str, tuple[Outcome, str]
+]  # input → what came of asking for its gradient, and a detail
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:

@@ -13,8 +13,7 @@ from typing import Any
 from karat.findings import UsageError
 
 KNOWN = ("paddle", "torch", "jax", "numpy")
-_DEPTH = 3
-"""How many calls deep a function's own helpers are searched."""
+_DEPTH = 3  # how many calls deep a function's own helpers are searched
 _WRAPPED = 20
 
 

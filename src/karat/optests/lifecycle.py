@@ -71,7 +71,7 @@ class ClassRecord:
         """Test methods that ended, with any outcome."""
         self.passed = False
         """Whether one of them passed, by plain unittest's result."""
-        self.told: list[session.Event] = []
+        self.events: list[session.Event] = []
         """Every event of the tests of the class."""
         self.begun = False
         self.last: Any = None
@@ -216,7 +216,7 @@ def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | N
 
 def _remember(event: session.Event) -> None:
     if _running:
-        record_of(_running[0]).told.append(event)
+        record_of(_running[0]).events.append(event)
 
 
 def _end(cls: type) -> None:
@@ -236,7 +236,7 @@ def _probe(cls: type, record: ClassRecord) -> None:
         return
     from karat.optests.checks import probe  # noqa: PLC0415 - seldom
 
-    reports = [event.report for event in record.told if isinstance(event, session.Checked)]
+    reports = [event.report for event in record.events if isinstance(event, session.Checked)]
     ops = {event.op for event in record.declared}
     checked = {
         one.input
@@ -261,12 +261,12 @@ def _judge(cls: type, record: ClassRecord) -> None:
             f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "
             "a test of anything but an operator inherits from unittest.TestCase"
         )
-    message = _unmet_policy(test_id(cls), record.told)
+    message = _unmet_policy(test_id(cls), record.events)
     if message:
         raise AssertionError(message)
 
 
-def _unmet_policy(test: str, told: Sequence[session.Event]) -> str:
+def _unmet_policy(test: str, events: Sequence[session.Event]) -> str:
     """What the class lacks by the gate's own rules, with the ways to set it right; empty if it lacks nothing."""
     from karat.config import load  # noqa: PLC0415 - only under plain unittest
     from karat.policy.evidence import Merged, known_of  # noqa: PLC0415
@@ -278,7 +278,7 @@ def _unmet_policy(test: str, told: Sequence[session.Event]) -> str:
     config, today = load(Path.cwd()), day(None, os.environ)
     root = config.file.parent if config.file else Path.cwd()
     written = read(root / config.policy.exemptions, config.policy.exemptions)
-    records = [record for event in told for record in records_of(event, test)]
+    records = [record for event in events for record in records_of(event, test)]
     merged = Merged(tests={test: known_of(test, records)}, ran=1)
     # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
     held = gate(merged, Policy(exemptions=Exemptions(entries=written.entries), today=today))

@@ -31,8 +31,9 @@ from karat.findings import UsageError, suggest
 from karat.optests import frameworks
 from karat.optests.frameworks import framework_of
 
-Draw = Callable[[str, str, Any], "Iterable[OpSample]"]
-"""dtype, device and a seeded numpy generator → samples."""
+Draw = Callable[
+    [str, str, Any], "Iterable[OpSample]"
+]  # dtype, device and a seeded numpy generator → samples
 
 
 class OpSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,10 +144,8 @@ class OpCase(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     name: str
     seed: int
-    absent: str | None = None
-    """Why it cannot be run here."""
-    expects: bool = False
-    """Whether the sample says what must come out."""
+    absent: str | None = None  # why it cannot be run here
+    expects: bool = False  # whether the sample says what must come out
 
     @property
     def id(self) -> str:

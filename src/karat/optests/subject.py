@@ -219,8 +219,9 @@ class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[ArraySlot, ...]
     attrs: Mapping[str, Any]
     outputs: tuple[ArraySlot, ...]
-    out_names: tuple[str, ...] | None = None
-    """`python_out_sig`: the outputs that the function gives, in order."""
+    out_names: tuple[str, ...] | None = (
+        None  # `python_out_sig`: the outputs that the function gives, in order
+    )
     inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     """`python_out_sig_sub_name`: names of the tensors in a list that comes out."""
 

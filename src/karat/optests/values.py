@@ -43,10 +43,8 @@ class NamedArray(msgspec.Struct, frozen=True, kw_only=True):
     """One named array of a slot."""
 
     name: str
-    array: Array
-    """With bfloat16 widened to float32, exactly."""
-    dtype: str
-    """By karat's names."""
+    array: Array  # with bfloat16 widened to float32, exactly
+    dtype: str  # by karat's names
 
     @property
     def differentiable(self) -> bool:
@@ -59,8 +57,7 @@ class ArraySlot(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     members: tuple[NamedArray, ...]
-    listed: bool = False
-    """It was written as a list, so the function gets one."""
+    listed: bool = False  # it was written as a list, so the function gets one
 
 
 def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from karat.findings import UsageError, suggest
 from karat.gradients.problem import Array, Unsupported
 
-FlatFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
-"""A function over the differentiable tensors alone."""
+FlatFunction = Callable[
+    [Sequence[Any]], tuple[Any, ...]
+]  # a function over the differentiable tensors alone
 
-DrewRandom = Callable[[], bool]
-"""Whether a random number was drawn since."""
+DrewRandom = Callable[[], bool]  # whether a random number was drawn since
 
 # ruff: noqa: ARG002 - defaults of an adapter use little of what they are given
 
@@ -112,10 +112,7 @@ class Adapter(Protocol):
         """The function at a point; the inputs are used as they are, with their strides."""
 
     def pushforward(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        tangents: Sequence[Any],
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         """J·u by forward mode; Unsupported where there is none."""
         raise Unsupported(f"{self.name} has no forward mode")

@@ -176,8 +176,7 @@ def _class_applied(fn: Callable[..., Any]) -> type | None:
     return owner if named and isinstance(owner, type) else None
 
 
-SEED = 20240229
-"""Where random functions start, in every run."""
+SEED = 20240229  # where random functions start, in every run
 _COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32"}
 _REAL = {whole: part for part, whole in _COMPLEX.items()}
 
@@ -188,8 +187,9 @@ def is_float(dtype: str) -> bool:
     return of is not None and of.kind in {"float", "complex"}
 
 
-FLOATS = tuple(name for name in TABLE if is_float(name))
-"""Every dtype whose tensors can have gradients."""
+FLOATS = tuple(
+    name for name in TABLE if is_float(name)
+)  # every dtype whose tensors can have gradients
 
 
 def is_complex(dtype: str) -> bool:

@@ -22,8 +22,7 @@ from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
-_HELD = "GradNodeAccumulation"
-"""Where a backward leaves a gradient, in an input or a parameter."""
+_HELD = "GradNodeAccumulation"  # where a backward leaves a gradient, in an input or a parameter
 _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
 """The leaf of the backward that is being prepared; none yet where nothing was tied."""
 

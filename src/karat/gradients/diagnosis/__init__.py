@@ -18,10 +18,8 @@ from karat.gradients.problem import Array, Problem, Vector, shaped, vector
 from karat.gradients.report import Diagnosis
 from karat.gradients.roundoff import element_scales
 
-MOST = 4
-"""Diagnoses per report: one cause fails many pairs."""
-MOST_FORWARDS = 110
-"""Per diagnosis: after these no more questions are asked; what is under way is brought to its end."""
+MOST = 4  # diagnoses per report: one cause fails many pairs
+MOST_FORWARDS = 110  # per diagnosis: after these no more questions are asked; what is under way is brought to its end
 _AGREED = 1e-6
 """The relative error up to which four forwards are believed; a kink between their steps is far above it."""
 

@@ -37,26 +37,16 @@ from karat.gradients.diagnosis.experiments import (
 from karat.gradients.draws import random_weights
 from karat.gradients.low_precision import rounded_run
 from karat.gradients.low_precision_judgement import precision_of
-from karat.gradients.problem import (
-    Array,
-    Problem,
-    Slot,
-    Vector,
-    shaped,
-    size,
-    vector,
-)
+from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, size, vector
 from karat.gradients.report import Comparison, Diagnosis
 from karat.gradients.roundoff import element_scales, norm
 from karat.report.words import count
 
-_FEW = 3
-"""With fewer elements any wrong gradient is some multiple of the right one."""
+_FEW = 3  # with fewer elements any wrong gradient is some multiple of the right one
 _MOST_AXES = 4
 
 
-MOST_PROBES = 64
-"""Of all kinds together; each is a handful of forwards, or one complex step."""
+MOST_PROBES = 64  # of all kinds together; each is a handful of forwards, or one complex step
 ZERO = "the gradient is zero everywhere, but the derivative is not"
 NONE = "there is no gradient (None), but the derivative is not zero"
 
@@ -120,8 +110,7 @@ class _Failure:
     rng: np.random.Generator
     given: tuple[KnownSlope, ...] = ()
     rough: Callable[[Array], float] | None = None
-    until: float = np.inf
-    """The count of the problem's forwards from which on no more is asked."""
+    until: float = np.inf  # the count of the problem's forwards from which on no more is asked
 
     def exhausted(self) -> bool:
         return self.problem.forwards >= self.until

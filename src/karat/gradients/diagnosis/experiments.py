@@ -20,27 +20,22 @@ from karat.gradients.draws import random_weights
 from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, vector
 from karat.gradients.roundoff import norm
 
-Slope = Callable[[Vector], tuple[float, float]]
-"""A direction → the derivative along it, and how far that may be off."""
+Slope = Callable[
+    [Vector], tuple[float, float]
+]  # a direction → the derivative along it, and how far that may be off
 Mask = NDArray[np.bool_]
 
-WHOLE = 20
-"""Up to so many elements the expected gradient is measured in full."""
-WHOLE_EXACTLY = 64
-"""The same where a slope is one complex step."""
+WHOLE = 20  # up to so many elements the expected gradient is measured in full
+WHOLE_EXACTLY = 64  # the same where a slope is one complex step
 _ATTEMPTS = 3
-_CLEAR = 2.0
-"""A deviation counts if it is this many times what the oracle may be off."""
+_CLEAR = 2.0  # a deviation counts if it is this many times what the oracle may be off
 _DENSE = 4
-_ROUND_OFF = 1e-10
-"""Relative to the terms of a sum: what the guess itself may lose."""
-_TELLING = 8.0
-"""A guess is tried only where the wrong gradient is this many tolerances off."""
+_ROUND_OFF = 1e-10  # relative to the terms of a sum: what the guess itself may lose
+_TELLING = 8.0  # a guess is tried only where the wrong gradient is this many tolerances off
 _MOST_AXES = 4
 _STEP = 2.0**-17
 _AXIS_STEP = 2.0**-10
-_MOVES = 1e-8
-"""A change by more than this share of an element is not rounding."""
+_MOVES = 1e-8  # a change by more than this share of an element is not rounding
 
 
 @dataclass(slots=True)
@@ -52,8 +47,7 @@ class BoundedOracle:
     asked: int = 0
     rough: Callable[[Vector], float] | None = None
     """The deviation at less cost, without an error: good enough to choose between halves, where it is."""
-    exhausted: Callable[[], bool] = bool
-    """Whether what it may cost is spent; never, by default."""
+    exhausted: Callable[[], bool] = bool  # whether what it may cost is spent; never, by default
 
     def __call__(self, direction: Vector) -> tuple[float, float]:
         """The deviation along a direction; (0, inf) where it is not known, or there have been too many."""
@@ -135,10 +129,8 @@ class KnownSlopes:
     """All slopes that were measured, to try guesses against at no cost."""
 
     all: Sequence[KnownSlope]
-    whole: bool
-    """Every element was measured by itself."""
-    exact: float = 1e-6
-    """How close a factor must be to 2 to be called 2."""
+    whole: bool  # every element was measured by itself
+    exact: float = 1e-6  # how close a factor must be to 2 to be called 2
 
     def fits(self, candidate: Vector) -> bool:
         """Whether a gradient agrees with every slope."""
@@ -208,10 +200,8 @@ class WrongGradient:
     oracle: BoundedOracle
     scales: Vector
     rng: np.random.Generator
-    deviation: float
-    """The largest that a measured slope showed."""
-    dtype: str | None = None
-    """The precision that it failed in; None for double."""
+    deviation: float  # the largest that a measured slope showed
+    dtype: str | None = None  # the precision that it failed in; None for double
 
     @property
     def slot(self) -> Slot:

@@ -149,11 +149,7 @@ def cotangents_unmodified(trial: Trial, native: FrameworkProblem) -> Property:
 
 
 def unmodified(
-    trial: Trial,
-    name: str,
-    labels: Sequence[str],
-    before: Sequence[Any],
-    after: Sequence[Any],
+    trial: Trial, name: str, labels: Sequence[str], before: Sequence[Any], after: Sequence[Any]
 ) -> Property:
     """Whether arrays are, bit for bit, what they were."""
     for label, old, new in zip(labels, before, after, strict=True):

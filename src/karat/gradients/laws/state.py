@@ -22,17 +22,16 @@ from karat.gradients.laws.trial import (
 from karat.gradients.problem import Array, Slot, Unsupported
 from karat.gradients.report import GradVerdict, Property
 
-_ELSEWHERE = 2.0**-7
-"""How far away, relatively, the second forward of an interleaved pair runs."""
+_ELSEWHERE = 2.0**-7  # how far away, relatively, the second forward of an interleaved pair runs
 
 
 def deterministic_backward(trial: Trial) -> Property:
     """The same backward gives the same gradient, up to the stated bound, relative to its largest element."""
-    measured, told = _largest_change(trial.problem.inputs, trial.gradients, trial.repeated)
+    measured, where = _largest_change(trial.problem.inputs, trial.gradients, trial.repeated)
     failure = ""
     if measured > trial.allowed:
         failure = (
-            f"{trial.runs} runs differ by {measured:.2g}, relative to the largest element: {told};"
+            f"{trial.runs} runs differ by {measured:.2g}, relative to the largest element: {where};"
             f" if that is by design, say nondeterminism_bound={2 * measured:.1g}"
         )
     return trial.outcome("deterministic-backward", failure, measured, trial.allowed)
@@ -42,11 +41,11 @@ def deterministic_forward(trial: Trial) -> Property:
     """The same inputs give the same outputs, up to the stated bound."""
     problem = trial.problem
     first, *others = (problem.forward(problem.point) for _ in range(trial.runs))
-    measured, told = _largest_change(problem.outputs, first, others)
+    measured, where = _largest_change(problem.outputs, first, others)
     failure = ""
     if measured > trial.allowed:
-        told = told.removeprefix("gradient of ")
-        failure = f"{trial.runs} runs differ by {measured:.2g}, relatively: {told}"
+        where = where.removeprefix("gradient of ")
+        failure = f"{trial.runs} runs differ by {measured:.2g}, relatively: {where}"
     return trial.outcome("deterministic-forward", failure, measured, trial.allowed)
 
 
@@ -54,13 +53,13 @@ def _largest_change(
     slots: Sequence[Slot], first: Gradients, others: Sequence[Gradients]
 ) -> tuple[float, str]:
     """What repetition changes at most, relative to the largest element; and where."""
-    measured, told = 0.0, ""
+    measured, where = 0.0, ""
     for run in others:
         for slot, one, usual in zip(slots, run, first, strict=True):
             relative = largest_gap(one, usual) / (largest(usual) or 1.0)
             if relative > measured:
-                measured, told = relative, describe_difference(slot.name, one, usual)
-    return measured, told
+                measured, where = relative, describe_difference(slot.name, one, usual)
+    return measured, where
 
 
 @needs_framework

@@ -19,13 +19,13 @@ from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import eps_of
 
 MARGIN = 64.0
-_LOOKS = 3
-"""How often a deviation that is too large is looked at again."""
+_LOOKS = 3  # how often a deviation that is too large is looked at again
 
 Tolerance = Callable[[Array], float]
 Gradients = Sequence[Array | None]
-Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
-"""Gradients for a point and cotangents, in two ways."""
+Attempt = Callable[
+    [Sequence[Array], Sequence[Array]], "TwoWays"
+]  # gradients for a point and cotangents, in two ways
 
 
 class TwoWays:
