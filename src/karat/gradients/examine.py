@@ -222,12 +222,10 @@ class Pullback:
 
     cotangents: list[Vector]
     gradients: list[list[Vector | None]]
-    at_kinks: (
-        tuple[Vector, list[Vector | None]] | None
-    )  # the same for the output elements at kinks alone
-    nudged: list[
-        Vector | None
-    ]  # the gradients for the first cotangent, a few units in the last place away
+    # The same for the output elements at kinks alone.
+    at_kinks: tuple[Vector, list[Vector | None]] | None
+    # The gradients for the first cotangent, a few units in the last place away.
+    nudged: list[Vector | None]
 
 
 def examine_point(at: Baseline, plan: CheckPlan) -> list[Pair]:

@@ -45,9 +45,8 @@ class Problem(Protocol):
     op: str
     framework: str
     device: str
-    inputs: tuple[
-        Slot, ...
-    ]  # differentiable inputs alone; integers, booleans and non-tensors are bound inside
+    # Differentiable inputs alone; integers, booleans and non-tensors are bound inside.
+    inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     point: tuple[Array, ...]
     forwards: int

@@ -185,9 +185,8 @@ def _typical_roughness(rough: Vector, base: Vector) -> Vector:
 _TINY_STEP, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 """Relative steps: below float32's resolution, above it, and above bfloat16's."""
 _BENT = {SMALL: 0.5, LARGE: 2.0}
-_QUANTUM = (
-    2.0**-6
-)  # what is rounded jumps by no more than this, relatively; what jumps further does so by design
+# What is rounded jumps by no more than this, relatively; what jumps further does so by design.
+_QUANTUM = 2.0**-6
 _EPS = float(np.finfo(np.float64).eps)
 
 

@@ -392,9 +392,8 @@ def _arrays(
 
 
 Outcome = Literal["raises", "zero", "gradient"]
-Answers = dict[
-    str, tuple[Outcome, str]
-]  # input → what came of asking for its gradient, and a detail
+# Input → what came of asking for its gradient, and a detail.
+Answers = dict[str, tuple[Outcome, str]]
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:

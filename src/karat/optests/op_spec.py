@@ -31,9 +31,8 @@ from karat.findings import UsageError, suggest
 from karat.optests import frameworks
 from karat.optests.frameworks import framework_of
 
-Draw = Callable[
-    [str, str, Any], "Iterable[OpSample]"
-]  # dtype, device and a seeded numpy generator → samples
+# Dtype, device and a seeded numpy generator → samples.
+Draw = Callable[[str, str, Any], "Iterable[OpSample]"]
 
 
 class OpSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,8 @@ from typing import Any, Protocol
 from karat.findings import UsageError, suggest
 from karat.gradients.problem import Array, Unsupported
 
-FlatFunction = Callable[
-    [Sequence[Any]], tuple[Any, ...]
-]  # a function over the differentiable tensors alone
+# A function over the differentiable tensors alone.
+FlatFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 DrewRandom = Callable[[], bool]  # whether a random number was drawn since
 

@@ -187,9 +187,8 @@ def is_float(dtype: str) -> bool:
     return of is not None and of.kind in {"float", "complex"}
 
 
-FLOATS = tuple(
-    name for name in TABLE if is_float(name)
-)  # every dtype whose tensors can have gradients
+# Every dtype whose tensors can have gradients.
+FLOATS = tuple(name for name in TABLE if is_float(name))
 
 
 def is_complex(dtype: str) -> bool:

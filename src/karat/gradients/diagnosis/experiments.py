@@ -20,9 +20,8 @@ from karat.gradients.draws import random_weights
 from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, vector
 from karat.gradients.roundoff import norm
 
-Slope = Callable[
-    [Vector], tuple[float, float]
-]  # a direction → the derivative along it, and how far that may be off
+# A direction → the derivative along it, and how far that may be off.
+Slope = Callable[[Vector], tuple[float, float]]
 Mask = NDArray[np.bool_]
 
 WHOLE = 20  # up to so many elements the expected gradient is measured in full

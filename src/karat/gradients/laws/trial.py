@@ -23,9 +23,8 @@ _LOOKS = 3  # how often a deviation that is too large is looked at again
 
 Tolerance = Callable[[Array], float]
 Gradients = Sequence[Array | None]
-Attempt = Callable[
-    [Sequence[Array], Sequence[Array]], "TwoWays"
-]  # gradients for a point and cotangents, in two ways
+# Gradients for a point and cotangents, in two ways.
+Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 
 
 class TwoWays:
