@@ -13,11 +13,11 @@ from karat.gradients import session
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.session import (
     Focus,
-    Overrides,
-    overrides,
+    Replay,
     parse_focus,
     parse_seed,
     replay_command,
+    requested_replay,
 )
 
 AIM = Focus(input="x", output="out", dtype="float64")
@@ -53,23 +53,17 @@ def test_what_is_no_seed_is_refused(word: str) -> None:
 
 
 def test_nothing_is_overridden_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert overrides() == Overrides()
+    assert requested_replay() == Replay()
     monkeypatch.setenv(session.SEED, "")
     monkeypatch.setenv(session.FOCUS, "")
-    assert overrides() == Overrides()
+    assert requested_replay() == Replay()
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(session.SEED, "12345678901234567890")
     monkeypatch.setenv(session.FOCUS, "a%3Ab:out:bfloat16")
     focus = Focus(input="a:b", output="out", dtype="bfloat16")
-    assert overrides() == Overrides(seed=12345678901234567890, focus=focus)
-
-
-def test_a_focus_covers_its_own_comparison_alone() -> None:
-    assert AIM.covers(input="x", output="out", dtype="float64")
-    assert not AIM.covers(input="x", output="out", dtype="bfloat16")
-    assert not AIM.covers(input="y", output="out", dtype="float64")
+    assert requested_replay() == Replay(seed=12345678901234567890, focus=focus)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +106,11 @@ def test_a_comparison_is_a_focus() -> None:
 SCRIPT = """
 import os, sys
 import pytest  # which is not to run under it, whatever the environment has been told
-from karat.gradients.session import Focus, replay_command, overrides
-if overrides().seed is None:
+from karat.gradients.session import Focus, replay_command, requested_replay
+if requested_replay().seed is None:
     print(replay_command(seed=41, focus=Focus(input="it's a: x", output="$HOME", dtype="float64")))
 else:
-    print(overrides().seed, overrides().focus.input, overrides().focus.output, sys.argv[1:])
+    print(requested_replay().seed, requested_replay().focus.input, requested_replay().focus.output, sys.argv[1:])
 """
 
 

@@ -39,7 +39,7 @@ from karat.gradients.report import (
     Property,
     verdict_of,
 )
-from karat.gradients.session import Checked, Focus, notify, overrides
+from karat.gradients.session import Checked, Focus, notify, requested_replay
 
 _HELP = "python -c 'import karat; help(karat.gradcheck)'"
 _MODES = ("reverse", "forward")
@@ -112,7 +112,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             " or framework='jax' (torch, paddle) if the function is one of theirs",
         )
     whole = draws.identity_of(problem, identity)
-    asked = overrides()
+    asked = requested_replay()
     if asked.seed is not None:
         seed = asked.seed
     plan = CheckPlan(

@@ -206,7 +206,9 @@ def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
     deviation = low - double
     looks = [_elements(deviation, limits)]
     if double.size:
-        looks += [_slope(low, double, limits), *_lines(deviation, double, limits)]
+        long = [n for n in range(1, double.ndim) if double.shape[n] >= _LEAST_LINE]
+        lines = [_line(deviation, double, axis, limits) for axis in long]
+        looks += [_slope(low, double, limits), *lines]
     return max(looks, key=lambda look: look.ratio)
 
 
@@ -239,14 +241,6 @@ def _slope(low: Array, double: Array, limits: Limits) -> LowJudgement:
     between = float(np.std(each, ddof=1)) / np.sqrt(len(each)) if len(each) > 1 else 0.0
     limit = limits.slope + _SIGMAS * max(spread, between)
     return _judgement("slope", abs(slope - 1), limit, -1)
-
-
-def _lines(deviation: Array, double: Array, limits: Limits) -> list[LowJudgement]:
-    return [
-        _line(deviation, double, axis, limits)
-        for axis in range(1, double.ndim)
-        if double.shape[axis] >= _LEAST_LINE and double.size
-    ]
 
 
 def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> LowJudgement:

@@ -99,10 +99,6 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     dtype: str
 
-    def covers(self, *, input: str, output: str, dtype: str) -> bool:  # noqa: A002 - the report's own word
-        """Whether this is the comparison that was asked for."""
-        return (self.input, self.output, self.dtype) == (input, output, dtype)
-
     def __str__(self) -> str:
         """`x:out:float64`; a colon inside a name is written %3A."""
         # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
@@ -110,47 +106,45 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
         return ":".join(quote(word, safe="+-.,_[]()<>") for word in words)
 
 
-class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What the environment asks of every gradient check."""
 
     seed: int | None = None
     focus: Focus | None = None
 
 
-def focus_of(comparison: Comparison) -> Focus:
-    return Focus(input=comparison.input, output=comparison.output, dtype=comparison.dtype)
-
-
-def parse_focus(word: str, where: str = FOCUS) -> Focus:
+def parse_focus(word: str) -> Focus:
     parts = word.split(":")
     if len(parts) != 3 or not all(parts):
         raise UsageError(
-            f"{where}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE
+            f"{FOCUS}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE
         )
     first, second, third = (unquote(part) for part in parts)
     return Focus(input=first, output=second, dtype=third)
 
 
-def parse_seed(word: str, where: str = SEED) -> int:
+def parse_seed(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 40):
         raise UsageError(
-            f"{where}: expected a seed, a whole number from a report, found {word!r}",
+            f"{SEED}: expected a seed, a whole number from a report, found {word!r}",
             next_command=_EXAMPLE,
         )
     return int(word)
 
 
-def overrides() -> Overrides:
+def requested_replay() -> Replay:
     """What KARAT_GRAD_SEED and KARAT_GRAD_FOCUS ask for; nothing where they are not set or empty."""
     seed, focus = os.environ.get(SEED), os.environ.get(FOCUS)
-    return Overrides(
+    return Replay(
         seed=parse_seed(seed) if seed else None, focus=parse_focus(focus) if focus else None
     )
 
 
 def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
     """One line for a shell that runs the check again with the same probes."""
-    aim = focus_of(focus) if isinstance(focus, Comparison) else focus
+    aim = focus
+    if isinstance(focus, Comparison):
+        aim = Focus(input=focus.input, output=focus.output, dtype=focus.dtype)
     running = running_test()
     if running is not None:
         path, mark, rest = running.partition("::")

@@ -113,7 +113,10 @@ def slopes_from_values(
         doubt = doubt + 4 * floor
         kink = kinked(jump, doubt, value, even[0])
         error = 4 * spread + 4 * _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
-        error = np.where(np.isfinite(error) & ~_diverges(central, value, floor), error, np.inf)
+        # Values that move ever faster as the step shrinks: a pole is nearer than the steps are long.
+        late, early = np.abs(central[-1] - central[-2]), np.abs(central[-2] - central[-3])
+        diverges = late > early + 4 * floor + _SLIGHT * np.abs(value)
+        error = np.where(np.isfinite(error) & ~diverges, error, np.inf)
         # An element that is small by cancellation is as rough as its neighbours.
         error[singular(even, floor + _pooled(floor))] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
@@ -126,13 +129,6 @@ def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vecto
     without_fine = np.abs(value - _limit(levels[:-1], powers))
     without_coarse = np.abs(value - _limit(levels[1:], powers))
     return value, np.maximum(without_fine, without_coarse)
-
-
-def _diverges(levels: Sequence[Vector], value: Vector, floor: Vector) -> Mask:
-    """Where values move ever faster as the step shrinks: a pole is nearer than the steps are long."""
-    late, early = np.abs(levels[-1] - levels[-2]), np.abs(levels[-2] - levels[-3])
-    found: Mask = late > early + 4 * floor + _SLIGHT * np.abs(value)
-    return found
 
 
 def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
@@ -171,17 +167,13 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     limit = roundoff.cap(precision) / 10 * sizes(one)
     # A slope of zero is known well enough if the function would have to be that flat.
     flat = roundoff.cap(precision) * 1e-4 * np.abs(base)
-    rough = np.where(_outlying(one, base), 0.0, 8 * one.floor)
-    found: Mask = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
-    return found
-
-
-def _outlying(one: Slopes, base: Vector) -> Mask:
-    """Where round-off is far more than it is typically: only the very shortest steps found a slope there."""
+    # Where round-off is far more than it is typically, only the very shortest steps found a slope.
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))
-        share = np.where(np.isfinite(share), share, 0.0)
-    found: Mask = share > _OUTLYING * np.median(sample(share)) if share.size else share > 0
+    share = np.where(np.isfinite(share), share, 0.0)
+    outlying = share > (_OUTLYING * np.median(sample(share)) if share.size else 0.0)
+    rough = np.where(outlying, 0.0, 8 * one.floor)
+    found: Mask = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
     return found
 
 

@@ -320,16 +320,17 @@ class WrittenLinearised:
 
     def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """What the backward gives; where a cotangent is left out it sees zeros."""
+        adapter = self._call.adapter
         given: list[Any] = [None] * len(self._all)
         for index, one in zip(self._call.outputs or (), cotangents, strict=True):
-            given[index] = self._zeros(self._all[index]) if one is None else one
+            out = self._all[index]
+            zeros = np.zeros(adapter.shape_of(out))
+            given[index] = (
+                adapter.from_numpy(zeros, adapter.dtype_of(out), like=out) if one is None else one
+            )
         result = self._backward(self._args, self._all, tuple(given))
         found = self._by_input(result)
         return tuple(one for one, want in zip(found, self._wanted, strict=True) if want)
-
-    def _zeros(self, out: Any) -> Any:
-        adapter = self._call.adapter
-        return adapter.from_numpy(np.zeros(adapter.shape_of(out)), adapter.dtype_of(out), like=out)
 
     def _by_input(self, result: Any) -> list[Any]:
         call = self._call

@@ -195,7 +195,8 @@ class PaddleAdapter(Adapter):
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
-        if not all(wanted) and not _in_python(outputs):
+        python = all(name == _HELD or "PyLayer" in name for name in _nodes(outputs))
+        if not all(wanted) and not python:
             # cross, prelu, solve and more write a gradient that was not asked for to invalid memory.
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
         return PaddleLinearised(leaves, wanted, outputs, leads)
@@ -274,11 +275,6 @@ def _states(paddle: Any) -> list[list[str]]:
         [word for word in str(one).split() if not word.startswith("0x")]
         for one in paddle.get_rng_state()
     ]
-
-
-def _in_python(outputs: Sequence[Any]) -> bool:
-    """Whether every backward was written in Python."""
-    return all(name == _HELD or "PyLayer" in name for name in _nodes(outputs))
 
 
 def _nodes(outputs: Sequence[Any]) -> list[str]:
