@@ -79,11 +79,11 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
     ),
     "of what the request was before it was pointed at another branch": (
         lambda p: (p.review("bob"), p.retarget()),
-        "@bob: they approved before the pull request was pointed at another branch",
+        "@bob: they approved before the base branch was changed",
     ),
     "of the same second as that": (
         lambda p: p.retargeted.append(p.review("bob").submitted or 0),
-        "@bob: they approved before the pull request was pointed at another branch",
+        "@bob: they approved before the base branch was changed",
     ),
     "the author of the request": (
         by_its_author,

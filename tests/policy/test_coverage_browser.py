@@ -77,4 +77,4 @@ def test_cells_say_what_they_are(page: Page) -> None:
     cell = page.locator("#rows tr", has_text="tanh").locator("td").first
     title = cell.get_attribute("title") or ""
     assert title.startswith("strong: X strong (1 comparison)")
-    assert "1.0e-12 of one element would have been seen" in title
+    assert "1.0e-12 in one element would have been seen" in title

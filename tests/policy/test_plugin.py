@@ -172,7 +172,7 @@ def test_a_session_that_is_interrupted_while_it_collects_says_so(suite: Suite) -
     suite.write("test_z_last.py", "raise KeyboardInterrupt")
     assert suite.run("--karat-evidence", "evidence").code == 2
     (finding,) = merge([suite.root / "evidence"]).findings
-    assert "it ended while tests were collected" in finding.message
+    assert "it ended while tests were being collected" in finding.message
 
 
 @pytest.mark.slow
