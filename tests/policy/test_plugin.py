@@ -274,11 +274,11 @@ def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
         """
         import numpy as np
 
-        from karat.optests.op_spec import OpSpec, Sample, op_tests
+        from karat.optests.op_spec import OpSample, OpSpec, op_tests
 
 
         def samples(dtype, device, rng):
-            return [Sample(inputs=(rng.standard_normal(3),))]
+            return [OpSample(inputs=(rng.standard_normal(3),))]
 
 
         def of_tanh(inputs, outputs, cotangents):
