@@ -150,15 +150,11 @@ def read_plainly(*folders: Path) -> None:
 
 
 def script(code: str, *words: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK + code, *map(str, words)], check=True, capture_output=True
-    )
+    done = subprocess.run([sys.executable, "-c", PEAK + code, *map(str, words)], check=True, capture_output=True)
     return dict(json.loads(done.stdout))
 
 
-def compare(
-    old: Path, new: Path, tolerance: tuple[float, float], digests: str, repeat: int
-) -> dict[str, Any]:
+def compare(old: Path, new: Path, tolerance: tuple[float, float], digests: str, repeat: int) -> dict[str, Any]:
     return script(COMPARE, old, new, *tolerance, digests, repeat)
 
 
@@ -217,14 +213,10 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=1024, help="size of each tensor")
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    print(
-        f"{options.mib} MiB float32 a side, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
-    )
+    print(f"{options.mib} MiB float32 a side, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="karat-bench-") as root:
         memory(Path(root), (options.mib // 4, options.mib))
-        folders = {
-            name: Path(root) / f"{name}-{options.mib}" / CASE for name in ("old", "new", "same")
-        }
+        folders = {name: Path(root) / f"{name}-{options.mib}" / CASE for name in ("old", "new", "same")}
         measure(folders, options.repeat)
 
 

@@ -107,9 +107,7 @@ def on(megabytes: int, repeats: int, folder: Path) -> None:
     size = sum(value.nbytes for value in values)
     forms: dict[str, Callable[[int], object]] = {
         "write and fsync": lambda run: plain_write(folder, values, run),
-        "capture": lambda run: karat.capture(
-            f"capture {run}", inputs=values[0], expected=values[1], directory=folder
-        ),
+        "capture": lambda run: karat.capture(f"capture {run}", inputs=values[0], expected=values[1], directory=folder),
         "check_and_capture": lambda run: karat.check_and_capture(
             f"check {run}", actual=copies[1], expected=values[1], inputs=values[0], directory=folder
         ),

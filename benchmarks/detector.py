@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 def noise(kind: str, n: int, generator: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - peers have their own, or none
+    import numpy as np
 
     plain = generator.standard_normal(n)
     if kind in {"outliers", "bimodal", "sticky"}:
@@ -53,7 +53,7 @@ def noise(kind: str, n: int, generator: Any) -> Any:
 
 def jumps(kind: str, n: int, generator: Any) -> Any:
     """Three in a hundred far off; one of two modes; the same, left at every fifth point."""
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     if kind == "outliers":
         return 10 * (generator.random(n) < 0.03) * generator.choice([-1, 1], n)
@@ -66,7 +66,7 @@ def autocorrelated(generator: Any, n: int) -> Any:
     values = [0.0]
     for shock in generator.standard_normal(n + 50):
         values.append(0.5 * values[-1] + float(shock))
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     return np.array(values[-n:])
 
@@ -76,7 +76,7 @@ STEPS = (1.0, 2.0, 3.0, 5.0)
 
 
 def flat_cases(kind: str, count: int, seed: int) -> list[Case]:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     generator = np.random.default_rng(seed)
     return [Case(noise(kind, 100, generator).tolist(), []) for _ in range(count)]
@@ -84,7 +84,7 @@ def flat_cases(kind: str, count: int, seed: int) -> list[Case]:
 
 def step_cases(size: float, count: int, seed: int, *, after: int = 0) -> list[Case]:
     """One step in 100 points, anywhere from 10 to 90, or `after` points before the end."""
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     generator = np.random.default_rng(seed)
     cases = []
@@ -98,15 +98,13 @@ def step_cases(size: float, count: int, seed: int, *, after: int = 0) -> list[Ca
 
 def many_cases(count: int, seed: int) -> list[Case]:
     """Four steps of 3 to 8 standard deviations and a dip of five points in 256."""
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     generator = np.random.default_rng(seed)
     cases = []
     for _ in range(count):
         values = generator.standard_normal(256)
-        places = sorted(
-            int(place) * 10 for place in generator.choice(np.arange(1, 25), 5, replace=False)
-        )
+        places = sorted(int(place) * 10 for place in generator.choice(np.arange(1, 25), 5, replace=False))
         dip = int(generator.integers(0, 5))
         steps = []
         for number, at in enumerate(places):
@@ -122,7 +120,7 @@ def many_cases(count: int, seed: int) -> list[Case]:
 
 def long_series(n: int, seed: int) -> Series:
     """One step of three standard deviations per thousand points."""
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     generator = np.random.default_rng(seed)
     values = generator.standard_normal(n)
@@ -135,54 +133,48 @@ def long_series(n: int, seed: int) -> Series:
 
 
 def open_detector(name: str) -> Detector:
-    return {"karat": _karat, "PELT l2": _pelt, "KernelCPD": _kernel, "otava": _otava, "asv": _asv}[
-        name
-    ]()
+    return {"karat": _karat, "PELT l2": _pelt, "KernelCPD": _kernel, "otava": _otava, "asv": _asv}[name]()
 
 
 def _karat() -> Detector:
-    from karat.changepoints.detector.detect import steps  # noqa: PLC0415 - peers run this file without karat
+    from karat.changepoints.detector.detect import steps
 
     return lambda values: [cut.at for cut in steps(values)]
 
 
 def _penalty(values: Any) -> float:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     spread = 1.4826 * float(np.median(np.abs(np.diff(values)))) / 2**0.5
     return 3 * float(np.log(len(values))) * spread**2
 
 
 def _pelt() -> Detector:
-    import numpy as np  # noqa: PLC0415 - as above
-    import ruptures  # noqa: PLC0415 - takes seconds
+    import numpy as np
+    import ruptures
 
     def detect(values: Series) -> list[int]:
         array = np.array(values)
-        found = (
-            ruptures.Pelt(model="l2", min_size=2, jump=1).fit(array).predict(pen=_penalty(array))
-        )
+        found = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(array).predict(pen=_penalty(array))
         return [int(cut) for cut in found[:-1]]
 
     return detect
 
 
 def _kernel() -> Detector:
-    import numpy as np  # noqa: PLC0415 - as above
-    import ruptures  # noqa: PLC0415 - takes seconds
+    import numpy as np
+    import ruptures
 
     def detect(values: Series) -> list[int]:
         array = np.array(values)
-        found = (
-            ruptures.KernelCPD(kernel="linear", min_size=2).fit(array).predict(pen=_penalty(array))
-        )
+        found = ruptures.KernelCPD(kernel="linear", min_size=2).fit(array).predict(pen=_penalty(array))
         return [int(cut) for cut in found[:-1]]
 
     return detect
 
 
 def _otava() -> Detector:
-    from otava.series import AnalysisOptions, Metric, Series as Measured  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
+    from otava.series import AnalysisOptions, Metric, Series as Measured  # type: ignore[import-not-found]
 
     def detect(values: Series) -> list[int]:
         times = list(range(len(values)))
@@ -194,7 +186,7 @@ def _otava() -> Detector:
 
 
 def _asv() -> Detector:
-    from asv.step_detect import detect_steps  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
+    from asv.step_detect import detect_steps  # type: ignore[import-not-found]
 
     return lambda values: [int(step[0]) for step in detect_steps(values)[1:]]
 
@@ -211,15 +203,11 @@ def as_peer(name: str) -> None:
         print(json.dumps([detect(values), time.process_time() - started]), flush=True)
 
 
-def ask(
-    python: Path, name: str, series: Sequence[Series], patience: float | None = None
-) -> list[Any]:
+def ask(python: Path, name: str, series: Sequence[Series], patience: float | None = None) -> list[Any]:
     """What a detector finds in each series, and the CPU seconds it took."""
     lines = "".join(json.dumps(values) + "\n" for values in series)
     command = [str(python), __file__, "--as-peer", name]
-    done = subprocess.run(
-        command, input=lines, capture_output=True, text=True, check=True, timeout=patience
-    )
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=patience)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -230,9 +218,7 @@ def environment(name: str, folder: Path) -> Path | None:
     python = folder / name / "bin" / "python"
     uv = Path(sys.executable).with_name("uv")
     try:
-        subprocess.run(
-            [uv, "venv", "-q", "-p", "3.11", python.parent.parent], check=True, capture_output=True
-        )
+        subprocess.run([uv, "venv", "-q", "-p", "3.11", python.parent.parent], check=True, capture_output=True)
         command = [str(uv), "pip", "install", "-q", "--python", str(python), *PACKAGES[name]]
         subprocess.run(command, check=True, capture_output=True)
     except (subprocess.CalledProcessError, OSError) as error:
@@ -243,17 +229,14 @@ def environment(name: str, folder: Path) -> Path | None:
 
 def falsely(cases: Sequence[Case], found: Sequence[Any]) -> float:
     pairs = zip(cases, found, strict=True)
-    return sum(
-        sum(all(abs(cut - at) > 2 for at in case.steps) for cut in cuts)
-        for case, (cuts, _) in pairs
-    ) / len(cases)
+    return sum(sum(all(abs(cut - at) > 2 for at in case.steps) for cut in cuts) for case, (cuts, _) in pairs) / len(
+        cases
+    )
 
 
 def hits(cases: Sequence[Case], found: Sequence[Any]) -> float:
     pairs = list(zip(cases, found, strict=True))
-    right = sum(
-        any(abs(cut - at) <= 2 for cut in cuts) for case, (cuts, _) in pairs for at in case.steps
-    )
+    right = sum(any(abs(cut - at) <= 2 for cut in cuts) for case, (cuts, _) in pairs for at in case.steps)
     return right / sum(len(case.steps) for case in cases)
 
 
@@ -262,18 +245,12 @@ def columns(python: Path, name: str, count: int, seed: int) -> dict[str, str]:
     row = {}
     for kind in FLAT:
         cases = flat_cases(kind, count, seed)
-        row[f"flat {kind}"] = (
-            f"{falsely(cases, ask(python, name, [case.values for case in cases])):.3f}"
-        )
+        row[f"flat {kind}"] = f"{falsely(cases, ask(python, name, [case.values for case in cases])):.3f}"
     for size in STEPS:
         cases = step_cases(size, count, seed)
-        row[f"hit {size:.0f} sd"] = (
-            f"{hits(cases, ask(python, name, [case.values for case in cases])):.3f}"
-        )
+        row[f"hit {size:.0f} sd"] = f"{hits(cases, ask(python, name, [case.values for case in cases])):.3f}"
     cases = step_cases(5.0, count, seed, after=3)
-    row["hit 5 sd, 3 points after"] = (
-        f"{hits(cases, ask(python, name, [case.values for case in cases])):.3f}"
-    )
+    row["hit 5 sd, 3 points after"] = f"{hits(cases, ask(python, name, [case.values for case in cases])):.3f}"
     cases = many_cases(max(1, count // 5), seed)
     found = ask(python, name, [case.values for case in cases])
     row["many: recall"] = f"{hits(cases, found):.3f}"
@@ -295,12 +272,8 @@ def seconds(python: Path, name: str, n: int, seed: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--count", type=int, default=500, help="series per column (a fifth of it for many steps)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=500, help="series per column (a fifth of it for many steps)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", default="karat,PELT l2,KernelCPD,otava,asv")
     parser.add_argument("--as-peer", help=argparse.SUPPRESS)

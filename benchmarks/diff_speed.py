@@ -21,13 +21,7 @@ from typing import Any
 
 import numpy as np
 
-METRICS = (
-    "lm loss",
-    "num-zeros",
-    "mem-allocated-bytes",
-    "mem-max-allocated-bytes",
-    "iteration-time",
-)
+METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "mem-max-allocated-bytes", "iteration-time")
 STEPS = 262
 KARAT = Path(sys.executable).with_name("karat")
 
@@ -143,10 +137,7 @@ def build(folder: Path, files: int) -> tuple[int, int]:
     rows = 0
     paths = []
     for i in range(files):
-        path = (
-            folder
-            / f"tests/functional_tests/test_cases/gpt/case_{i:05d}/golden_values_dev_dgx_h100.json"
-        )
+        path = folder / f"tests/functional_tests/test_cases/gpt/case_{i:05d}/golden_values_dev_dgx_h100.json"
         path.parent.mkdir(parents=True)
         blocks = golden(rng, 5 if i % 3 else 4)
         rows += len(blocks)
@@ -169,9 +160,8 @@ def timed(command: list[str], folder: Path, repeats: int) -> float:
     for _ in range(repeats + 1):
         begin = time.perf_counter()
         subprocess.run(
-            command, cwd=folder, env=environment, check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         best = min(best, time.perf_counter() - begin)
     return best
 
@@ -181,9 +171,12 @@ def peak(top: Path, folder: Path, words: list[str]) -> float:
     runner, report = top / "measured.py", top / "peak"
     runner.write_text(MEASURED, encoding="utf-8")
     subprocess.run(
-        [sys.executable, str(runner), str(report), *words], cwd=folder, check=False,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, str(runner), str(report), *words],
+        cwd=folder,
+        check=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     return int(report.read_text(encoding="utf-8")) / 1024
 
 
@@ -216,9 +209,7 @@ def against_the_reference(files: int, repeats: int) -> None:
         top = Path(name)
         folder = top / "repository"
         rows, points = build(folder, files)
-        print(
-            f"{files:,} files, {rows:,} rows, {points:,} points on each side; {os.cpu_count()} cores"
-        )
+        print(f"{files:,} files, {rows:,} rows, {points:,} points on each side; {os.cpu_count()} cores")
         script = top / "reference.py"
         script.write_text(REFERENCE, encoding="utf-8")
         seed = [sys.executable, str(script), str(top / "seed.json"), "seed"]
@@ -228,9 +219,7 @@ def against_the_reference(files: int, repeats: int) -> None:
         slow_full = timed(full, folder, max(repeats // 2, 1))
         fast = timed(karat, folder, repeats)
         alone = timed([*karat, "--jobs", "1"], folder, repeats)
-        subprocess.run(
-            [KARAT, "diff", "-q", "--json", str(top / "karat.json")], cwd=folder, check=False
-        )
+        subprocess.run([KARAT, "diff", "-q", "--json", str(top / "karat.json")], cwd=folder, check=False)
         agree = same_numbers(top / "karat.json", top / "all.json")
         same_csv(top / "karat.csv", top / "seed.json")
         memory = peak(top, folder, karat)

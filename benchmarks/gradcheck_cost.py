@@ -49,9 +49,7 @@ class Operator(NamedTuple):
 
 
 def matrix() -> Any:
-    return torch.randn(
-        WIDTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
+    return torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 W = matrix()
@@ -60,14 +58,12 @@ OPERATORS = (
     Operator(
         "softmax",
         lambda x: torch.softmax(x.view(-1, WIDTH), -1).view(-1),
-        lambda g, y, _x: (
-            y.view(-1, WIDTH) * (g.view(-1, WIDTH) - (g * y).view(-1, WIDTH).sum(-1, keepdim=True))
-        ).view(-1),
+        lambda g, y, _x: (y.view(-1, WIDTH) * (g.view(-1, WIDTH) - (g * y).view(-1, WIDTH).sum(-1, keepdim=True))).view(
+            -1
+        ),
     ),
     Operator(
-        "product",
-        lambda x: (x.view(-1, WIDTH) @ W).view(-1),
-        lambda g, _y, _x: (g.view(-1, WIDTH) @ W.T).reshape(-1),
+        "product", lambda x: (x.view(-1, WIDTH) @ W).view(-1), lambda g, _y, _x: (g.view(-1, WIDTH) @ W.T).reshape(-1)
     ),
 )
 

@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def torch_accepts(case: Case, fn: Callable[..., Any], *, fast: bool) -> bool:
-    from torch.autograd import gradcheck, gradgradcheck  # noqa: PLC0415 - a framework at a time
+    from torch.autograd import gradcheck, gradgradcheck
 
     inputs = tuple(x.clone().requires_grad_() for x in case.inputs)
     forward = "modes" in case.options
@@ -54,8 +54,8 @@ def torch_accepts(case: Case, fn: Callable[..., Any], *, fast: bool) -> bool:
 
 
 def jax_accepts(case: Case, fn: Callable[..., Any]) -> bool:
-    import jax  # noqa: PLC0415 - a framework at a time
-    from jax.test_util import check_grads  # noqa: PLC0415
+    import jax
+    from jax.test_util import check_grads
 
     modes = ("fwd", "rev") if "modes" in case.options else ("rev",)
     with jax.enable_x64(True):
@@ -80,12 +80,7 @@ def ours(pair: Pair, *, wrong: bool, seed: int) -> Line:
 
 
 def lines(check: Callable[..., Line], pairs: Iterable[Pair], seeds: Sequence[int]) -> list[Line]:
-    return [
-        check(pair, wrong=wrong, seed=seed)
-        for pair in pairs
-        for wrong in (True, False)
-        for seed in seeds
-    ]
+    return [check(pair, wrong=wrong, seed=seed) for pair in pairs for wrong in (True, False) for seed in seeds]
 
 
 def row(title: str, found: Sequence[Line]) -> str:
@@ -169,11 +164,7 @@ def part_elsewhere(module: str, first: int, count: int) -> tuple[str, list[Line]
 def soak(seeds: int, *, jobs: int) -> int:
     """Every pair at many points; parts in processes of their own, as many at a time as there are cores."""
     there = [m for m in MODULES if importlib.util.find_spec(framework_of(m)) is not None]
-    parts = [
-        (module, first, min(CHUNK, seeds - first))
-        for first in range(0, seeds, CHUNK)
-        for module in there
-    ]
+    parts = [(module, first, min(CHUNK, seeds - first)) for first in range(0, seeds, CHUNK) for module in there]
     found: dict[str, list[Line]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         for module, made in pool.map(lambda one: part_elsewhere(*one), parts):

@@ -295,18 +295,8 @@ def _bucket(length: int, count: int) -> str:
 
 
 NEIGHBOURS = "neighbours from the ends"
-MAPS = {
-    "sweep": ours("sweep"),
-    "plain bisect": plain_bisect,
-    NEIGHBOURS: neighbours,
-    "adaptive": ours("adaptive"),
-}
-TESTS = {
-    "sweep": ours("sweep"),
-    "plain bisect": plain_bisect,
-    "bisect": ours("bisect"),
-    "adaptive": ours("adaptive"),
-}
+MAPS = {"sweep": ours("sweep"), "plain bisect": plain_bisect, NEIGHBOURS: neighbours, "adaptive": ours("adaptive")}
+TESTS = {"sweep": ours("sweep"), "plain bisect": plain_bisect, "bisect": ours("bisect"), "adaptive": ours("adaptive")}
 FLAKY_MAPS = {"sweep": ours("sweep"), "plain bisect": plain_bisect, "adaptive": ours("adaptive")}
 SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], World], dict[str, Search]]] = {
     "lasting": (lasting, MAPS),
@@ -314,7 +304,7 @@ SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], World], dict[str
     "flaky test": (flaky_test, TESTS),
     "flaky test, nothing broke": (never_broke, TESTS),
     "flaky runs": (flaky_runs, FLAKY_MAPS),
-}  # fmt: skip
+}
 
 
 def play(scenario: str, count: int, histories: int, seed: int) -> dict[str, Score]:
@@ -331,50 +321,32 @@ def play(scenario: str, count: int, histories: int, seed: int) -> dict[str, Scor
 def show(scenario: str, count: int, histories: int, seed: int) -> None:
     begin = time.perf_counter()
     scores = play(scenario, count, histories, seed)
-    print(
-        f"\n## {scenario}, {count:,} builds, {histories} histories ({time.perf_counter() - begin:.0f} s)\n"
-    )
-    print(
-        "| search | recall | precision | right answers | runs | 95% | of a sweep |\n|---|---|---|---|---|---|---|"
-    )
+    print(f"\n## {scenario}, {count:,} builds, {histories} histories ({time.perf_counter() - begin:.0f} s)\n")
+    print("| search | recall | precision | right answers | runs | 95% | of a sweep |\n|---|---|---|---|---|---|---|")
     for name, score in scores.items():
         print(f"| {name} {score.line(float(count))}")
-    buckets = sorted(
-        {b for s in scores.values() for b in s.dips}, key=lambda b: int(b.split("–")[0])
-    )
+    buckets = sorted({b for s in scores.values() for b in s.dips}, key=lambda b: int(b.split("–")[0]))
     if buckets:
-        print(
-            f"\n| both ends of a dip of (points; the grid is {grid_width(count, 0)}) | "
-            + " | ".join(buckets)
-            + " |"
-        )
+        print(f"\n| both ends of a dip of (points; the grid is {grid_width(count, 0)}) | " + " | ".join(buckets) + " |")
         print("|---|" + "---|" * len(buckets))
         for name, score in scores.items():
-            shares = (
-                float(np.mean(score.dips[b])) if b in score.dips else float("nan") for b in buckets
-            )
+            shares = (float(np.mean(score.dips[b])) if b in score.dips else float("nan") for b in buckets)
             print(f"| {name} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--histories", type=int, default=100, help="per table of 256 builds; a quarter at 4,096"
-    )
+    parser.add_argument("--histories", type=int, default=100, help="per table of 256 builds; a quarter at 4,096")
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--only", choices=list(SCENARIOS))
     asked = parser.parse_args()
-    print(
-        f"seed {asked.seed}, {asked.histories} histories of 256 builds per table, a quarter of 4,096"
-    )
+    print(f"seed {asked.seed}, {asked.histories} histories of 256 builds per table, a quarter of 4,096")
     begin, total = time.perf_counter(), 0
     for scenario in [asked.only] if asked.only else SCENARIOS:
         for count, histories in ((256, asked.histories), (4096, math.ceil(asked.histories / 4))):
             show(scenario, count, histories, asked.seed)
             total += histories
-    print(
-        f"\n{total:,} histories, each searched in every way, in {time.perf_counter() - begin:.0f} s"
-    )
+    print(f"\n{total:,} histories, each searched in every way, in {time.perf_counter() - begin:.0f} s")
 
 
 if __name__ == "__main__":

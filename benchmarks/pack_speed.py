@@ -83,12 +83,8 @@ class Took(NamedTuple):
 
     def told(self, what: str, other: Took | None = None, name: str = "") -> None:
         """One line; ratios to something else, if there is one."""
-        ratios = (
-            other and f"{self.wall / other.wall:5.2f} x, processors {self.busy / other.busy:.2f} x"
-        )
-        print(
-            f"{what:33}{self.wall:7.2f} s  {self.busy:6.2f} s   {f'{ratios} {name}' if other else ''}"
-        )
+        ratios = other and f"{self.wall / other.wall:5.2f} x, processors {self.busy / other.busy:.2f} x"
+        print(f"{what:33}{self.wall:7.2f} s  {self.busy:6.2f} s   {f'{ratios} {name}' if other else ''}")
 
 
 def best(work: Callable[[], object], fresh: Path | None, repeats: int) -> Took:

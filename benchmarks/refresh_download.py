@@ -61,7 +61,7 @@ def archive(seed: int) -> bytes:
 def serve(artifacts: int) -> None:
     """The forge; answers one line per question on its standard input."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from factories.forge import Forge  # noqa: PLC0415 - this process only
+    from factories.forge import Forge
 
     bodies = [archive(seed) for seed in range(VARIETY)]
     with Forge() as forge:
@@ -86,7 +86,7 @@ def fingerprint(files: Mapping[str, bytes]) -> str:
 
 
 def by_karat() -> dict[str, Any]:
-    from karat.sources.github import GitHub  # noqa: PLC0415 - this process only
+    from karat.sources.github import GitHub
 
     begun = time.perf_counter()
     source = GitHub(REPO, run_id=RUN)
@@ -104,16 +104,14 @@ def by_karat() -> dict[str, Any]:
 
 
 def one_by_one() -> dict[str, Any]:
-    import httpx  # noqa: PLC0415 - this process only
+    import httpx
 
     begun = time.perf_counter()
     contents: dict[str, bytes] = {}
     received = 0
     headers = {"Authorization": f"Bearer {os.environ['GITHUB_TOKEN']}"}
     with httpx.Client(headers=headers, follow_redirects=True, timeout=60) as client:
-        url: str | None = (
-            f"{os.environ['GITHUB_API_URL']}/repos/{REPO}/actions/runs/{RUN}/artifacts"
-        )
+        url: str | None = f"{os.environ['GITHUB_API_URL']}/repos/{REPO}/actions/runs/{RUN}/artifacts"
         while url is not None:
             page = client.get(url, params={"per_page": "100"} if "?" not in url else None)
             for artifact in page.raise_for_status().json()["artifacts"]:
@@ -125,9 +123,7 @@ def one_by_one() -> dict[str, Any]:
     return report(time.perf_counter() - begun, received, peak_memory(), contents)
 
 
-def report(
-    seconds: float, received: int, peak: int, contents: Mapping[str, bytes]
-) -> dict[str, Any]:
+def report(seconds: float, received: int, peak: int, contents: Mapping[str, bytes]) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "received": received,
@@ -163,9 +159,7 @@ class Forge:
 @contextmanager
 def running_forge(artifacts: int) -> Iterator[Forge]:
     command = [sys.executable, __file__, "--serve", str(artifacts)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Forge(process)
         finally:
@@ -218,9 +212,7 @@ def compare(artifacts: int, repeats: int) -> None:
 
 def best_of(repeats: int, forge: Forge) -> tuple[dict[str, Any], dict[str, int]]:
     """The quickest of some runs, and what the server saw of it."""
-    runs = [
-        (measured("--karat", forge.environment), forge.asked("how much")) for _ in range(repeats)
-    ]
+    runs = [(measured("--karat", forge.environment), forge.asked("how much")) for _ in range(repeats)]
     return min(runs, key=lambda run: run[0]["seconds"])
 
 

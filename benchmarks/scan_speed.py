@@ -179,12 +179,17 @@ def main() -> None:
         several = best(lambda: scan([name]), asked.repeat)
         command = [str(KARAT), "policy", "scan", name, "-q", "--fail-on", "none"]
         whole = best(lambda: subprocess.run(command, check=True), asked.repeat)
-    print(f"{len(paths):,} files, {size / 1e6:.1f} MB, {len(report.op_tests):,} op test classes,"
-          f" {report.parsed:,} files parsed, {dict(report.states)}")  # fmt: skip
+    print(
+        f"{len(paths):,} files, {size / 1e6:.1f} MB, {len(report.op_tests):,} op test classes,"
+        f" {report.parsed:,} files parsed, {dict(report.states)}"
+    )
     for label, (seconds, used) in (
-        ("read", reading), ("ast.parse of all, one process", parsing), ("scan, one process", alone),
-        ("scan, all cores", several), ("karat policy scan", whole),
-    ):  # fmt: skip
+        ("read", reading),
+        ("ast.parse of all, one process", parsing),
+        ("scan, one process", alone),
+        ("scan, all cores", several),
+        ("karat policy scan", whole),
+    ):
         ratio = used / parsing[1]
         print(f"{label:<32} {seconds:7.2f} s   {used:7.2f} s user   {ratio:5.2f} × ast.parse")
 

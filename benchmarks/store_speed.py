@@ -33,9 +33,7 @@ def cases(count: int, changed: int) -> Iterator[CaseFiles]:
         yield CaseFiles(
             path=f"models/xnnpack/case-{i:06}",
             files={
-                name: MemoryExtent(
-                    data=random.Random(f"{i} {version} {name}").randbytes(size), name=name
-                )
+                name: MemoryExtent(data=random.Random(f"{i} {version} {name}").randbytes(size), name=name)
                 for name, size in SIZES.items()
             },
         )

@@ -19,12 +19,7 @@ from factories.forge import Forge
 from factories.ray_clusters import RayCluster, ray_cluster
 from factories.repositories import Repository
 
-settings.register_profile(
-    "ci",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
 
 CHROMIUM = "/usr/bin/chromium"

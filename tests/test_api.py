@@ -45,9 +45,7 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         whole = {step: factor * 10 / step for step in range(1, steps + 1)}
         died = {step: v for step, v in whole.items() if side == "before" or step < 8}
         (tmp_path / side / "golden_values_moved.json").write_text(series_json({"lm loss": whole}))
-        (tmp_path / side / "golden_values_died.json").write_text(
-            series_json({"lm loss": died}, end=20)
-        )
+        (tmp_path / side / "golden_values_died.json").write_text(series_json({"lm loss": died}, end=20))
     return tmp_path
 
 
@@ -77,9 +75,7 @@ def test_generic_names_are_not_at_the_top() -> None:
 
 def test_a_function_stays_one_after_its_room_was_imported() -> None:
     code = "import karat, karat.diffs.diff, karat.checks.check, karat.hunts.hunt; print(karat.diff, karat.check, karat.hunt)"
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.count("<function") == 3
 
 
@@ -111,9 +107,7 @@ def test_what_a_stranger_named_is_escaped(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_check_compares_and_says_what_failed(sides: Path) -> None:
-    report = karat.check(
-        sides / "after" / "golden_values_moved.json", sides / "before" / "golden_values_moved.json"
-    )
+    report = karat.check(sides / "after" / "golden_values_moved.json", sides / "before" / "golden_values_moved.json")
     assert report.exit_code == karat.ExitCode.FAIL
     assert [row["metric"] for row in report.rows()] == ["lm loss"]
     validated(report, "karat.check/1")
@@ -136,9 +130,7 @@ def test_refresh_takes_results_from_a_folder(repository: Repository, tmp_path: P
             karat.refresh("folder", tmp_path / "results", scope="all", cwd=repository.root)
         patch.delenv("CI")
         report = karat.refresh("folder", tmp_path / "results", scope="all", cwd=repository.root)
-    assert [(row["golden"], row["state"]) for row in report.rows()] == [
-        ("goldens/golden_values_a.json", "written")
-    ]
+    assert [(row["golden"], row["state"]) for row in report.rows()] == [("goldens/golden_values_a.json", "written")]
     validated(report, "karat.refresh-report/1")
 
 
@@ -158,9 +150,7 @@ def test_changes_in_values_at_hand() -> None:
 
 
 def test_changes_in_a_file(tmp_path: Path) -> None:
-    rows = "\n".join(
-        f"2024-01-{day:02},{100 if day < 15 else 90}.{day % 3}" for day in range(1, 29)
-    )
+    rows = "\n".join(f"2024-01-{day:02},{100 if day < 15 else 90}.{day % 3}" for day in range(1, 29))
     (tmp_path / "speed.csv").write_text(f"date,speed\n{rows}\n")
     report = karat.changes(tmp_path / "speed.csv", metric="speed", better="higher")
     assert [row["kind"] for row in report.rows()] == ["regression"]
@@ -191,9 +181,7 @@ better = "lower"
 
 def test_gradcheck_has_a_table() -> None:
     report = karat.gradcheck(
-        np.sin,
-        (np.linspace(0, 1, 5),),
-        backward=lambda inputs, _, cotangents: (np.cos(inputs[0]) * cotangents[0],),
+        np.sin, (np.linspace(0, 1, 5),), backward=lambda inputs, _, cotangents: (np.cos(inputs[0]) * cotangents[0],)
     )
     assert report
     assert report.rows()[0]["verdict"] == "PASS"

@@ -15,17 +15,7 @@ ROOT = Path(karat.__file__).parent
 
 # Each room may import the rooms named here, itself, and findings; nobody else.
 ALLOWED: dict[str, set[str]] = {
-    "__init__": {
-        "api",
-        "bundles",
-        "captures",
-        "compare",
-        "diffs",
-        "goldens",
-        "gradients",
-        "optests",
-        "tensors",
-    },
+    "__init__": {"api", "bundles", "captures", "compare", "diffs", "goldens", "gradients", "optests", "tensors"},
     "__main__": {"cli"},
     "api": {
         "changepoints",
@@ -86,26 +76,13 @@ ALLOWED: dict[str, set[str]] = {
     "tensors": {"report", "system"},
 }
 PURE = ("compare",)
-IMPURE = {
-    "os",
-    "io",
-    "subprocess",
-    "socket",
-    "pathlib",
-    "time",
-    "random",
-    "sys",
-    "tempfile",
-    "shutil",
-}
+IMPURE = {"os", "io", "subprocess", "socket", "pathlib", "time", "random", "sys", "tempfile", "shutil"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
 @cache
 def modules() -> dict[Path, ast.Module]:
-    return {
-        path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))
-    }
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def room(path: Path) -> str:
@@ -140,21 +117,13 @@ def test_rooms_import_only_what_the_design_allows() -> None:
     wrong = [
         f"{shown(path)}: {there}"
         for path, tree in modules().items()
-        for there in sorted(
-            arrows(tree) - ALLOWED.get(room(path), set()) - {room(path), "findings"}
-        )
+        for there in sorted(arrows(tree) - ALLOWED.get(room(path), set()) - {room(path), "findings"})
     ]
-    relative = [
-        shown(path)
-        for path, tree in modules().items()
-        if "." in "".join(n[:1] for n in imports(tree))
-    ]
+    relative = [shown(path) for path, tree in modules().items() if "." in "".join(n[:1] for n in imports(tree))]
     drawn: dict[str, set[str]] = {here: set() for here in ALLOWED}
     for path, tree in modules().items():
         drawn.setdefault(room(path), set()).update(arrows(tree))
-    unused = [
-        f"{here}: {there}" for here, rooms in ALLOWED.items() for there in rooms - drawn[here]
-    ]
+    unused = [f"{here}: {there}" for here, rooms in ALLOWED.items() for there in rooms - drawn[here]]
     assert (wrong, relative, unused) == ([], [], [])
 
 
@@ -184,12 +153,7 @@ def test_pure_rooms_have_no_io_and_no_clock() -> None:
 def test_no_pickle_no_eval_no_shell() -> None:
     offenders = []
     for path, tree in modules().items():
-        bad = {name.split(".")[0] for name in imports(tree)} & {
-            "pickle",
-            "marshal",
-            "shelve",
-            "dill",
-        }
+        bad = {name.split(".")[0] for name in imports(tree)} & {"pickle", "marshal", "shelve", "dill"}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Name):

@@ -53,21 +53,15 @@ def test_every_kind_is_on_the_page_with_its_sentence() -> None:
 
 
 def test_every_verdict_is_explained() -> None:
-    assert set(re.findall(r"^\| `([a-z]+)` \|", page("verdicts"), re.MULTILINE)) == {
-        v.value for v in Verdict
-    }
+    assert set(re.findall(r"^\| `([a-z]+)` \|", page("verdicts"), re.MULTILINE)) == {v.value for v in Verdict}
 
 
 def test_every_key_of_a_rule_is_documented() -> None:
-    keys = re.findall(
-        r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]+) \|", page("config"), re.MULTILINE))
-    )
+    keys = re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]+) \|", page("config"), re.MULTILINE)))
     assert set(keys) == FIELDS
 
 
-def test_the_configuration_on_the_page_is_one_and_names_every_setting_of_the_policy(
-    tmp_path: Path,
-) -> None:
+def test_the_configuration_on_the_page_is_one_and_names_every_setting_of_the_policy(tmp_path: Path) -> None:
     for block in re.findall(r"^```toml\n(.*?)^```$", page("config"), re.MULTILINE | re.DOTALL):
         (tmp_path / "karat.toml").write_text(block, encoding="utf-8")
         load(tmp_path)
@@ -94,12 +88,6 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_module_and_room_that_a_map_names_is_there(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text)) - {"docs/", "tests/cli/"}
-    assert [
-        one
-        for one in sorted(named)
-        if not any((ROOT / at / one).exists() for at in ("src/karat", "."))
-    ] == []
-    rooms = {
-        path.name for path in (ROOT / "src" / "karat").iterdir() if (path / "__init__.py").exists()
-    }
+    assert [one for one in sorted(named) if not any((ROOT / at / one).exists() for at in ("src/karat", "."))] == []
+    rooms = {path.name for path in (ROOT / "src" / "karat").iterdir() if (path / "__init__.py").exists()}
     assert name != "ARCHITECTURE.md" or {f"{room}/" for room in rooms - {"demo", "cli"}} <= named

@@ -4,16 +4,7 @@ import traceback
 
 import pytest
 
-from karat.findings import (
-    KINDS,
-    UNVERIFIED,
-    ExitCode,
-    Finding,
-    Severity,
-    UsageError,
-    exit_code,
-    parse_fail_on,
-)
+from karat.findings import KINDS, UNVERIFIED, ExitCode, Finding, Severity, UsageError, exit_code, parse_fail_on
 
 
 def finding(severity: str, kind: str = "value-drift") -> Finding:
@@ -50,10 +41,7 @@ def test_in_a_traceback_too_an_error_ends_with_the_next_command() -> None:
     error = UsageError("expected a folder, found none", next_command="mkdir y")
     error.next_command = "mkdir x"
     shown = "".join(traceback.format_exception(error)).splitlines()
-    assert shown[-2:] == [
-        "karat.findings.UsageError: expected a folder, found none",
-        "next: mkdir x",
-    ]
+    assert shown[-2:] == ["karat.findings.UsageError: expected a folder, found none", "next: mkdir x"]
     assert str(error) == "expected a folder, found none", "a verb prints the two by itself"
 
 
@@ -75,9 +63,7 @@ def test_the_issues_kinds_are_all_there() -> None:
         (["warn", "truncated, lost-rows"], ("warn", "truncated", "lost-rows")),
     ],
 )
-def test_a_kind_is_added_and_a_severity_replaces(
-    words: list[str], expected: tuple[str, ...]
-) -> None:
+def test_a_kind_is_added_and_a_severity_replaces(words: list[str], expected: tuple[str, ...]) -> None:
     assert parse_fail_on(words, "--fail-on", "karat diff --help") == expected
 
 

@@ -19,13 +19,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module", ["karat", "karat.cli", "karat.cli.diff", "karat.config", "karat.findings"]
-)
+@pytest.mark.parametrize("module", ["karat", "karat.cli", "karat.cli.diff", "karat.config", "karat.findings"])
 def test_light_modules_import_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"numpy", "rich", "httpx", "jinja2", "importlib.metadata"} & set(out.split())
     assert module in out.split()

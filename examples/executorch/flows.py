@@ -12,10 +12,7 @@ from typing import Any
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from executorch.exir import to_edge_transform_and_lower
 from runner import STRUCTURE
 from torch import nn
@@ -42,24 +39,13 @@ FLOWS: Mapping[str, Flow] = {
     for flow in (
         Flow("portable", list, rtol=1e-5, atol=1e-5),
         Flow("xnnpack", lambda: [XnnpackPartitioner()], rtol=1e-4, atol=1e-4),
-        Flow(
-            "xnnpack_static_int8",
-            lambda: [XnnpackPartitioner()],
-            rtol=4e-2,
-            atol=1e-1,
-            quantized=True,
-        ),
+        Flow("xnnpack_static_int8", lambda: [XnnpackPartitioner()], rtol=4e-2, atol=1e-1, quantized=True),
     )
 }
 
 
 def lower(
-    network: nn.Module,
-    inputs: Inputs,
-    flow: Flow,
-    *,
-    shapes: Any = None,
-    samples: Sequence[Inputs] = (),
+    network: nn.Module, inputs: Inputs, flow: Flow, *, shapes: Any = None, samples: Sequence[Inputs] = ()
 ) -> bytes:
     """The `.pte` of a network: exported for these inputs, quantized by the samples, lowered, serialised."""
     with torch.no_grad():
@@ -74,9 +60,7 @@ def lower(
         return bytes(lowered.to_executorch().buffer)
 
 
-def _quantized(
-    network: nn.Module, inputs: Inputs, shapes: Any, samples: Sequence[Inputs]
-) -> nn.Module:
+def _quantized(network: nn.Module, inputs: Inputs, shapes: Any, samples: Sequence[Inputs]) -> nn.Module:
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
     observed = prepare_pt2e(export(network, inputs, dynamic_shapes=shapes).module(), quantizer)
     for sample in samples:

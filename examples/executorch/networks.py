@@ -27,9 +27,13 @@ class ConvNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
-            nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
         self.classify = nn.Linear(8, 10)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -94,12 +98,8 @@ def _tokens(size: int) -> tuple[Tensor, Tensor, float]:
 
 
 NETWORKS: Mapping[str, Network] = {
-    "perceptron": Network(
-        Perceptron, lambda n: (torch.randn(n, 16),), lambda d: ({0: d},), quantizable=True
-    ),
-    "convnet": Network(
-        ConvNet, lambda n: (torch.randn(n, 3, 16, 16),), lambda d: ({0: d},), quantizable=True
-    ),
+    "perceptron": Network(Perceptron, lambda n: (torch.randn(n, 16),), lambda d: ({0: d},), quantizable=True),
+    "convnet": Network(ConvNet, lambda n: (torch.randn(n, 3, 16, 16),), lambda d: ({0: d},), quantizable=True),
     "block": Network(Block, lambda n: (torch.randn(2, n, 16),), lambda d: ({1: d},)),
     "recurrent": Network(Recurrent, lambda n: (torch.randn(n, 3, 8),), lambda d: ({0: d},)),
     "tagger": Network(Tagger, _tokens, lambda d: ({1: d}, {1: d}, None)),

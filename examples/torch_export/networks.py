@@ -67,9 +67,6 @@ NETWORKS: Mapping[str, Network] = {
     "attention": Network(Attention, lambda n: (torch.randn(2, n, 16),), lambda d: ({1: d},)),
     "ranker": Network(Ranker, _query, lambda d: ({"items": {1: d}, "weights": {1: d}},)),
     "half": Network(
-        Half,
-        lambda n: (torch.randn(n, 8).to(torch.bfloat16),),
-        lambda d: ({0: d},),
-        flows=("torch_export",),
+        Half, lambda n: (torch.randn(n, 8).to(torch.bfloat16),), lambda d: ({0: d},), flows=("torch_export",)
     ),
 }

@@ -22,7 +22,7 @@ def run(program: Path, inputs: Any) -> Any:
 
 def run_export(program: Path, inputs: Any) -> Any:
     """Through `torch.export.load`."""
-    import torch  # noqa: PLC0415 - each kind of program needs its own framework alone
+    import torch
 
     with torch.no_grad():
         return torch.export.load(program).module()(*inputs)
@@ -30,9 +30,9 @@ def run_export(program: Path, inputs: Any) -> Any:
 
 def run_onnx(program: Path, inputs: Any) -> Any:
     """Through ONNX Runtime on the CPU; outputs are torch's, as the network's were."""
-    import onnxruntime  # noqa: PLC0415 - as above
-    import torch  # noqa: PLC0415
-    from torch.utils._pytree import tree_leaves, tree_unflatten, treespec_loads  # noqa: PLC0415
+    import onnxruntime
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_unflatten, treespec_loads
 
     session = onnxruntime.InferenceSession(program, providers=["CPUExecutionProvider"])
     names = [slot.name for slot in session.get_inputs()]

@@ -33,10 +33,5 @@ def test_program(name: str, shapes: str, flow: Flow, golden: Golden, tmp_path: P
     program = tmp_path / f"{name}{flow.suffix}"
     flow.save(export(module, network.inputs(4), dynamic_shapes=dynamic), expected, program)
     golden.check(
-        actual=run(program, given),
-        expected=expected,
-        inputs=given,
-        program=program,
-        rtol=flow.rtol,
-        atol=flow.atol,
+        actual=run(program, given), expected=expected, inputs=given, program=program, rtol=flow.rtol, atol=flow.atol
     )

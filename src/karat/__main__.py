@@ -13,7 +13,7 @@ _RUN_OTHERS = (["hunt"], ["replay"])
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:] in (["--version"], ["-V"]):
-        from karat import __version__  # noqa: PLC0415 - quick answers import nothing else
+        from karat import __version__
 
         print(f"karat {__version__}")
         return
@@ -23,8 +23,8 @@ def main() -> None:
         # a pool of waiting BLAS threads costs more than reading a hundred goldens.
         gc.disable()
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from karat.cli import run  # noqa: PLC0415 - see above
-    from karat.cli.output import left_at_once  # noqa: PLC0415
+    from karat.cli import run
+    from karat.cli.output import left_at_once
 
     code = run()
     if left_at_once():

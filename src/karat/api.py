@@ -1,4 +1,3 @@
-# ruff: noqa: PLC0415 - `import karat` must be quick: every function imports its own room
 """The public functions: what each command does, from Python. `karat.diff(…)` is `karat diff`.
 
 In: the words of the command as arguments, and karat.toml of the folder `cwd`. Out: a result with `to_dict()`,
@@ -51,17 +50,24 @@ def diff(  # noqa: PLR0913 - one parameter per option
     `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree.
     """
     from karat.config import load
-    from karat.diffs.diff import (
-        DiffOptions,
-        diff as diff_,
-    )
+    from karat.diffs.diff import DiffOptions, diff as diff_
 
     config = load(Path(cwd), preset=preset)
     options = DiffOptions(
-        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(), status=config.status,
-        only=only, only_metric=only_metric, everything=everything, keep_curves=keep_curves, preset=preset, jobs=jobs,
-        progress=progress, store=store or os.environ.get("KARAT_STORE") or config.store.url,
-    )  # fmt: skip
+        globs=config.paths,
+        exclude=config.exclude,
+        cases=config.cases,
+        rules=config.rule_book(),
+        status=config.status,
+        only=only,
+        only_metric=only_metric,
+        everything=everything,
+        keep_curves=keep_curves,
+        preset=preset,
+        jobs=jobs,
+        progress=progress,
+        store=store or os.environ.get("KARAT_STORE") or config.store.url,
+    )
     return diff_(_word(old), _word(new), cwd=cwd, options=options)
 
 
@@ -83,10 +89,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     `actual` is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log, a folder of
     results, or several of them. `golden` is the golden or the folder where goldens are; `auto` finds it by identity.
     """
-    from karat.checks.check import (
-        CheckOptions,
-        check as check_,
-    )
+    from karat.checks.check import CheckOptions, check as check_
     from karat.checks.lookup import Where
     from karat.config import load
     from karat.system.dates import day
@@ -96,14 +99,26 @@ def check(  # noqa: PLR0913 - one parameter per option
     tables = config.refresh.tables
     options = CheckOptions(
         where=Where(
-            cwd=Path(cwd).absolute(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=tuple(only),
-            cases=tuple(config.cases), settings=config.check, identity=identity or {},
+            cwd=Path(cwd).absolute(),
+            globs=tuple(config.paths),
+            exclude=tuple(config.exclude),
+            only=tuple(only),
+            cases=tuple(config.cases),
+            settings=config.check,
+            identity=identity or {},
         ),
-        today=day(None, os.environ), rules=config.rule_book(), status=tuple(config.status), record=config.record,
-        exemptions=tuple(config.exempt), fill=tables.fill if tables else {}, exact=tuple(exact), strict=strict,
-        improved=improved or config.check.improved, unknown=unknown or config.check.unknown,
+        today=day(None, os.environ),
+        rules=config.rule_book(),
+        status=tuple(config.status),
+        record=config.record,
+        exemptions=tuple(config.exempt),
+        fill=tables.fill if tables else {},
+        exact=tuple(exact),
+        strict=strict,
+        improved=improved or config.check.improved,
+        unknown=unknown or config.check.unknown,
         environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
-    )  # fmt: skip
+    )
     return check_([str(word) for word in words], str(golden), options)
 
 
@@ -154,30 +169,46 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     ensure_may_write(typed, dry_run=dry_run, write=write)
     config = load(Path(cwd), preset=preset)
     where = SourceOptions(
-        source=source, path=_word(path), repo=repo, run_id=run_id, sha=sha, workflow=workflow, project=project,
-        pipeline_id=pipeline_id, attempt=attempt,
-    )  # fmt: skip
+        source=source,
+        path=_word(path),
+        repo=repo,
+        run_id=run_id,
+        sha=sha,
+        workflow=workflow,
+        project=project,
+        pipeline_id=pipeline_id,
+        attempt=attempt,
+    )
     check_options(where)
     opened = open_source(where, config.refresh, notice)
     exclude = (*config.exclude, *own_files(where, Path(cwd)))
     options = RefreshOptions(
-        scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases, rules=config.rule_book(),
-        exclude=exclude, status=config.status, only=tuple(only),
-        platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,
-        prune=prune, keep_going=keep_going, dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=typed, progress=progress, notice=notice,
-    )  # fmt: skip
+        scope=scope,
+        settings=config.refresh,
+        globs=config.paths,
+        cases=config.cases,
+        rules=config.rule_book(),
+        exclude=exclude,
+        status=config.status,
+        only=tuple(only),
+        platforms=tuple(platforms),
+        metrics=tuple(metrics),
+        attempt=attempt,
+        accept_incomplete=accept_incomplete,
+        prune=prune,
+        keep_going=keep_going,
+        dry_run=dry_run,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=typed,
+        progress=progress,
+        notice=notice,
+    )
     put_back: tuple[str, ...] = ()
     try:
         if reset:  # only now: a mistake in the options must not cost anyone a golden
             is_golden = PathFilter(config.paths, exclude, options.only)
             put_back = reset_goldens(
-                Path(cwd),
-                is_golden,
-                config.paths,
-                narrowed=bool(only),
-                dry_run=dry_run,
-                notice=notice,
+                Path(cwd), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run, notice=notice
             )
         return structs.replace(refresh_(opened, Path(cwd), options), reset=put_back)
     finally:
@@ -211,9 +242,21 @@ def replay(  # noqa: PLR0913 - one parameter per option
     from karat.replays.replay import replay as replay_
 
     options = replay_options(
-        run, command=command, only=only, suites=suites, flows=flows, framework=framework, rtol=rtol, atol=atol,
-        verify=verify, store=store, timeout=timeout, jobs=jobs, isolated=isolated, keep=keep,
-    )  # fmt: skip
+        run,
+        command=command,
+        only=only,
+        suites=suites,
+        flows=flows,
+        framework=framework,
+        rtol=rtol,
+        atol=atol,
+        verify=verify,
+        store=store,
+        timeout=timeout,
+        jobs=jobs,
+        isolated=isolated,
+        keep=keep,
+    )
     return replay_(str(bundle), options, progress)
 
 
@@ -236,13 +279,7 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
 ) -> ReplayOptions:
     """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`."""
     from karat.config import load
-    from karat.replays.options import (
-        CaseFilter,
-        CaseOptions,
-        ReplayOptions,
-        parse_command,
-        parse_function,
-    )
+    from karat.replays.options import CaseFilter, CaseOptions, ReplayOptions, parse_command, parse_function
 
     if (run is None) == (command is None):
         raise UsageError(
@@ -254,8 +291,11 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
         wanted=CaseFilter(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
         case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),
         store=store or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url,
-        timeout=timeout, jobs=jobs, isolated=isolated, keep=keep,
-    )  # fmt: skip
+        timeout=timeout,
+        jobs=jobs,
+        isolated=isolated,
+        keep=keep,
+    )
 
 
 def changes(  # noqa: PLR0913 - one parameter per option
@@ -282,25 +322,16 @@ def changes(  # noqa: PLR0913 - one parameter per option
     if isinstance(values, str | Path):
         chosen = () if metric == "value" else (metric,)
         collected = read(
-            (str(values),),
-            ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path()),
+            (str(values),), ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path())
         )
     else:
-        named = (
-            list(values.items()) if hasattr(values, "items") else list(_labelled(values, labels))
-        )
+        named = list(values.items()) if hasattr(values, "items") else list(_labelled(values, labels))
         points = tuple(_observation(str(label), value) for label, value in named)
-        collected = SeriesCollection(
-            series=(Series(metric=metric, observations=points, better=better),)
-        )
-    return examine(
-        collected, DetectOptions(false_alarms=false_alarms, smallest=smallest), online=online
-    )
+        collected = SeriesCollection(series=(Series(metric=metric, observations=points, better=better),))
+    return examine(collected, DetectOptions(false_alarms=false_alarms, smallest=smallest), online=online)
 
 
-def _labelled(
-    values: Iterable[float | None], labels: Sequence[str] | None
-) -> Iterable[tuple[str, float | None]]:
+def _labelled(values: Iterable[float | None], labels: Sequence[str] | None) -> Iterable[tuple[str, float | None]]:
     numbers = list(values)
     names = [str(n) for n in range(len(numbers))] if labels is None else list(labels)
     if len(names) != len(numbers):
@@ -317,9 +348,7 @@ def _observation(label: str, value: float | None) -> Any:
     if value is None:
         return Observation(label=label, outcome=Outcome.MISSING)
     if not isfinite(value):
-        return Observation(
-            label=label, outcome=Outcome.CRASH, signature=f"the value is {float(value)}"
-        )
+        return Observation(label=label, outcome=Outcome.CRASH, signature=f"the value is {float(value)}")
     return Observation(label=label, values=(float(value),))
 
 
@@ -347,9 +376,14 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     file = Path(hunt_toml)
     plain = read(file)
     overrides = Overrides(
-        strategy=strategy, metrics=tuple(metrics), confidence=confidence, max_runs=max_runs, stage=stage,
-        engine=engine, jobs=jobs,
-    )  # fmt: skip
+        strategy=strategy,
+        metrics=tuple(metrics),
+        confidence=confidence,
+        max_runs=max_runs,
+        stage=stage,
+        engine=engine,
+        jobs=jobs,
+    )
     settings = apply_overrides(plain, overrides)
     path = Path(journal) if journal else journal_path(file, plain)
     with new_journal(path, file, settings, fresh=fresh) as opened:

@@ -144,7 +144,7 @@ def load(start: Path, *, preset: str | None = None) -> Config:
 
 
 def _edit(file: Path) -> str:
-    import shlex  # noqa: PLC0415 - only for mistakes
+    import shlex
 
     return f"edit {shlex.quote(str(file))}"
 
@@ -157,31 +157,24 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     tools = parsed.get("tool")
     table = tools.get("karat") if isinstance(tools, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise UsageError(
-            f"{file}: expected tool.karat to be a table, found {table!r}",
-            next_command=_edit(file),
-        )
+        raise UsageError(f"{file}: expected tool.karat to be a table, found {table!r}", next_command=_edit(file))
     return table
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - many projects have no configuration
+    import tomllib
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"expected TOML in {file}, found: {error}", next_command=_edit(file)
-        ) from error
+        raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
     except OSError as error:
-        raise UsageError(
-            f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}"
-        ) from error
+        raise UsageError(f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}") from error
 
 
 def _preset(name: str) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - many projects name no preset
-    from importlib import resources  # noqa: PLC0415
+    import tomllib
+    from importlib import resources
 
     text = resources.files("karat").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
@@ -194,12 +187,7 @@ def _kind(table: str) -> type[msgspec.Struct]:
 
 
 def _read(
-    raw: Mapping[str, Any],
-    origin: str,
-    base: Config,
-    *,
-    file: Path | None = None,
-    preset: str | None = None,
+    raw: Mapping[str, Any], origin: str, base: Config, *, file: Path | None = None, preset: str | None = None
 ) -> Config:
     check_keys(raw, _TOP, origin)
     origins = {**base.origins}
@@ -224,9 +212,7 @@ def _read(
         cases=_texts(goldens, "cases", base.cases, origin),
         rules=(*(parse_rule(rule, where, origin) for rule, where in rules), *base.rules),
         status=_texts(raw, "status", base.status, origin),
-        fail_on=parse_fail_on(
-            _texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"
-        ),
+        fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"),
         exempt=(*(_exemption(entry, where) for entry, where in exempt), *base.exempt),
         tables=tables,
         preset=preset,
@@ -243,19 +229,14 @@ def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a
 def _tables_of(raw: Mapping[str, Any], name: str, origin: str) -> list[tuple[dict[str, Any], str]]:
     """The entries of [[name]], each with where it stands."""
     entries = raw.get(name, [])
-    _expect(
-        isinstance(entries, list),
-        f"{origin}: [[{name}]] must be a list of tables, found {entries!r}",
-    )
+    _expect(isinstance(entries, list), f"{origin}: [[{name}]] must be a list of tables, found {entries!r}")
     found = [(entry, f"{origin} [[{name}]] number {i}") for i, entry in enumerate(entries, 1)]
     for entry, where in found:
         _expect(isinstance(entry, dict), f"{where}: expected a table, found {entry!r}")
     return found
 
 
-def _texts(
-    table: Mapping[str, Any], key: str, default: Sequence[str], origin: str
-) -> Sequence[str]:
+def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: str) -> Sequence[str]:
     if key not in table:
         return default
     value = table[key]
@@ -266,7 +247,7 @@ def _texts(
 
 
 def _exemption(entry: Mapping[str, Any], where: str) -> Exemption:
-    from karat.checks.settings import Exemption  # noqa: PLC0415 - few have any
+    from karat.checks.settings import Exemption
 
     found = _converted(entry, Exemption, where)
     _expect(
@@ -285,9 +266,17 @@ def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Se
         raise UsageError(f"{where}: {said}", next_command="karat config") from error
 
 
-_NAMES = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
-          "array": "a list", "object": "a table", "date": "a day such as 2027-01-31",
-          "null": "nothing", "datetime": "a day with a time"}  # fmt: skip
+_NAMES = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "date": "a day such as 2027-01-31",
+    "null": "nothing",
+    "datetime": "a day with a time",
+}
 _FOUND = {"int": "a number", "float": "a decimal number"}
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")

@@ -285,7 +285,7 @@ def parse_fail_on(words: Iterable[str], where: str, next_command: str) -> tuple[
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """`; did you mean …?`, or nothing if no known word is close."""
-    import difflib  # noqa: PLC0415 - only for mistakes
+    import difflib
 
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -109,12 +109,9 @@ def test_differences_are_told_by_their_kind(expected: Any, actual: Any, found: l
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual"),
-    [(1.5, np.float64(1.5)), (np.float32(2), 2), (3, 3.0), (1j, np.complex64(1j))],
+    ("expected", "actual"), [(1.5, np.float64(1.5)), (np.float32(2), 2), (3, 3.0), (1j, np.complex64(1j))]
 )
-def test_numbers_of_python_and_of_frameworks_compare_where_dtypes_need_not_agree(
-    expected: Any, actual: Any
-) -> None:
+def test_numbers_of_python_and_of_frameworks_compare_where_dtypes_need_not_agree(expected: Any, actual: Any) -> None:
     assert compare_values(expected, actual, check_dtype=False).passed
     assert kinds(compare_values(expected, actual)) == ["type-changed"]
     wrong = compare_values(expected, actual + 1, check_dtype=False)

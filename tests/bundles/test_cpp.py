@@ -15,8 +15,17 @@ from karat.bundles.tensor_files import TABLE, read_raw, write_raw
 from karat.tensors.arrays import tensor_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cpp"
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-g1",
-         "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # fmt: skip
+FLAGS = [
+    "-std=c++17",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wconversion",
+    "-Werror",
+    "-g1",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+]
 WRITER = """
 #include <iostream>
 #include "karat_raw.hpp"
@@ -64,9 +73,7 @@ def inputs(folder: Path, *arrays: np.ndarray[tuple[int, ...], np.dtype[np.generi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (1, 4, 5)])
-def test_inputs_are_read_and_outputs_written(
-    tmp_path: Path, runner: Path, shape: tuple[int, ...]
-) -> None:
+def test_inputs_are_read_and_outputs_written(tmp_path: Path, runner: Path, shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     inputs(tmp_path, x)
     done = run(runner, tmp_path)
@@ -102,9 +109,7 @@ def test_several_inputs_give_several_outputs(tmp_path: Path, runner: Path) -> No
         ("input\tinput/0", "other\tinput/0", "expected at least one input"),
     ],
 )
-def test_what_is_wrong_is_said(
-    tmp_path: Path, runner: Path, old: str, new: str, words: str
-) -> None:
+def test_what_is_wrong_is_said(tmp_path: Path, runner: Path, old: str, new: str, words: str) -> None:
     inputs(tmp_path, np.ones((2, 3), np.float32))
     table = tmp_path / "raw" / TABLE
     text = table.read_text(encoding="utf-8")

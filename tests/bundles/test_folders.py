@@ -32,8 +32,7 @@ def test_zips_of_single_cases_are_one_place(here: Path) -> None:
     told = verify_place(place)
     assert (told.cases, told.tensors, told.findings) == (4, 12, ())
     assert [case.path for case in cases(place)] == sorted(
-        path.parent.relative_to(here / "captures").as_posix()
-        for path in here.glob("captures/*/*/*/manifest.json")
+        path.parent.relative_to(here / "captures").as_posix() for path in here.glob("captures/*/*/*/manifest.json")
     )
     with pytest.raises(Damaged, match="found nothing"):
         place.extent("gone")

@@ -11,18 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.bundles.index import (
-    NAME,
-    Archive,
-    Index,
-    IndexedCase,
-    IndexedFile,
-    build,
-    check,
-    decode,
-    encode,
-    read,
-)
+from karat.bundles.index import NAME, Archive, Index, IndexedCase, IndexedFile, build, check, decode, encode, read
 from karat.bundles.places import open_place
 from karat.findings import Finding
 from karat.schemas import names, schema
@@ -102,21 +91,14 @@ def test_a_folder_that_is_as_indexed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "data", "kind", "said"),
     [
-        (
-            "s/f/c/manifest.json",
-            b'{"sha256":"' + b"b" * 64 + b'"}',
-            "bundle-damaged",
-            "the seal aaaa",
-        ),
+        ("s/f/c/manifest.json", b'{"sha256":"' + b"b" * 64 + b'"}', "bundle-damaged", "the seal aaaa"),
         ("s/f/c/x.bin", b"1234", "bundle-damaged", "expected 5 bytes, found 4"),
         ("s/f/c/x.bin", None, "bundle-damaged", "expected by the index, found nothing"),
         ("s/f/c/y.bin", b"", "unexpected-file", "found a file that it does not know"),
         ("y", b"1", "unexpected-file", "found a file that it does not know"),
     ],
 )
-def test_what_is_not_as_indexed_is_named(
-    tmp_path: Path, path: str, data: bytes | None, kind: str, said: str
-) -> None:
+def test_what_is_not_as_indexed_is_named(tmp_path: Path, path: str, data: bytes | None, kind: str, said: str) -> None:
     root = folder(tmp_path, FILES)
     if data is None:
         (root / path).unlink()
@@ -130,9 +112,7 @@ def test_what_is_not_as_indexed_is_named(
 
 def test_a_manifest_with_another_seal_is_named(tmp_path: Path) -> None:
     root = folder(tmp_path, FILES)
-    other = msgspec.structs.replace(
-        index_of(FILES), cases=(IndexedCase(path="s/f/c", sha256="b" * 64),)
-    )
+    other = msgspec.structs.replace(index_of(FILES), cases=(IndexedCase(path="s/f/c", sha256="b" * 64),))
     (finding,) = checked(root, other)
     assert "expected the seal bbbb" in finding.message
 
@@ -167,7 +147,7 @@ def test_every_flipped_bit_of_a_zip_is_noticed(tmp_path: Path) -> None:
 
 
 def _objects(path: Path) -> bool:
-    from karat.findings import KaratError  # noqa: PLC0415 - beside what it is for
+    from karat.findings import KaratError
 
     try:
         place = open_place(path)

@@ -24,9 +24,7 @@ def test_a_path_is_three_plain_names(identity: Identity) -> None:
 
 
 @given(IDENTITIES, IDENTITIES)
-def test_two_identities_never_share_a_path_also_where_case_is_ignored(
-    one: Identity, other: Identity
-) -> None:
+def test_two_identities_never_share_a_path_also_where_case_is_ignored(one: Identity, other: Identity) -> None:
     assert (case_path(one).lower() == case_path(other).lower()) == (one == other)
 
 
@@ -44,9 +42,7 @@ def test_parts_do_not_run_into_each_other() -> None:
 
 def test_a_path_can_be_read_and_does_not_change_between_versions() -> None:
     identity = Identity(suite="models", flow="xnnpack", test="t/test_m.py::test_x[dynamic-1]")
-    assert case_path(identity) == (
-        "models/xnnpack/t_test_m.py_test_x_dynamic-1_-" + case_path(identity)[-16:]
-    )
+    assert case_path(identity) == ("models/xnnpack/t_test_m.py_test_x_dynamic-1_-" + case_path(identity)[-16:])
     assert case_path(identity)[-16:] == "ee724af719b883f2"
 
 

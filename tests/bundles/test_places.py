@@ -35,12 +35,7 @@ def packed(files: dict[str, bytes], method: int) -> bytes:
     for name, data in files.items():
         body = squeezed(data, method)
         member = ZipMember(
-            name=name,
-            method=method,
-            size=len(data),
-            packed=len(body),
-            crc=zlib.crc32(data),
-            start=len(out),
+            name=name, method=method, size=len(data), packed=len(body), crc=zlib.crc32(data), start=len(out)
         )
         members.append(member)
         out += local_header(member) + body
@@ -180,9 +175,7 @@ def claiming(size: int, count: int) -> bytes:
     out, members = b"", []
     for number in range(count):
         body = squeezed(b"0", ZSTD)
-        member = ZipMember(
-            name=f"{number}", method=ZSTD, size=size, packed=len(body), crc=0, start=len(out)
-        )
+        member = ZipMember(name=f"{number}", method=ZSTD, size=size, packed=len(body), crc=0, start=len(out))
         members.append(member)
         out += local_header(member) + body
     return out + directory(members, len(out))
@@ -239,9 +232,7 @@ def test_a_packed_member_that_says_another_size_is_damage(tmp_path: Path) -> Non
             opened(tmp_path, bytes(data)).read("x")
 
 
-def test_without_zstandard_a_zstd_zip_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_zstandard_a_zstd_zip_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError) as caught:
         opened(tmp_path, packed({"x": b"1"}, ZSTD))

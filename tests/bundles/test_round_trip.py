@@ -21,22 +21,60 @@ from karat.bundles.cases import cases
 from karat.bundles.places import open_place
 from karat.bundles.verify import verify_place
 
-SETTINGS = settings(
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 NUMPY = (
-    "?", "i1", "u1", "<i2", ">i2", "<u2", ">u2", "<i4", ">i4", "<u4", "<i8", ">i8", "<u8", "<f2", ">f2",
-    "<f4", ">f4", "<f8", ">f8", "<c8", ">c8", "<c16", "g", "G", "<M8[ns]", ">M8[D]", "<m8[us]", "<U5", ">U3", "S4",
+    "?",
+    "i1",
+    "u1",
+    "<i2",
+    ">i2",
+    "<u2",
+    ">u2",
+    "<i4",
+    ">i4",
+    "<u4",
+    "<i8",
+    ">i8",
+    "<u8",
+    "<f2",
+    ">f2",
+    "<f4",
+    ">f4",
+    "<f8",
+    ">f8",
+    "<c8",
+    ">c8",
+    "<c16",
+    "g",
+    "G",
+    "<M8[ns]",
+    ">M8[D]",
+    "<m8[us]",
+    "<U5",
+    ">U3",
+    "S4",
     "V7",
-)  # fmt: skip
+)
 STRUCTURED = np.dtype([("a", "<f4"), ("b", ">i2", (2,)), ("c", [("d", "?")])])
 SMALL = (
-    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn",
-    "int2", "int4", "uint2", "uint4",
-)  # fmt: skip
+    "bfloat16",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float4_e2m1fn",
+    "int2",
+    "int4",
+    "uint2",
+    "uint4",
+)
 
 
 def bits(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
@@ -64,9 +102,7 @@ def round_trips(root: Path, inputs: Any, expected: Any, **changes: Any) -> None:
     """Captured, verified and restored from a folder, a stored zip and a deflated one."""
     folder = capture(root / "captured", identity(), inputs=inputs, expected=expected, **changes)
     files = {
-        str(path.relative_to(root / "captured")): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
+        str(path.relative_to(root / "captured")): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
     places = [root / "captured", folder]
     for compress in (False, True):
@@ -92,11 +128,7 @@ def round_trips(root: Path, inputs: Any, expected: Any, **changes: Any) -> None:
     how=st.sampled_from(["plain", "transposed", "reversed", "strided"]),
 )
 def test_numpy_arrays_of_every_dtype(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    shape: tuple[int, ...],
-    seed: int,
-    how: str,
+    tmp_path_factory: pytest.TempPathFactory, name: str, shape: tuple[int, ...], seed: int, how: str
 ) -> None:
     dtype = np.dtype(name)
     array = bits(dtype, shape, seed)
@@ -132,45 +164,58 @@ def test_structured_arrays(tmp_path: Path) -> None:
 
 ARRAYS = st.builds(
     bits, st.sampled_from([np.dtype(name) for name in ("<f4", ">f8", "<i2")]), SHAPES, st.integers(0, 99)
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
 @SETTINGS
 @given(inputs=nested(ARRAYS), expected=nested(ARRAYS))
-def test_nested_values(
-    tmp_path_factory: pytest.TempPathFactory, inputs: Any, expected: Any
-) -> None:
+def test_nested_values(tmp_path_factory: pytest.TempPathFactory, inputs: Any, expected: Any) -> None:
     round_trips(tmp_path_factory.mktemp("nested"), inputs, expected)
 
 
 def torch_dtypes() -> list[Any]:
     torch = installed("torch")
     names = (
-        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16",
-        "float32", "float64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz",
-        "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
-    )  # fmt: skip
+        "bool",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex32",
+        "complex64",
+        "complex128",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn_x2",
+    )
     return [getattr(torch, name) for name in names if hasattr(torch, name)]
 
 
 def torch_tensor(dtype: Any, shape: tuple[int, ...], seed: int) -> Any:
     torch = installed("torch")
     count = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    data = torch.frombuffer(
-        bytearray(np.random.default_rng(seed).bytes(count)) or bytearray(1), dtype=torch.uint8
-    )[:count]
+    data = torch.frombuffer(bytearray(np.random.default_rng(seed).bytes(count)) or bytearray(1), dtype=torch.uint8)[
+        :count
+    ]
     if dtype is torch.bool:
         data = data & 1
     return data.view(dtype).reshape(shape)
 
 
 def test_torch_tensors_of_every_dtype(tmp_path: Path) -> None:
-    tensors = [
-        torch_tensor(dtype, shape, 7)
-        for dtype in torch_dtypes()
-        for shape in ((), (0, 2), (3, 4), (2, 1, 3))
-    ]
+    tensors = [torch_tensor(dtype, shape, 7) for dtype in torch_dtypes() for shape in ((), (0, 2), (3, 4), (2, 1, 3))]
     views = [tensor.T for tensor in tensors if tensor.dim() == 2]
     round_trips(tmp_path, tensors, {"views": tuple(views)}, raw=True, strides=True)
 
@@ -211,14 +256,25 @@ def test_torch_tensors_of_a_cuda_device_come_back_with_their_bits(tmp_path: Path
 def test_jax_arrays_of_every_dtype(tmp_path: Path) -> None:
     jax, jnp = installed("jax"), installed("jax.numpy")
     names = (
-        "bool_", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32",
-        "complex64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int4", "uint4",
-    )  # fmt: skip
-    arrays = [
-        jnp.arange(6).reshape(shape).astype(getattr(jnp, name))
-        for name in names
-        for shape in ((6,), (2, 3))
-    ]
+        "bool_",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float32",
+        "complex64",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "int4",
+        "uint4",
+    )
+    arrays = [jnp.arange(6).reshape(shape).astype(getattr(jnp, name)) for name in names for shape in ((6,), (2, 3))]
     arrays += [jnp.zeros((0, 2)), jnp.float32(jnp.nan), jnp.arange(6).reshape(2, 3).T]
     assert all(isinstance(array, jax.Array) for array in arrays)
     round_trips(tmp_path, arrays, {"x": arrays[3], "y": (arrays[-1],)}, raw=True)
@@ -227,9 +283,7 @@ def test_jax_arrays_of_every_dtype(tmp_path: Path) -> None:
 def test_jax_arrays_of_64_bits_come_back_where_jax_allows_them(tmp_path: Path) -> None:
     jax, jnp = installed("jax"), installed("jax.numpy")
     with jax.enable_x64(True):
-        arrays = tuple(
-            jnp.arange(4).astype(d) for d in ("int64", "uint64", "float64", "complex128")
-        )
+        arrays = tuple(jnp.arange(4).astype(d) for d in ("int64", "uint64", "float64", "complex128"))
         assert arrays[2].dtype == np.float64
         round_trips(tmp_path, arrays, arrays[0])
 
@@ -237,9 +291,7 @@ def test_jax_arrays_of_64_bits_come_back_where_jax_allows_them(tmp_path: Path) -
 @pytest.mark.slow
 @SETTINGS
 @given(data=st.data())
-def test_any_torch_tensors_in_any_structure(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_torch_tensors_in_any_structure(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     leaves = st.builds(
         lambda dtype, shape, seed, how: arranged(torch_tensor(dtype, shape, seed), how),
         st.sampled_from(torch_dtypes()),
@@ -254,9 +306,7 @@ def test_any_torch_tensors_in_any_structure(
 @pytest.mark.slow
 @SETTINGS
 @given(data=st.data())
-def test_any_jax_arrays_in_any_structure(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_jax_arrays_in_any_structure(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     jnp, small = installed("jax").numpy, installed("ml_dtypes")
     dtypes = [np.dtype(name) for name in ("i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8")]
     # jax has names for 6 and 4 bits, too, and XLA no such arrays on a CPU.

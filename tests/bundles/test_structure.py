@@ -272,9 +272,7 @@ def test_a_module_that_waits_to_be_loaded_is_not_loaded_because_data_names_it(
     assert not hasattr(sys, "karat_was_here")
 
 
-def test_a_class_is_not_found_under_a_name_that_is_not_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_class_is_not_found_under_a_name_that_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     structure = {"dataclass": "math:Box", "fields": [["content", 1], ["label", "a"]]}
     monkeypatch.setattr(math, "Box", Box, raising=False)
     assert isinstance(restore(structure, {}).value, Record)
@@ -308,17 +306,46 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["tensor", "scalar", "list", "tuple", "dict", "set", "slice", "range", "int", "float",
-                 "complex", "text", "bytes", "dataclass", "namedtuple", "fields", "items", "enum",
-                 "member", "value", "factory", "defaultdict", "torch.Size", "torch.dtype", "unset",
-                 "numpy.dtype", "structseq", "ordereddict", "frozenset", "ellipsis", "bytearray"]
+                [
+                    "tensor",
+                    "scalar",
+                    "list",
+                    "tuple",
+                    "dict",
+                    "set",
+                    "slice",
+                    "range",
+                    "int",
+                    "float",
+                    "complex",
+                    "text",
+                    "bytes",
+                    "dataclass",
+                    "namedtuple",
+                    "fields",
+                    "items",
+                    "enum",
+                    "member",
+                    "value",
+                    "factory",
+                    "defaultdict",
+                    "torch.Size",
+                    "torch.dtype",
+                    "unset",
+                    "numpy.dtype",
+                    "structseq",
+                    "ordereddict",
+                    "frozenset",
+                    "ellipsis",
+                    "bytearray",
+                ]
             ),
             inner,
             max_size=3,
         )
     ),
     max_leaves=10,
-)  # fmt: skip
+)
 
 
 @given(JSON)

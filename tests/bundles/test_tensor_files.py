@@ -64,10 +64,7 @@ WELL = file_of({"a": entry(0, 3), "b": entry(3, 5)}, b"12345")
 def test_every_name_and_shape_is_found_where_the_library_put_it(
     tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[Any, list[int]]]
 ) -> None:
-    arrays = {
-        name: np.full(shape, index + 1, dtype)
-        for index, (name, (dtype, shape)) in enumerate(wanted.items())
-    }
+    arrays = {name: np.full(shape, index + 1, dtype) for index, (name, (dtype, shape)) in enumerate(wanted.items())}
     path = tmp_path_factory.mktemp("written") / "t.safetensors"
     digest = write_safetensors(path, {name: tensor_of(array) for name, array in arrays.items()})
     data = path.read_bytes()
@@ -96,9 +93,7 @@ def test_the_same_tensors_give_the_same_bytes_in_every_process(tmp_path: Path) -
     for seed, names in (("1", "a,b,c,Z"), ("2", "Z,c,b,a"), ("77", "b,Z,a,c")):
         path = tmp_path / seed
         subprocess.run(
-            [sys.executable, "-c", program, str(path), names],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
+            [sys.executable, "-c", program, str(path), names], env={**os.environ, "PYTHONHASHSEED": seed}, check=True
         )
         made.add(path.read_bytes())
     assert len(made) == 1
@@ -129,19 +124,32 @@ def test_strided_and_big_endian_arrays_are_written_as_they_read(tmp_path: Path) 
         (file_of({"a": {**entry(0, 5), "more": 1}}, b"12345"), "JSON"),
         (file_of({"a": {**entry(0, 5), "data_offsets": [5, 0]}}, b"12345"), "'a' at byte 0"),
         (file_of({"a": {**entry(0, 5), "shape": ["5"]}}, b"12345"), "JSON"),
-        (
-            file_of(b'{"a":%s,"a":%s}' % ((json.dumps(entry(0, 5)).encode(),) * 2), b"12345"),
-            "twice",
-        ),
+        (file_of(b'{"a":%s,"a":%s}' % ((json.dumps(entry(0, 5)).encode(),) * 2), b"12345"), "twice"),
         (file_of({"__metadata__": {"format": "pt"}, "a": entry(0, 5)}, b"12345"), "JSON"),
         ((1 << 60).to_bytes(8, "little") + b"{}", "1,152,921,504,606,846,976"),
         (file_of(b'{"a":' * 100_000), "JSON"),
     ],
     ids=[
-        "empty", "short", "html", "cut", "no text", "list", "cut data", "trailing", "overlap", "gap",
-        "late", "unknown field", "backwards", "odd shape", "twice", "metadata", "huge", "deep",
+        "empty",
+        "short",
+        "html",
+        "cut",
+        "no text",
+        "list",
+        "cut data",
+        "trailing",
+        "overlap",
+        "gap",
+        "late",
+        "unknown field",
+        "backwards",
+        "odd shape",
+        "twice",
+        "metadata",
+        "huge",
+        "deep",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_consistent_is_damage(data: bytes, words: str) -> None:
     with pytest.raises(Damaged, match="expected") as caught:
         header_of(data)
@@ -155,9 +163,7 @@ def test_arbitrary_bytes_never_crash_the_reader(data: bytes) -> None:
         header = header_of(data)
     except Damaged:
         return
-    assert sum(e.data_offsets[1] - e.data_offsets[0] for e in header.entries.values()) == (
-        len(data) - header.start
-    )
+    assert sum(e.data_offsets[1] - e.data_offsets[0] for e in header.entries.values()) == (len(data) - header.start)
 
 
 @given(st.integers(0, len(WELL) - 1), st.integers(0, 255))

@@ -97,10 +97,8 @@ def test_a_damaged_file_is_said_once(tmp_path: Path, case: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["inputs.safetensors", "expected.safetensors", "program/model.pte", "raw/input.0.bin",
-     "raw/tensors.txt"],
-)  # fmt: skip
+    "file", ["inputs.safetensors", "expected.safetensors", "program/model.pte", "raw/input.0.bin", "raw/tensors.txt"]
+)
 def test_a_missing_cut_or_swapped_file_is_noticed(tmp_path: Path, case: Path, file: str) -> None:
     path = case / file
     good = path.read_bytes()
@@ -175,9 +173,7 @@ def rewritten(case: Path, change: Callable[[Manifest], Manifest]) -> None:
 
 def first(manifest: Manifest, **changes: object) -> Manifest:
     record, *rest = manifest.tensors
-    return msgspec.structs.replace(
-        manifest, tensors=(msgspec.structs.replace(record, **changes), *rest)
-    )
+    return msgspec.structs.replace(manifest, tensors=(msgspec.structs.replace(record, **changes), *rest))
 
 
 def replaced(**changes: object) -> Callable[[Manifest], Manifest]:
@@ -227,12 +223,8 @@ def odd_structure(node: object) -> Callable[[Manifest], Manifest]:
         lambda manifest: first(manifest, raw="raw/../../x"),
         lambda manifest: first(manifest, raw="raw/expected.ok.bin"),
         lambda manifest: replaced(tensors=(*manifest.tensors, manifest.tensors[0]))(manifest),
-        lambda manifest: replaced(
-            program=msgspec.structs.replace(manifest.program, file="/etc/passwd")
-        )(manifest),
-        lambda manifest: replaced(program=msgspec.structs.replace(manifest.program, size=1))(
-            manifest
-        ),
+        lambda manifest: replaced(program=msgspec.structs.replace(manifest.program, file="/etc/passwd"))(manifest),
+        lambda manifest: replaced(program=msgspec.structs.replace(manifest.program, size=1))(manifest),
     ],
 )
 def test_a_manifest_that_contradicts_itself_or_its_files_is_noticed(
@@ -241,23 +233,28 @@ def test_a_manifest_that_contradicts_itself_or_its_files_is_noticed(
     rewritten(case, change)
     found = told(tmp_path / "root")
     assert found
-    assert {finding.kind for finding in found} <= {
-        "bundle-damaged",
-        "incomplete-case",
-        "unexpected-file",
-    }
+    assert {finding.kind for finding in found} <= {"bundle-damaged", "incomplete-case", "unexpected-file"}
     with pytest.raises(Damaged, match="expected"):
         use(only(tmp_path / "root"), tmp_path / "copied")
 
 
 @pytest.mark.parametrize(
     "node",
-    [{}, [], {"list": 5}, {"float": "one"}, {"tensor": 5}, {"dict": [[1]]}, {"dict": [[{"scalar": 5}, 1]]},
-     {"dataclass": 5, "fields": []}, {"enum": "a:B"}, {"torch.Size": 3}, {"numpy.dtype": "float32"}],
-)  # fmt: skip
-def test_an_odd_structure_is_told_before_anyone_compares_it(
-    tmp_path: Path, case: Path, node: object
-) -> None:
+    [
+        {},
+        [],
+        {"list": 5},
+        {"float": "one"},
+        {"tensor": 5},
+        {"dict": [[1]]},
+        {"dict": [[{"scalar": 5}, 1]]},
+        {"dataclass": 5, "fields": []},
+        {"enum": "a:B"},
+        {"torch.Size": 3},
+        {"numpy.dtype": "float32"},
+    ],
+)
+def test_an_odd_structure_is_told_before_anyone_compares_it(tmp_path: Path, case: Path, node: object) -> None:
     """`karat diff` and `karat replay` walk through structures that nobody restored."""
     rewritten(case, odd_structure(node))
     assert [finding.kind for finding in only(tmp_path / "root").findings] == ["bundle-damaged"]
@@ -321,11 +318,7 @@ def test_tensors_are_found_where_they_lie(tmp_path: Path, case: Path) -> None:
 @pytest.mark.slow
 def test_a_zip_with_a_flipped_bit_is_damaged_or_no_zip(tmp_path: Path) -> None:
     root = capture_many(tmp_path / "root", 1)
-    files = {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in root.rglob("*.*")
-        if path.is_file()
-    }
+    files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.*") if path.is_file()}
     good = zipped(files, compress=False)
     rng, noticed = random.Random(0), 0
     target = tmp_path / "x.zip"
@@ -354,9 +347,26 @@ def test_a_large_tensor_is_verified_in_bounded_memory(tmp_path: Path) -> None:
 
 
 JUNK: tuple[object, ...] = (
-    None, True, -1, 0, 2**70, 1.5, "", "x", "../x", "\0", [], {}, [1], {"tensor": "input/0"},
-    {"list": [{"list": 1}]}, {"dataclass": "os:system", "fields": [["a"]]}, ["a"] * 3, "float32", [2**62, 2**62],
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "../x",
+    "\0",
+    [],
+    {},
+    [1],
+    {"tensor": "input/0"},
+    {"list": [{"list": 1}]},
+    {"dataclass": "os:system", "fields": [["a"]]},
+    ["a"] * 3,
+    "float32",
+    [2**62, 2**62],
+)
 
 
 def mutated(node: object, rng: random.Random) -> object:

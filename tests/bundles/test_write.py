@@ -28,17 +28,11 @@ from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, Statistics, TensorNumbers, Tolerance
 from karat.tensors.tensor import CannotStore, Damaged
 
-SCHEMA = json.loads(
-    resources.files("karat").joinpath("schemas", "karat.bundle.1.json").read_text(encoding="utf-8")
-)
+SCHEMA = json.loads(resources.files("karat").joinpath("schemas", "karat.bundle.1.json").read_text(encoding="utf-8"))
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def read(folder: Path) -> Manifest:
@@ -78,12 +72,7 @@ def test_a_record_says_everything_about_its_tensor(tmp_path: Path) -> None:
     array = np.array([[1, math.nan, math.inf, -3]], ">f8").T
     folder = capture(tmp_path, identity(), inputs=array, expected=1, strides=True)
     (record,) = read(folder).tensors
-    assert (record.name, record.role, record.dtype, record.shape) == (
-        "input",
-        "input",
-        "float64",
-        (4, 1),
-    )
+    assert (record.name, record.role, record.dtype, record.shape) == ("input", "input", "float64", (4, 1))
     assert record.big_endian
     assert record.nbytes == 32
     assert record.sha256 == digest_of(tensor_of(array))
@@ -120,9 +109,7 @@ def test_a_program_is_copied_from_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [None, Path.mkdir, os.mkfifo], ids=["none", "folder", "pipe"])
-def test_a_program_that_is_no_file_is_named_and_there_is_no_manifest(
-    tmp_path: Path, make: Any
-) -> None:
+def test_a_program_that_is_no_file_is_named_and_there_is_no_manifest(tmp_path: Path, make: Any) -> None:
     source = tmp_path / "model.pte"
     if make:
         make(source)
@@ -131,9 +118,7 @@ def test_a_program_that_is_no_file_is_named_and_there_is_no_manifest(
     assert not [*(tmp_path / "root").rglob("manifest.json")]
 
 
-def test_a_program_that_grows_while_it_is_copied_is_refused_and_not_followed(
-    tmp_path: Path,
-) -> None:
+def test_a_program_that_grows_while_it_is_copied_is_refused_and_not_followed(tmp_path: Path) -> None:
     # The kernel says that it has no bytes, and gives some all the same: as a file that is being written.
     source = Path("/proc/self/status")
     if not source.exists():
@@ -157,27 +142,19 @@ def test_what_cannot_be_stored_leaves_no_manifest(tmp_path: Path) -> None:
         {
             "comparator": Comparator(
                 name="karat",
-                results=(
-                    Comparison(
-                        name="x", dtype="f", shape=(), tolerance=Tolerance(rtol=math.inf, atol=0)
-                    ),
-                ),
+                results=(Comparison(name="x", dtype="f", shape=(), tolerance=Tolerance(rtol=math.inf, atol=0)),),
             )
         },
     ],
     ids=["identity", "environment", "infinite tolerance"],
 )
-def test_what_json_cannot_hold_is_told_by_the_writer(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_what_json_cannot_hold_is_told_by_the_writer(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(CannotStore, match="expected"):
         capture(tmp_path, identity(), **changes)
     assert not [*tmp_path.rglob("manifest.json")]
 
 
-def test_values_too_long_for_a_manifest_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_too_long_for_a_manifest_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.bundles.write.LARGEST_MANIFEST", 20_000)
     with pytest.raises(CannotStore, match="as arrays"):
         capture(tmp_path, identity(), inputs=bytes(20_000))
@@ -278,20 +255,13 @@ def test_manifests_are_as_the_schema_says(tmp_path: Path) -> None:
             inputs=np.asfortranarray(np.ones((2, 3), ">c16")),
             comparator=Comparator(name="caller", note="by eye", equal_nan=True, results=(results,)),
             environment=msgspec.structs.replace(
-                ENVIRONMENT,
-                packages={"torch": "2.13"},
-                image="x",
-                commit="a",
-                dirty=True,
-                ci={"a": "b"},
+                ENVIRONMENT, packages={"torch": "2.13"}, image="x", commit="a", dirty=True, ci={"a": "b"}
             ),
         ),
     ]
     for folder in folders:
         jsonschema.validate(
-            json.loads((folder / "manifest.json").read_bytes()),
-            SCHEMA,
-            cls=jsonschema.Draft202012Validator,
+            json.loads((folder / "manifest.json").read_bytes()), SCHEMA, cls=jsonschema.Draft202012Validator
         )
 
 

@@ -41,9 +41,7 @@ def test_all_the_numbers_of_a_tensor() -> None:
         max_expected=1.0,
         max_actual=1.5,
     )
-    assert describe_mismatch(
-        ComparisonReport(comparisons=(comparison,)), "test_it"
-    ).splitlines() == [
+    assert describe_mismatch(ComparisonReport(comparisons=(comparison,)), "test_it").splitlines() == [
         "test_it: 1 of 1 compared values differ from what was expected",
         "  expected/logits: float32 2×3",
         "    dtype-changed: expected float32, found float64",
@@ -75,6 +73,4 @@ def test_another_structure_is_told_first() -> None:
 
 
 def test_nothing_compared_is_said() -> None:
-    assert describe_mismatch(ComparisonReport(comparisons=()), "t").startswith(
-        "t: nothing was compared"
-    )
+    assert describe_mismatch(ComparisonReport(comparisons=()), "t").startswith("t: nothing was compared")

@@ -43,9 +43,7 @@ def test_the_commit_and_whether_the_tree_is_clean(repository: Repository) -> Non
     assert environment(repository.root).dirty is True
 
 
-def test_without_a_repository_ci_knows_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_repository_ci_knows_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_RUN_ID", "7")
     monkeypatch.setenv("GITHUB_SHA", "ab" * 20)

@@ -24,9 +24,7 @@ def test_it_is_off_unless_a_directory_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_given_or_in_a_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_is_given_or_in_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = karat.capture("t", inputs=(1,), expected=1, directory=tmp_path / "given", suite="s")
     assert given is not None
     assert (given / "manifest.json").is_file()
@@ -39,9 +37,7 @@ def test_a_directory_is_given_or_in_a_variable(
 
 def test_what_is_captured_comes_back(tmp_path: Path) -> None:
     x = np.arange(4, dtype=np.float32)
-    karat.check_and_capture(
-        "t", actual={"y": x * 2}, expected={"y": x + x}, inputs=(x, 3), directory=tmp_path
-    )
+    karat.check_and_capture("t", actual={"y": x * 2}, expected={"y": x + x}, inputs=(x, 3), directory=tmp_path)
     (case,) = karat.cases(karat.open_bundle(tmp_path))
     restored = case.inputs().value
     assert restored[1] == 3
@@ -61,15 +57,11 @@ def test_nan_is_no_match_unless_asked() -> None:
     nan = np.array([np.nan, 1.0])
     with pytest.raises(karat.Mismatch):
         karat.check_and_capture("t", actual=nan, expected=nan.copy(), inputs=())
-    assert karat.check_and_capture(
-        "t", actual=nan, expected=nan.copy(), inputs=(), equal_nan=True
-    ).passed
+    assert karat.check_and_capture("t", actual=nan, expected=nan.copy(), inputs=(), equal_nan=True).passed
 
 
 def test_what_cannot_be_compared_is_no_match() -> None:
-    with pytest.raises(
-        karat.UsageError, match=r"t: actual cannot be compared: .* found builtins.object"
-    ):
+    with pytest.raises(karat.UsageError, match=r"t: actual cannot be compared: .* found builtins.object"):
         karat.check_and_capture("t", actual=object(), expected=1, inputs=())
     with pytest.raises(karat.UsageError, match="t: expected cannot be compared"):
         karat.check_and_capture("t", actual=1, expected=(1, object()), inputs=())
@@ -90,9 +82,7 @@ def test_a_second_capture_of_one_identity_raises_strict_or_not(tmp_path: Path) -
     assert karat.capture("t", inputs=(), expected=2, directory=tmp_path, subtest="2") != place
 
 
-def test_what_cannot_be_stored_warns_or_where_strict_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_stored_warns_or_where_strict_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(karat.CaptureWarning, match="cannot-store: t ") as caught:
         assert karat.capture("t", inputs=(object(),), expected=1, directory=tmp_path) is None
     assert caught[0].filename == __file__
@@ -139,9 +129,7 @@ def test_unittest_captures_what_passed(suite: Suite) -> None:
     assert done.code == 1
     assert "FAILED (failures=2)" in done.out
     identities = [m["identity"] for m in suite.manifests()]
-    assert ("models", "models.test_scale.TestScale.test_double") in {
-        (i["suite"], i["test"]) for i in identities
-    }
+    assert ("models", "models.test_scale.TestScale.test_double") in {(i["suite"], i["test"]) for i in identities}
     assert not any("test_fails|" in name for name in suite.tests())
 
 
@@ -283,9 +271,7 @@ def test_the_configuration_holds_for_scripts_too(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("call", [karat.capture, karat.check_and_capture])
-def test_a_misspelt_keyword_is_refused_also_if_capturing_is_off(
-    call: Callable[..., object],
-) -> None:
+def test_a_misspelt_keyword_is_refused_also_if_capturing_is_off(call: Callable[..., object]) -> None:
     values = {"inputs": (), "expected": 1} | ({"actual": 1} if "check" in call.__name__ else {})
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'programm'"):
         call("t", **values, programm=b"")

@@ -56,9 +56,7 @@ def test_a_suite_is_the_last_folder_or_in_the_root_the_file(suite: Suite) -> Non
 
 
 @pytest.mark.parametrize("words", [(), ("-c", "/dev/null")])
-def test_a_suite_is_its_folder_without_a_configuration_too(
-    suite: Suite, words: tuple[str, ...]
-) -> None:
+def test_a_suite_is_its_folder_without_a_configuration_too(suite: Suite, words: tuple[str, ...]) -> None:
     (suite.root / "pytest.ini").unlink()
     suite.write("karat.toml", '[bundles]\ncapture = ["models"]\n')
     suite.write("backends/models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")

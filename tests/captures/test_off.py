@@ -55,10 +55,7 @@ def test_the_plain_function_imports_nothing_either(suite: Suite) -> None:
         print(*sorted(m for m in set(sys.modules) - before if m.partition(".")[0] != "unittest"))
         """,
     )
-    assert suite.python("script.py").out.split() == [
-        "karat.captures",
-        "karat.captures.functions",
-    ]
+    assert suite.python("script.py").out.split() == ["karat.captures", "karat.captures.functions"]
 
 
 def test_the_fixture_compares_and_writes_nothing(suite: Suite) -> None:
@@ -96,9 +93,7 @@ def test_empty_variables_are_off(suite: Suite) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [("--collect-only",), ("--fixtures",), ("--help",), ("--setup-plan",)]
-)
+@pytest.mark.parametrize("words", [("--collect-only",), ("--fixtures",), ("--help",), ("--setup-plan",)])
 def test_who_only_looks_makes_no_directory(suite: Suite, words: tuple[str, ...]) -> None:
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     done = suite.capture(*words)

@@ -28,12 +28,7 @@ def test_a_passing_test_leaves_one_whole_case(suite: Suite) -> None:
     assert manifest["environment"]["packages"].keys() >= {"karat", "numpy"}
     folder = suite.captures / manifest["path"]
     files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    assert files == [
-        "expected.safetensors",
-        "inputs.safetensors",
-        "manifest.json",
-        "program/program.bin",
-    ]
+    assert files == ["expected.safetensors", "inputs.safetensors", "manifest.json", "program/program.bin"]
     assert suite.leftovers() == []
 
 
@@ -173,11 +168,7 @@ def test_two_checks_of_one_test_need_names(suite: Suite) -> None:
     assert done.count("passed") == 2
     assert "fail captured-twice: test_it.py::test_unnamed" in done.out
     assert 'next: give each capture a name of its own: subtest="…"' in done.out
-    assert suite.tests() == [
-        "test_it.py::test_named|one",
-        "test_it.py::test_named|two",
-        "test_it.py::test_unnamed|",
-    ]
+    assert suite.tests() == ["test_it.py::test_named|one", "test_it.py::test_named|two", "test_it.py::test_unnamed|"]
     first = next(m for m in suite.manifests() if "unnamed" in m["identity"]["test"])
     assert first["expected"] == 1
 
@@ -320,9 +311,7 @@ def test_a_conftest_may_name_the_directory(suite: Suite) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [(), ("-c", "/dev/null")])
-def test_the_directory_never_changes_the_names_of_tests(
-    suite: Suite, config: tuple[str, ...]
-) -> None:
+def test_the_directory_never_changes_the_names_of_tests(suite: Suite, config: tuple[str, ...]) -> None:
     (suite.root / "pytest.ini").unlink()
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     elsewhere = suite.root.parent / "captures"

@@ -211,8 +211,6 @@ def test_an_interrupted_session_leaves_nothing_half_done(suite: Suite) -> None:
 def test_the_installed_entry_point_is_enough(suite: Suite) -> None:
     suite.write("test_it.py", PASSING)
     words = [sys.executable, "-m", "pytest", "-q", "--karat-capture", "captures"]
-    done = subprocess.run(
-        words, cwd=suite.root, env=clean_environment(), capture_output=True, check=False
-    )
+    done = subprocess.run(words, cwd=suite.root, env=clean_environment(), capture_output=True, check=False)
     assert done.returncode == 0
     assert len(suite.manifests()) == 1

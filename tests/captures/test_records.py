@@ -99,9 +99,7 @@ def test_a_withdrawn_claim_is_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["staged", "failed"])
-def test_a_dead_process_and_a_failed_capture_hold_nothing_for_long(
-    tmp_path: Path, state: str
-) -> None:
+def test_a_dead_process_and_a_failed_capture_hold_nothing_for_long(tmp_path: Path, state: str) -> None:
     path = tmp_path / "c.json"
     pid = dead_pid() if state == "staged" else os.getpid()
     take_claim(path, claim(by="first", pid=pid))
@@ -152,9 +150,7 @@ def test_who_finds_a_claim_finds_it_whole(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"] * 50
 
 
-FINDING = Finding(
-    kind="capture-failed", severity=Severity.FAIL, message="no room", where="t", next="df -h ."
-)
+FINDING = Finding(kind="capture-failed", severity=Severity.FAIL, message="no room", where="t", next="df -h .")
 
 
 def journal(folder: Path, worker: str = "gw0", run: str = "r") -> CaptureJournal:
@@ -182,12 +178,7 @@ def test_what_the_disk_did_not_take_is_known_all_the_same(tmp_path: Path) -> Non
     lost.note("failed", path="s/f/t", node="t", finding=FINDING)
     assert summarize(merge([], lost.entries)).failed == 1
     assert lost.entries[0].finding() == Finding(
-        kind="capture-failed",
-        severity=Severity.FAIL,
-        message="no room",
-        path="s/f/t",
-        where="t",
-        next="df -h .",
+        kind="capture-failed", severity=Severity.FAIL, message="no room", path="s/f/t", where="t", next="df -h ."
     )
 
 
@@ -244,16 +235,11 @@ def test_the_summary_says_what_went_wrong_and_what_to_run_next(tmp_path: Path) -
 def test_a_session_that_fails_is_not_said_to_pass(tmp_path: Path) -> None:
     one = journal(tmp_path)
     one.note("failed", finding=FINDING)
-    assert any(
-        "does not fail the session" in line
-        for line in summarize(one.entries).lines(tmp_path, strict=False)
-    )
+    assert any("does not fail the session" in line for line in summarize(one.entries).lines(tmp_path, strict=False))
     one.note("twice", finding=FINDING)
     told = summarize(one.entries)
     assert (told.twice, told.is_failure(strict=False)) == (1, True)
-    assert not any(
-        "does not fail the session" in line for line in told.lines(tmp_path, strict=False)
-    )
+    assert not any("does not fail the session" in line for line in told.lines(tmp_path, strict=False))
 
 
 def staged(root: Path, pid: int, *, on: str | None = None) -> Path:
@@ -262,11 +248,7 @@ def staged(root: Path, pid: int, *, on: str | None = None) -> Path:
     name = staging_name("gw0", pid).replace(host(), on or host())
     (books / "staging" / name / "1").mkdir(parents=True)
     claim = Claim(
-        identity=Identity(suite="s", flow="f", test="t"),
-        path="s/f/t",
-        by="t in gw0",
-        host=on or host(),
-        pid=pid,
+        identity=Identity(suite="s", flow="f", test="t"), path="s/f/t", by="t in gw0", host=on or host(), pid=pid
     )
     take_claim(claim_path(books / "claims", "s/f/t"), claim)
     return books

@@ -17,25 +17,19 @@ from karat.captures.session import FailedCase, Occupied, SameSession, Session, p
 
 def failed(session: Session, test: str) -> FailedCase:
     who = Identity(suite="s", flow="f", test=test)
-    made = session.stage(
-        CaseToCapture(identity=who, inputs=(object(),), expected=1, comparator=COMPARATOR)
-    )
+    made = session.stage(CaseToCapture(identity=who, inputs=(object(),), expected=1, comparator=COMPARATOR))
     assert isinstance(made, FailedCase)
     return made
 
 
-def test_the_next_command_holds_where_pytest_was_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_command_holds_where_pytest_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "suite" / "deep").mkdir(parents=True)
     (tmp_path / "suite" / "test_it.py").write_text("")
     monkeypatch.chdir(tmp_path / "suite" / "deep")
     session = Session(tmp_path / "captures", "s", run="r", root=tmp_path)
     monkeypatch.chdir(tmp_path)  # a test may go anywhere
     found = failed(session, "suite/test_it.py::test[a b]").finding
-    assert found.next == (
-        f"pytest '../test_it.py::test[a b]' --karat-capture={tmp_path / 'captures'} --karat-strict"
-    )
+    assert found.next == (f"pytest '../test_it.py::test[a b]' --karat-capture={tmp_path / 'captures'} --karat-strict")
 
 
 def test_a_failure_taken_back_leaves_no_claim(tmp_path: Path) -> None:

@@ -36,10 +36,7 @@ SHAPES = """
 def fingerprints(suite: Suite) -> dict[str, str]:
     """Path → hash of every file of every case that holds tensors or a program."""
     files = [*suite.captures.glob("*/*/*/*.safetensors"), *suite.captures.glob("*/*/*/program/*")]
-    return {
-        path.relative_to(suite.captures).as_posix(): sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return {path.relative_to(suite.captures).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.mark.slow

@@ -31,9 +31,7 @@ def numbers(*cells: str, decimal_comma: bool = False) -> list[float | None] | No
         (("10 it/s", "9.5 it/s"), [10, 9.5]),
     ],
 )
-def test_a_column_is_understood_as_a_whole(
-    cells: tuple[str, ...], read: list[float | None]
-) -> None:
+def test_a_column_is_understood_as_a_whole(cells: tuple[str, ...], read: list[float | None]) -> None:
     assert numbers(*cells) == read
 
 
@@ -49,18 +47,23 @@ def test_one_comma_is_decimal_where_semicolons_part_the_cells() -> None:
 
 @pytest.mark.parametrize(
     "cells",
-    [("1.5", "2"), ("01.02.2024", "02.02.2024"), ("1.2.3", "1.2.4"), ("8e3a91c", "1234abc"), ("a", "b"), (),
-     ("2024-01-01", "2024-01-02"), ("1,2,3", "4,5,6"), ("9" * 100 + "ms",)],
-)  # fmt: skip
+    [
+        ("1.5", "2"),
+        ("01.02.2024", "02.02.2024"),
+        ("1.2.3", "1.2.4"),
+        ("8e3a91c", "1234abc"),
+        ("a", "b"),
+        (),
+        ("2024-01-01", "2024-01-02"),
+        ("1,2,3", "4,5,6"),
+        ("9" * 100 + "ms",),
+    ],
+)
 def test_plain_numbers_dates_versions_and_hashes_are_left_alone(cells: tuple[str, ...]) -> None:
     assert numbers(*cells) is None
 
 
-@given(
-    st.floats(-1e12, 1e12, allow_nan=False),
-    st.sampled_from([(".", ","), (",", ".")]),
-    st.sampled_from(["", " ms"]),
-)
+@given(st.floats(-1e12, 1e12, allow_nan=False), st.sampled_from([(".", ","), (",", ".")]), st.sampled_from(["", " ms"]))
 def test_what_is_written_is_read(value: float, marks: tuple[str, str], unit: str) -> None:
     text = f"{value:,.3f}".translate(str.maketrans(".,", marks[0] + marks[1])) + unit
     assert NumberFormat(decimal=marks[0], unit=unit.strip()).number(text) == float(f"{value:.3f}")

@@ -7,22 +7,13 @@ from hypothesis.extra.numpy import arrays
 
 from factories.noise import noise, series_of
 from karat.changepoints.detector.detect import detect, level, steps
-from karat.changepoints.series import (
-    RAREST,
-    ChangeKind,
-    DetectOptions,
-    Observation,
-    Outcome,
-    Series,
-)
+from karat.changepoints.series import RAREST, ChangeKind, DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError
 
 NUMBERS = st.floats(min_value=-1e300, max_value=1e300)
 
 
-def two_levels(
-    before: float, after: float, *, n: int = 40, at: int = 20, spread: float = 0.1
-) -> np.ndarray:
+def two_levels(before: float, after: float, *, n: int = 40, at: int = 20, spread: float = 0.1) -> np.ndarray:
     values = np.random.default_rng(1).standard_normal(n) * spread
     values[:at] += before
     values[at:] += after
@@ -55,11 +46,7 @@ def test_five_points_tell_a_huge_step() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [
-        [1.0, 1.2, 1.5, 1.4, 1.6],
-        [2.0, 2.0, 3.0, 3.0, 3.0],
-        [1.0, 1.0, 1.0, 1.0, 9.0],
-    ],
+    [[1.0, 1.2, 1.5, 1.4, 1.6], [2.0, 2.0, 3.0, 3.0, 3.0], [1.0, 1.0, 1.0, 1.0, 9.0]],
     ids=["small against the noise", "whole numbers that differ by one", "one wild value"],
 )
 def test_five_points_tell_nothing_else(values: list[float]) -> None:
@@ -86,17 +73,7 @@ def test_fewer_than_five_points_are_not_judged() -> None:
         [3.0, 4.0] * 30,
         [1.0] * 30 + [2.0] + [1.0] * 30,
     ],
-    ids=[
-        "equal",
-        "zero",
-        "signed zero",
-        "rounding",
-        "rounding in order",
-        "huge",
-        "tiny",
-        "to and fro",
-        "one off",
-    ],
+    ids=["equal", "zero", "signed zero", "rounding", "rounding in order", "huge", "tiny", "to and fro", "one off"],
 )
 def test_series_that_stay_where_they_are_have_no_step(values: list[float]) -> None:
     assert detect(series_of(values)).steps == ()
@@ -187,10 +164,7 @@ def test_a_bimodal_series_that_truly_shifts_is_found() -> None:
 
 
 def test_autocorrelation_is_named() -> None:
-    assert (
-        "autocorrelation"
-        in detect(series_of(noise("autocorrelated", 400, np.random.default_rng(2)))).noise
-    )
+    assert "autocorrelation" in detect(series_of(noise("autocorrelated", 400, np.random.default_rng(2)))).noise
 
 
 def test_long_series_show_short_and_small_steps_alike() -> None:
@@ -222,9 +196,7 @@ def test_any_values_are_borne_and_cut_in_order(values: np.ndarray) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.integers(5, 80), st.floats(0, 6), st.floats(-1e4, 1e4), st.floats(1e-3, 1e3), st.integers(0)
-)
+@given(st.integers(5, 80), st.floats(0, 6), st.floats(-1e4, 1e4), st.floats(1e-3, 1e3), st.integers(0))
 def test_adding_a_constant_or_another_unit_or_sign_moves_no_step(
     n: int, size: float, offset: float, unit: float, seed: int
 ) -> None:
@@ -253,10 +225,7 @@ def test_levels_a_million_times_apart_do_not_hide_each_other() -> None:
 
 def test_samples_whose_squares_overflow_are_borne() -> None:
     means = two_levels(100, 90)
-    items = tuple(
-        Observation(label=str(i), values=(mean * 1e200, mean * 1.001e200))
-        for i, mean in enumerate(means)
-    )
+    items = tuple(Observation(label=str(i), values=(mean * 1e200, mean * 1.001e200)) for i, mean in enumerate(means))
     assert [step.first_bad for step in detect(Series(metric="m", observations=items)).steps] == [20]
 
 

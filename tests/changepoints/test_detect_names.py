@@ -6,52 +6,52 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.changepoints.detector.detect import name_changes
-from karat.changepoints.series import (
-    Better,
-    ChangeKind,
-    Level,
-    Observation,
-    Outcome,
-    Series,
-    SeriesChange,
-    Step,
-)
+from karat.changepoints.series import Better, ChangeKind, Level, Observation, Outcome, Series, SeriesChange, Step
 
 OUTCOMES = {
-    ".": Outcome.OK, "c": Outcome.CRASH, "d": Outcome.CRASH, "h": Outcome.HANG, "b": Outcome.BROKEN,
+    ".": Outcome.OK,
+    "c": Outcome.CRASH,
+    "d": Outcome.CRASH,
+    "h": Outcome.HANG,
+    "b": Outcome.BROKEN,
     "m": Outcome.MISSING,
-}  # fmt: skip
+}
 
 
-def named(
-    *parts: tuple[float, int], better: Better | None = None, spread: float = 0.1
-) -> tuple[SeriesChange, ...]:
+def named(*parts: tuple[float, int], better: Better | None = None, spread: float = 0.1) -> tuple[SeriesChange, ...]:
     """The changes of a series whose levels have these values and counts."""
     levels, first = [], 0
     for value, count in parts:
         reach = 3 * spread / count**0.5
         levels.append(
             Level(
-                value=value, low=value - reach, high=value + reach, spread=spread, count=count,
-                first=first, last=first + count - 1,
+                value=value,
+                low=value - reach,
+                high=value + reach,
+                spread=spread,
+                count=count,
+                first=first,
+                last=first + count - 1,
             )
-        )  # fmt: skip
+        )
         first += count
-    items = tuple(
-        Observation(label=f"n{i}", values=(level.value,))
-        for level in levels
-        for i in range(level.count)
-    )
+    items = tuple(Observation(label=f"n{i}", values=(level.value,)) for level in levels for i in range(level.count))
     labelled = tuple(Observation(label=f"n{i}", values=item.values) for i, item in enumerate(items))
     steps = [
         Step(
-            last_good=before.last, first_bad=after.first, earliest=before.last, latest=after.first, before=before,
-            after=after, absolute=after.value - before.value,
+            last_good=before.last,
+            first_bad=after.first,
+            earliest=before.last,
+            latest=after.first,
+            before=before,
+            after=after,
+            absolute=after.value - before.value,
             relative=(after.value - before.value) / before.value if before.value else None,
-            p_value=0.001, confidence=0.999,
+            p_value=0.001,
+            confidence=0.999,
         )
         for before, after in pairwise(levels)
-    ]  # fmt: skip
+    ]
     return name_changes(Series(metric="speed", observations=labelled, better=better), steps, levels)
 
 
@@ -59,11 +59,13 @@ def outcomes(pattern: str) -> tuple[SeriesChange, ...]:
     """The changes of a series of these outcomes."""
     items = tuple(
         Observation(
-            label=f"n{i}", outcome=OUTCOMES[letter], values=(1.0,) if letter == "." else (),
+            label=f"n{i}",
+            outcome=OUTCOMES[letter],
+            values=(1.0,) if letter == "." else (),
             signature={"c": "ImportError: x", "d": "KeyError: y"}.get(letter, ""),
         )
         for i, letter in enumerate(pattern)
-    )  # fmt: skip
+    )
     return name_changes(Series(metric="m", observations=items), [], [])
 
 
@@ -78,9 +80,7 @@ def outcomes(pattern: str) -> tuple[SeriesChange, ...]:
         (None, 110.0, ChangeKind.SHIFT),
     ],
 )
-def test_what_is_better_decides_the_name(
-    better: Better | None, after: float, kind: ChangeKind
-) -> None:
+def test_what_is_better_decides_the_name(better: Better | None, after: float, kind: ChangeKind) -> None:
     (change,) = named((100.0, 10), (after, 10), better=better)
     assert change.kind is kind
     assert (change.first, change.last, change.steps) == (10, 19, (0,))
@@ -88,9 +88,7 @@ def test_what_is_better_decides_the_name(
 
 
 def test_the_documents_dip_is_a_dip_although_little_comes_after_it() -> None:
-    dip, *others = named(
-        (587.6, 5), (570.2, 3), (587.5, 2), (577.2, 28), (536.7, 22), better="higher"
-    )
+    dip, *others = named((587.6, 5), (570.2, 3), (587.5, 2), (577.2, 28), (536.7, 22), better="higher")
     assert dip.kind is ChangeKind.DIP
     assert (dip.first, dip.last, dip.steps) == (5, 7, (0, 1))
     assert "came back to 587.5: n5 to n7" in dip.message
@@ -109,31 +107,15 @@ def test_the_documents_dip_is_a_dip_although_little_comes_after_it() -> None:
         (((100, 20), (90, 4), (100, 20), (90, 4), (100, 20)), ["dip", "dip"]),
         (((100, 20), (99.9, 4), (99.82, 20)), ["shift", "shift"]),
     ],
-    ids=[
-        "as long as its sides",
-        "shorter",
-        "half way",
-        "a peak",
-        "two deep",
-        "both sides",
-        "twice",
-        "a stair",
-    ],
+    ids=["as long as its sides", "shorter", "half way", "a peak", "two deep", "both sides", "twice", "a stair"],
 )
-def test_a_dip_is_short_and_comes_back(
-    parts: tuple[tuple[float, int], ...], kinds: list[str]
-) -> None:
+def test_a_dip_is_short_and_comes_back(parts: tuple[tuple[float, int], ...], kinds: list[str]) -> None:
     assert [change.kind.value for change in named(*parts, spread=0.05)] == kinds
 
 
 def test_neighbours_that_failed_in_one_way_are_one_range() -> None:
     first, second, third = outcomes("..ccdd..h")
-    assert (first.kind, first.first, first.last, first.signature) == (
-        ChangeKind.CRASH,
-        2,
-        3,
-        "ImportError: x",
-    )
+    assert (first.kind, first.first, first.last, first.signature) == (ChangeKind.CRASH, 2, 3, "ImportError: x")
     assert (second.first, second.last, second.signature) == (4, 5, "KeyError: y")
     assert (third.first, third.last) == (8, 8)
     assert third.message == "1 observation hung at n8"

@@ -19,13 +19,8 @@ def golden(*losses: Any) -> str:
     return json.dumps({"lm loss": block, "time": block}, indent=1)
 
 
-def collected(
-    repository: Repository, path: str = "golden.json", **options: Any
-) -> SeriesCollection:
-    return read(
-        options=ReadOptions(**{"metrics": ("lm loss",), "root": repository.root, **options}),
-        goldens=[path],
-    )
+def collected(repository: Repository, path: str = "golden.json", **options: Any) -> SeriesCollection:
+    return read(options=ReadOptions(**{"metrics": ("lm loss",), "root": repository.root, **options}), goldens=[path])
 
 
 def only(repository: Repository, path: str = "golden.json", **options: Any) -> Series:
@@ -46,9 +41,7 @@ def test_every_commit_that_touched_it_is_a_point(repository: Repository) -> None
         repository.commit()
     series = only(repository)
     assert values(series) == [(9.5,), (9.25,), (8.5,)]
-    assert [point.label[:10] for point in series.observations] == [
-        commit[:10] for commit in commits
-    ]
+    assert [point.label[:10] for point in series.observations] == [commit[:10] for commit in commits]
     assert all(point.when is not None for point in series.observations)
     assert series.observations[0].log == f"{commits[0]}:golden.json"
 
@@ -86,9 +79,7 @@ def test_renames_are_followed_and_told(repository: Repository) -> None:
     assert "it was renamed: old/golden.json → golden.json" in found.notes
 
 
-def test_versions_that_cannot_be_read_are_broken_and_deleted_ones_missing(
-    repository: Repository,
-) -> None:
+def test_versions_that_cannot_be_read_are_broken_and_deleted_ones_missing(repository: Repository) -> None:
     for text in (golden(9.0), golden(8.0)[:40], golden(7.0)):
         repository.write("golden.json", text)
         repository.commit()
@@ -98,8 +89,12 @@ def test_versions_that_cannot_be_read_are_broken_and_deleted_ones_missing(
     repository.commit()
     found = collected(repository)
     assert [point.outcome for point in found.series[0].observations] == [
-        Outcome.OK, Outcome.BROKEN, Outcome.OK, Outcome.MISSING, Outcome.OK,
-    ]  # fmt: skip
+        Outcome.OK,
+        Outcome.BROKEN,
+        Outcome.OK,
+        Outcome.MISSING,
+        Outcome.OK,
+    ]
     (finding,) = found.findings
     assert finding.kind == "unreadable"
     assert finding.next is not None
@@ -115,9 +110,7 @@ def test_what_is_not_committed_comes_last(repository: Repository) -> None:
     repository.commit()
     assert len(only(repository).observations) == 2
     (repository.root / "golden.json").unlink()
-    assert len(only(repository).observations) == 2, (
-        "the history of what is gone can be read as well"
-    )
+    assert len(only(repository).observations) == 2, "the history of what is gone can be read as well"
 
 
 def test_merged_branches_count_as_their_merge(repository: Repository) -> None:
@@ -164,9 +157,7 @@ def test_wrong_names_are_refused(repository: Repository, tmp_path: Path) -> None
         read(options=ReadOptions(root=tmp_path), goldens=["x.json"])
 
 
-def test_a_shallow_clone_says_that_its_history_is_cut(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_shallow_clone_says_that_its_history_is_cut(repository: Repository, tmp_path: Path) -> None:
     for loss in (9.0, 8.0):
         repository.write("golden.json", golden(loss))
         repository.commit()

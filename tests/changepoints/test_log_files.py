@@ -43,8 +43,11 @@ def test_month_and_day_and_hour_without_a_year() -> None:
 
 def test_nights_over_new_year_are_of_two_years() -> None:
     assert order("OUT-01-01", "OUT-12-30", "OUT-02-29", "OUT-11-15") == [
-        "OUT-11-15", "OUT-12-30", "OUT-01-01", "OUT-02-29",
-    ]  # fmt: skip
+        "OUT-11-15",
+        "OUT-12-30",
+        "OUT-01-01",
+        "OUT-02-29",
+    ]
     assert order("OUT-01-01", "OUT-03-30", "OUT-02-28") == ["OUT-01-01", "OUT-02-28", "OUT-03-30"]
     known = read_names(["OUT-12-31", "OUT-01-01"], year=2023).found
     assert [name.at.year for name in known.values() if name.at] == [2023, 2024]
@@ -69,9 +72,7 @@ def test_one_name_that_does_not_fit_is_left_out_and_many_are_no_dates() -> None:
 
 
 def test_a_pattern_of_the_user_s() -> None:
-    names = read_pattern(
-        ["a.24-08-2023.x", "README"], r"(?P<day>\d\d)-(?P<month>\d\d)-(?P<year>\d{4})"
-    )
+    names = read_pattern(["a.24-08-2023.x", "README"], r"(?P<day>\d\d)-(?P<month>\d\d)-(?P<year>\d{4})")
     (name,) = names.found.values()
     assert (names.kind, name.label) == ("date", "24-08-2023")
     assert name.at is not None

@@ -19,9 +19,7 @@ METRIC = r"ms: ([0-9.naif-]+)"
 
 
 def collected(root: Path, *globs: str, **options: Any) -> SeriesCollection:
-    return read(
-        options=ReadOptions(**{"metrics": (METRIC,), "root": root, **options}), logs=globs or ["*"]
-    )
+    return read(options=ReadOptions(**{"metrics": (METRIC,), "root": root, **options}), logs=globs or ["*"])
 
 
 def only(root: Path, *globs: str, **options: Any) -> Series:
@@ -39,8 +37,14 @@ def logs(root: Path, **texts: str) -> None:
 
 
 def test_a_log_is_a_point_with_its_value_crash_or_nothing(tmp_path: Path) -> None:
-    logs(tmp_path, out_07_01="ms: 3.5\n", out_07_02="", out_07_03="Traceback (most recent call last):\nValueError: no\n",
-         out_07_04="ended early\n", out_07_05="ms: nan\n")  # fmt: skip
+    logs(
+        tmp_path,
+        out_07_01="ms: 3.5\n",
+        out_07_02="",
+        out_07_03="Traceback (most recent call last):\nValueError: no\n",
+        out_07_04="ended early\n",
+        out_07_05="ms: nan\n",
+    )
     series = only(tmp_path)
     assert series.metric == "ms"
     assert [(p.outcome, p.signature) for p in series.observations] == [
@@ -55,22 +59,23 @@ def test_a_log_is_a_point_with_its_value_crash_or_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("which", "taken"),
-    [("first", (1.0,)), ("last", (4.0,)), ("mean", (2.5,)), ("median", (2.5,)), ("min", (1.0,)), ("max", (4.0,)),
-     ("all", (1.0, 3.0, 2.0, 4.0))],
-)  # fmt: skip
-def test_which_of_several_matches_counts(
-    tmp_path: Path, which: str, taken: tuple[float, ...]
-) -> None:
+    [
+        ("first", (1.0,)),
+        ("last", (4.0,)),
+        ("mean", (2.5,)),
+        ("median", (2.5,)),
+        ("min", (1.0,)),
+        ("max", (4.0,)),
+        ("all", (1.0, 3.0, 2.0, 4.0)),
+    ],
+)
+def test_which_of_several_matches_counts(tmp_path: Path, which: str, taken: tuple[float, ...]) -> None:
     logs(tmp_path, a_2023_01_01="ms: 1\nms: 3\nms: 2\nms: 4.\n")
     assert values(only(tmp_path, which=which)) == {"2023-01-01": taken}
 
 
 def test_several_metrics_and_their_names(tmp_path: Path) -> None:
-    logs(
-        tmp_path,
-        a_2023_01_01="loss=1.5 speed 7 it/s\n",
-        a_2023_01_02="loss=1.25\nSegmentation fault\n",
-    )
+    logs(tmp_path, a_2023_01_01="loss=1.5 speed 7 it/s\n", a_2023_01_02="loss=1.25\nSegmentation fault\n")
     found = collected(tmp_path, metrics=(r"loss=([0-9.]+)", r"(?P<rate>\d+) it/s")).series
     assert [series.metric for series in found] == ["loss", "rate"]
     assert values(found[0]) == {"2023-01-01": (1.5,), "2023-01-02": (1.25,)}
@@ -103,9 +108,7 @@ def test_names_without_a_date_are_in_natural_order(tmp_path: Path) -> None:
     logs(tmp_path, run_9="ms: 9", run_10="ms: 10", run_1="ms: 1")
     found = collected(tmp_path)
     assert list(values(found.series[0])) == ["run-1", "run-9", "run-10"]
-    assert found.notes == (
-        "no date or commit is in the names of all logs; they are in the order of their names",
-    )
+    assert found.notes == ("no date or commit is in the names of all logs; they are in the order of their names",)
 
 
 def test_commits_are_in_the_order_of_history(repository: Repository) -> None:
@@ -160,10 +163,7 @@ def test_links_are_followed_to_files_and_never_in_circles(tmp_path: Path) -> Non
     (tmp_path / "o-07-03.log").symlink_to(tmp_path / "o-07-03.log")
     os.mkfifo(tmp_path / "o-07-04.log")
     assert find_logs(["**"], tmp_path) == ("deep/o-07-01.log", "o-07-02.log")
-    assert find_logs([f"{tmp_path}/**/*.log"], Path()) == (
-        f"{tmp_path}/deep/o-07-01.log",
-        f"{tmp_path}/o-07-02.log",
-    )
+    assert find_logs([f"{tmp_path}/**/*.log"], Path()) == (f"{tmp_path}/deep/o-07-01.log", f"{tmp_path}/o-07-02.log")
 
 
 def test_names_of_any_letters_and_bytes(tmp_path: Path) -> None:
@@ -182,9 +182,7 @@ def test_what_cannot_be_read_is_broken_and_told(tmp_path: Path) -> None:
     assert [f.kind for f in found.findings] == ["cannot-read"]
 
 
-def test_packed_logs_are_read_and_bombs_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_logs_are_read_and_bombs_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gzip.compress(b"ms: 3.5\n")
     crash = gzip.compress(b"Traceback (most recent call last):\nValueError: no\n")
     contents = (whole, crash, whole[:-9], gzip.compress(bytes(10_000)))
@@ -205,17 +203,30 @@ def test_packed_logs_are_read_and_bombs_are_not(
 
 @pytest.mark.parametrize(
     ("text", "outcome", "signature"),
-    [("docker: Error response from daemon: manifest for r.example/jax:nightly-07-02 not found: manifest unknown.\n",
-      Outcome.MISSING, ""),
-     ("Error: initializing source docker://r.example/jax: reading manifest nightly-07-02: manifest unknown\n",
-      Outcome.MISSING, ""),
-     ("docker: Error response from daemon: could not select device driver.\nSee 'docker run --help'.\n",
-      Outcome.BROKEN, "Error response from daemon: could not select device driver."),
-     ("Traceback (most recent call last):\nKeyError: 'manifest unknown'\n", Outcome.CRASH, "KeyError: 'manifest unknown'")],
-)  # fmt: skip
-def test_a_night_without_an_image_is_no_crash(
-    tmp_path: Path, text: str, outcome: Outcome, signature: str
-) -> None:
+    [
+        (
+            "docker: Error response from daemon: manifest for r.example/jax:nightly-07-02 not found: manifest unknown.\n",
+            Outcome.MISSING,
+            "",
+        ),
+        (
+            "Error: initializing source docker://r.example/jax: reading manifest nightly-07-02: manifest unknown\n",
+            Outcome.MISSING,
+            "",
+        ),
+        (
+            "docker: Error response from daemon: could not select device driver.\nSee 'docker run --help'.\n",
+            Outcome.BROKEN,
+            "Error response from daemon: could not select device driver.",
+        ),
+        (
+            "Traceback (most recent call last):\nKeyError: 'manifest unknown'\n",
+            Outcome.CRASH,
+            "KeyError: 'manifest unknown'",
+        ),
+    ],
+)
+def test_a_night_without_an_image_is_no_crash(tmp_path: Path, text: str, outcome: Outcome, signature: str) -> None:
     logs(tmp_path, out_07_01="ms: 3.5\n", out_07_02=text)
     point = only(tmp_path).observations[1]
     assert (point.outcome, point.signature) == (outcome, signature)
@@ -227,9 +238,7 @@ def test_a_crash_after_the_value_is_told_and_the_value_counts(tmp_path: Path) ->
     found = collected(tmp_path)
     assert values(found.series[0]) == {"07-01": (3.5,), "07-02": (4.5,)}
     (note,) = [note for note in found.notes if "crash" in note]
-    assert note == (
-        "1 log has a value, which counts, and a crash after it: out-07-02.log: ValueError: at exit"
-    )
+    assert note == ("1 log has a value, which counts, and a crash after it: out-07-02.log: ValueError: at exit")
 
 
 def test_a_glob_that_means_nothing_is_refused(tmp_path: Path) -> None:
@@ -243,20 +252,14 @@ def test_one_log_is_a_series_of_its_matches(tmp_path: Path) -> None:
     assert values(series) == {str(n + 1): (n / 4,) for n in range(6)}
 
 
-@pytest.mark.parametrize(
-    "stamp", ["2023-08-24 1{}:00:01,123 INFO", "[2023-08-24T1{}:00:01Z]", "08-24 1{}:00:01"]
-)
-def test_a_log_with_the_time_on_every_line_is_not_what_grep_printed(
-    tmp_path: Path, stamp: str
-) -> None:
+@pytest.mark.parametrize("stamp", ["2023-08-24 1{}:00:01,123 INFO", "[2023-08-24T1{}:00:01Z]", "08-24 1{}:00:01"])
+def test_a_log_with_the_time_on_every_line_is_not_what_grep_printed(tmp_path: Path, stamp: str) -> None:
     logs(tmp_path, train="".join(f"{stamp.format(n % 10)} ms: {n}\n" for n in range(30)))
     series = read(["train.log"], ReadOptions(metrics=(METRIC,), root=tmp_path)).series[0]
     assert [point.values for point in series.observations] == [(float(n),) for n in range(30)]
 
 
-@pytest.mark.parametrize(
-    "form", ["OUT-07-{:02}:ms: {}", "2023-07-{:02}:12:ms: {}", "./a/OUT-07-{:02}.log:ms: {}"]
-)
+@pytest.mark.parametrize("form", ["OUT-07-{:02}:ms: {}", "2023-07-{:02}:12:ms: {}", "./a/OUT-07-{:02}.log:ms: {}"])
 def test_what_grep_prints_of_any_names(tmp_path: Path, form: str) -> None:
     logs(tmp_path, grepped="".join(f"{form.format(n, n)}\n" for n in range(1, 9)))
     (series,) = read(["grepped.log"], ReadOptions(metrics=(METRIC,), root=tmp_path)).series
@@ -274,9 +277,7 @@ def test_a_log_of_which_few_lines_look_like_grep_s_is_one_log(tmp_path: Path) ->
 def test_bars_colours_long_lines_and_thousands(tmp_path: Path) -> None:
     text = "x" * 100_000 + "ms: 1\n10%\rms: 2\rdone\n\x1b[1mms: \x1b[0m1,234.5\n"
     logs(tmp_path, o_07_01=text)
-    assert values(only(tmp_path, metrics=(r"ms: ([0-9.,]+)",), which="all")) == {
-        "07-01": (2.0, 1234.5)
-    }
+    assert values(only(tmp_path, metrics=(r"ms: ([0-9.,]+)",), which="all")) == {"07-01": (2.0, 1234.5)}
 
 
 def test_a_match_that_is_no_number_is_told(tmp_path: Path) -> None:
@@ -288,8 +289,15 @@ def test_a_match_that_is_no_number_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "literal"),
-    [("MLUPS: ([0-9.]+)", "MLUPS: "), ("ab*(c)", "a"), ("a|(b)", ""), ("(?i)ms (.)", ""), ("(.)", ""), ("x (?P<y>.)", "x ")],
-)  # fmt: skip
+    [
+        ("MLUPS: ([0-9.]+)", "MLUPS: "),
+        ("ab*(c)", "a"),
+        ("a|(b)", ""),
+        ("(?i)ms (.)", ""),
+        ("(.)", ""),
+        ("x (?P<y>.)", "x "),
+    ],
+)
 def test_the_letters_that_every_match_has(text: str, literal: str) -> None:
     assert literal_of(text) == literal
 

@@ -53,9 +53,7 @@ def test_exactly_four_steps_at_the_right_nights(nights: Series, analysis: Analys
     assert sizes == [-3.0, 3.0, -1.7, -7.0]
 
 
-def test_the_first_two_are_one_dip_and_nothing_else_changed(
-    nights: Series, analysis: Analysis
-) -> None:
+def test_the_first_two_are_one_dip_and_nothing_else_changed(nights: Series, analysis: Analysis) -> None:
     label = [point.label for point in nights.observations]
     named = [
         (change.kind, label[change.first], change.steps)

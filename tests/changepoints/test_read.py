@@ -8,22 +8,11 @@ from hypothesis import given, strategies as st
 
 from karat.changepoints.readers.columns import SourceTable, read_table
 from karat.changepoints.readers.read import add_missing_points, assemble, regular_step
-from karat.changepoints.readers.sheets import (
-    BROKEN,
-    MISSING,
-    NoSample,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-)
+from karat.changepoints.readers.sheets import BROKEN, MISSING, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Outcome, Series
 
 PLAIN = ReadOptions()
-DAYS = st.lists(
-    st.tuples(st.integers(0, 400), st.one_of(st.none(), st.floats(-1e6, 1e6))),
-    min_size=1,
-    max_size=40,
-)
+DAYS = st.lists(st.tuples(st.integers(0, 400), st.one_of(st.none(), st.floats(-1e6, 1e6))), min_size=1, max_size=40)
 
 
 def series_of(rows: list[tuple[int, float | None]]) -> Series:
@@ -35,15 +24,11 @@ def series_of(rows: list[tuple[int, float | None]]) -> Series:
 
 
 @given(DAYS, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(
-    rows: list[tuple[int, float | None]], random: Random
-) -> None:
+def test_the_order_of_rows_does_not_matter(rows: list[tuple[int, float | None]], random: Random) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)
     one, other = series_of(rows), series_of(shuffled)
-    assert [point.label for point in one.observations] == [
-        point.label for point in other.observations
-    ]
+    assert [point.label for point in one.observations] == [point.label for point in other.observations]
     for a, b in zip(one.observations, other.observations, strict=True):
         assert sorted(a.values) == sorted(b.values)
         assert a.outcome == b.outcome
@@ -62,14 +47,7 @@ def test_no_value_is_lost_or_made_up(rows: list[tuple[int, float | None]]) -> No
 
 def test_of_repeats_values_count_and_else_the_gravest_reason() -> None:
     crash = NoSample(Outcome.CRASH, "E: x")
-    cells: tuple[tuple[float, ...] | NoSample, ...] = (
-        MISSING,
-        BROKEN,
-        crash,
-        MISSING,
-        (1.0,),
-        crash,
-    )
+    cells: tuple[tuple[float, ...] | NoSample, ...] = (MISSING, BROKEN, crash, MISSING, (1.0,), crash)
     rows = tuple(SheetRow(label="ab"[n > 3], cells={"m": cell}) for n, cell in enumerate(cells))
     (made,), notes = assemble(Sheet(source="t", metrics=("m",), rows=rows), PLAIN)
     assert [(p.label, p.outcome, p.values) for p in made.observations] == [
@@ -86,9 +64,7 @@ START = datetime(2023, 7, 3, tzinfo=UTC)
 
 def rows(days: Iterable[float], form: str = "%Y-%m-%d") -> list[SheetRow]:
     at = [START + timedelta(days=day) for day in days]
-    return [
-        SheetRow(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at
-    ]
+    return [SheetRow(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at]
 
 
 def added(given_rows: list[SheetRow]) -> list[str]:
@@ -117,9 +93,7 @@ def test_a_series_without_a_regular_step_lacks_nothing() -> None:
 
 
 def test_labels_that_are_no_dates_are_not_invented() -> None:
-    named = [
-        SheetRow(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))
-    ]
+    named = [SheetRow(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))]
     assert add_missing_points(named) == tuple(named)
 
 

@@ -8,15 +8,7 @@ from karat.changepoints.detector.detect import detect
 from karat.changepoints.examine import ChangesReport, examine
 from karat.changepoints.readers.read import SeriesCollection
 from karat.changepoints.report import chance_text, sparkline, text_lines, to_markdown
-from karat.changepoints.series import (
-    RAREST,
-    Better,
-    ChangeKind,
-    DetectOptions,
-    Observation,
-    Outcome,
-    Series,
-)
+from karat.changepoints.series import RAREST, Better, ChangeKind, DetectOptions, Observation, Outcome, Series
 from karat.findings import CannotVerify, ExitCode, Finding, Severity
 
 OK, CRASH, MISSING = Outcome.OK, Outcome.CRASH, Outcome.MISSING
@@ -28,9 +20,7 @@ def made(*cells: float | str, better: Better | None = "higher", metric: str = "m
     for n, cell in enumerate(cells, 1):
         if isinstance(cell, str):
             outcome = CRASH if cell else MISSING
-            points.append(
-                Observation(label=f"p{n}", outcome=outcome, signature=cell, log=f"p{n}.log")
-            )
+            points.append(Observation(label=f"p{n}", outcome=outcome, signature=cell, log=f"p{n}.log"))
         else:
             points.append(Observation(label=f"p{n}", values=(float(cell),), log=f"p{n}.log"))
     return Series(metric=metric, observations=tuple(points), better=better, source="s")
@@ -53,12 +43,14 @@ def kinds(said: ChangesReport) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("better", "kind", "severity", "code"),
-    [("higher", "level-regressed", "fail", 1), ("lower", "level-improved", "info", 0), (None, "level-shifted", "warn", 0),
-     ("equal", "level-shifted", "warn", 0)],
-)  # fmt: skip
-def test_a_level_change_is_judged_by_what_is_better(
-    better: Better | None, kind: str, severity: str, code: int
-) -> None:
+    [
+        ("higher", "level-regressed", "fail", 1),
+        ("lower", "level-improved", "info", 0),
+        (None, "level-shifted", "warn", 0),
+        ("equal", "level-shifted", "warn", 0),
+    ],
+)
+def test_a_level_change_is_judged_by_what_is_better(better: Better | None, kind: str, severity: str, code: int) -> None:
     said = report(made(*DOWN, better=better))
     assert kinds(said) == [(kind, severity)]
     assert said.exit_code == code
@@ -91,9 +83,7 @@ def test_missing_points_are_worth_a_word() -> None:
 
 
 def test_without_any_value_there_is_no_report() -> None:
-    with pytest.raises(
-        CannotVerify, match=r"found none \(1 crash, 1 missing; the first crash: ValueError: x\)"
-    ):
+    with pytest.raises(CannotVerify, match=r"found none \(1 crash, 1 missing; the first crash: ValueError: x\)"):
         report(made("ValueError: x", ""))
     with pytest.raises(CannotVerify, match="nothing was compared"):
         report()
@@ -117,10 +107,7 @@ def test_online_says_whether_the_newest_is_a_change() -> None:
     crashed = report(made(*wobble(10, 20), "ValueError: x"), online=True)
     assert kinds(crashed) == [("crash-range", "fail")]
     nothing = report(made(*wobble(10, 20), ""), online=True)
-    assert (kinds(nothing), nothing.exit_code) == (
-        [("nothing-compared", "warn")],
-        ExitCode.CANNOT_VERIFY,
-    )
+    assert (kinds(nothing), nothing.exit_code) == ([("nothing-compared", "warn")], ExitCode.CANNOT_VERIFY)
     old = report(made(*DOWN), online=True)
     assert kinds(old) == [], "what changed long ago is not new"
 
@@ -157,17 +144,13 @@ def test_markdown_cannot_be_broken_by_names() -> None:
     name = "a|b`c`<img src=x>@all"
     said = to_markdown(report(made(*DOWN, "E: `x`|<b>", metric=name)))
     assert "| regression | -20.00% (9.99833 → 7.99833) | `p12` | `p13` |" in said
-    assert "``E: `x`\\|<b>``" in said, (
-        "in code nothing is markup, and a table ends no cell at an escaped bar"
-    )
+    assert "``E: `x`\\|<b>``" in said, "in code nothing is markup, and a table ends no cell at an escaped bar"
     rows = [line for line in said.splitlines() if line.startswith("| ")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {6}
 
 
 @given(
-    st.lists(
-        st.one_of(st.floats(-1e300, 1e300), st.sampled_from(["", "E: x"])), min_size=1, max_size=60
-    ),
+    st.lists(st.one_of(st.floats(-1e300, 1e300), st.sampled_from(["", "E: x"])), min_size=1, max_size=60),
     st.integers(1, 80),
 )
 def test_a_strip_has_as_many_columns_as_fit(cells: list[float | str], width: int) -> None:
@@ -180,13 +163,15 @@ def test_a_strip_has_as_many_columns_as_fit(cells: list[float | str], width: int
 
 
 def test_every_kind_of_change_has_its_line() -> None:
-    series = made(
-        *wobble(10, 18), *wobble(8, 6), *wobble(10, 18), *wobble(7, 12), "E: x", "", *wobble(12, 12)
-    )
+    series = made(*wobble(10, 18), *wobble(8, 6), *wobble(10, 18), *wobble(7, 12), "E: x", "", *wobble(12, 12))
     said = report(series)
     assert {change.kind for change in said.entries[0].analysis.changes} == {
-        ChangeKind.DIP, ChangeKind.REGRESSION, ChangeKind.CRASH, ChangeKind.GAP, ChangeKind.IMPROVEMENT,
-    }  # fmt: skip
+        ChangeKind.DIP,
+        ChangeKind.REGRESSION,
+        ChangeKind.CRASH,
+        ChangeKind.GAP,
+        ChangeKind.IMPROVEMENT,
+    }
     shown = text(said)
     for word in ("dip ", "regression ", "crash ", "gap ", "improvement "):
         assert f"\n  {word}" in shown

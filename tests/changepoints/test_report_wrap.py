@@ -8,9 +8,7 @@ WORDS = st.lists(st.text("ab ", min_size=1, max_size=30), min_size=1, max_size=9
 
 
 def texts(*pieces: str, width: int | None) -> list[str]:
-    return [
-        "".join(text for text, _ in row) for row in wrapped(tuple((p, "") for p in pieces), width)
-    ]
+    return ["".join(text for text, _ in row) for row in wrapped(tuple((p, "") for p in pieces), width)]
 
 
 def test_a_line_that_fits_or_goes_into_a_pipe_stays() -> None:
@@ -24,10 +22,7 @@ def test_what_does_not_fit_hangs_below_what_it_is_said_of() -> None:
         "       after a, at b",
     ]
     assert texts("note: ", "one two three", width=12) == ["note: one", "      two", "      three"]
-    assert texts("a metric", "  source: ", "of words", width=20) == [
-        "a metric  source: ",
-        "    of words",
-    ]
+    assert texts("a metric", "  source: ", "of words", width=20) == ["a metric  source: ", "    of words"]
 
 
 @given(WORDS, st.integers(50, 70))

@@ -12,10 +12,22 @@ DAY = datetime(2023, 8, 24, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     "text",
-    ["2023-08-24", "20230824", "2023/08/24", "24.08.2023", "Aug 24 2023", "Aug 24, 2023", "24 Aug 2023", "2023-08-24T00:00Z",
-     "2023-08-24 00:00:00 UTC", "2023-08-24T02:00:00+02:00", "Thu Aug 24 00:00:00 2023 +0000",
-     "Thu, 24 Aug 2023 02:00:00 +0200", " 2023-08-24 "],
-)  # fmt: skip
+    [
+        "2023-08-24",
+        "20230824",
+        "2023/08/24",
+        "24.08.2023",
+        "Aug 24 2023",
+        "Aug 24, 2023",
+        "24 Aug 2023",
+        "2023-08-24T00:00Z",
+        "2023-08-24 00:00:00 UTC",
+        "2023-08-24T02:00:00+02:00",
+        "Thu Aug 24 00:00:00 2023 +0000",
+        "Thu, 24 Aug 2023 02:00:00 +0200",
+        " 2023-08-24 ",
+    ],
+)
 def test_forms_that_mean_one_thing(text: str) -> None:
     found = parse_date(text)
     assert found is not None
@@ -23,8 +35,7 @@ def test_forms_that_mean_one_thing(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["08/09/2023", "", "main", "1a2b3c4", "12345", "2023-13-01", "99999999", "0001-01-01", None, 3],
+    "text", ["08/09/2023", "", "main", "1a2b3c4", "12345", "2023-13-01", "99999999", "0001-01-01", None, 3]
 )
 def test_what_does_not_say_when(text: object) -> None:
     assert parse_date(text) is None
@@ -33,9 +44,7 @@ def test_what_does_not_say_when(text: object) -> None:
 def test_a_column_is_of_moments_only_if_all_its_cells_are() -> None:
     assert parse_dates(["2023-08-24", "yesterday"]) is None
     assert parse_dates([]) is None
-    assert parse_dates(["1692835200", "1692921600"]) is None, (
-        "numbers are moments only in a column called a time"
-    )
+    assert parse_dates(["1692835200", "1692921600"]) is None, "numbers are moments only in a column called a time"
     assert parse_dates(["1692835200", 1692921600], clock=True) == [DAY, DAY + timedelta(days=1)]
     mixed = parse_dates(["2023-08-24", "Aug 25 2023"])
     assert mixed is not None

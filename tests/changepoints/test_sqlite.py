@@ -16,9 +16,15 @@ from karat.hunts.journal.records import AttemptRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Metric, Point
 
 HUNT = HuntRow(
-    name="nightly", file="hunt.toml", root="/somewhere", hunt="ab12", settings="{}", command=("python",),
-    metrics=(Metric(name="speed", better="higher"), Metric(name="loss")), units={"speed": "MLUPS"},
-)  # fmt: skip
+    name="nightly",
+    file="hunt.toml",
+    root="/somewhere",
+    hunt="ab12",
+    settings="{}",
+    command=("python",),
+    metrics=(Metric(name="speed", better="higher"), Metric(name="loss")),
+    units={"speed": "MLUPS"},
+)
 POINTS = (
     Point(id="p1", label="08-24", when=datetime(2023, 8, 24, tzinfo=UTC)),
     Point(id="p2", label="08-25"),
@@ -36,18 +42,12 @@ def journal(tmp_path: Path) -> Path:
         for key in ("0", "0.0/1"):
             journal.begin_stage(StageRow(key=key, title="x", timeline="containers"), POINTS)
         for number, samples in ((1, (577.0, 578.0)), (2, (576.0,))):
-            tried = Attempt(
-                stage="0", point="p1", number=number, outcome=Outcome.OK, samples={"speed": samples}
-            )
+            tried = Attempt(stage="0", point="p1", number=number, outcome=Outcome.OK, samples={"speed": samples})
             journal.add_attempt(AttemptRow(attempt=tried))
         for point, outcome in (("p2", Outcome.CRASH), ("p4", Outcome.HANG)):
-            failed = Attempt(
-                stage="0", point=point, number=1, outcome=outcome, signature="ImportError: x"
-            )
+            failed = Attempt(stage="0", point=point, number=1, outcome=outcome, signature="ImportError: x")
             journal.add_attempt(AttemptRow(attempt=failed))
-        fine = Attempt(
-            stage="0.0/1", point="p1", number=1, outcome=Outcome.OK, samples={"loss": (3.0,)}
-        )
+        fine = Attempt(stage="0.0/1", point="p1", number=1, outcome=Outcome.OK, samples={"loss": (3.0,)})
         journal.add_attempt(AttemptRow(attempt=fine))
     return path
 
@@ -79,9 +79,7 @@ def test_stages_have_names_and_wrong_ones_are_refused(journal: Path) -> None:
 
 def test_a_journal_is_read_while_somebody_writes_and_is_not_changed(journal: Path) -> None:
     with Journal.resume(journal) as writer:
-        more = Attempt(
-            stage="0", point="p1", number=3, outcome=Outcome.OK, samples={"speed": (579.0,)}
-        )
+        more = Attempt(stage="0", point="p1", number=3, outcome=Outcome.OK, samples={"speed": (579.0,)})
         writer.add_attempt(AttemptRow(attempt=more))
         (speed, _) = read([str(journal)], ReadOptions(stage="0")).series
         assert speed.observations[0].values == (577.0, 578.0, 576.0, 579.0)
@@ -106,10 +104,7 @@ def test_any_table(tmp_path: Path) -> None:
     source = table(tmp_path / "a.db", 'odd "name"; --')
     (series,) = read([source]).series
     assert series.metric == "m s"
-    assert [(p.label, p.values) for p in series.observations] == [
-        ("2023-01-01", ()),
-        ("2023-01-02", (2.5,)),
-    ]
+    assert [(p.label, p.values) for p in series.observations] == [("2023-01-01", ()), ("2023-01-02", (2.5,))]
 
 
 def test_which_table_must_be_said_if_there_are_several(tmp_path: Path) -> None:

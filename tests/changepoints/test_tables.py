@@ -41,10 +41,15 @@ def test_a_column_of_dates_and_one_of_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["day;speed\n2023-08-24;1,5\n2023-08-25;2,5\n", "day\tspeed\n2023-08-24\t1.5\n2023-08-25\t2.5\n",
-     "\ufeffday,speed\r\n2023-08-24,1.5\r\n2023-08-25,2.5\r\n", "# a comment\nday|speed\n2023-08-24|1.5\n2023-08-25|2.5\n",
-     '"day", "speed"\n"2023-08-24", "1.5"\n"2023-08-25", "2.5"\n', "# day,speed\n2023-08-24,1.5\n2023-08-25,2.5\n"],
-)  # fmt: skip
+    [
+        "day;speed\n2023-08-24;1,5\n2023-08-25;2,5\n",
+        "day\tspeed\n2023-08-24\t1.5\n2023-08-25\t2.5\n",
+        "\ufeffday,speed\r\n2023-08-24,1.5\r\n2023-08-25,2.5\r\n",
+        "# a comment\nday|speed\n2023-08-24|1.5\n2023-08-25|2.5\n",
+        '"day", "speed"\n"2023-08-24", "1.5"\n"2023-08-25", "2.5"\n',
+        "# day,speed\n2023-08-24,1.5\n2023-08-25,2.5\n",
+    ],
+)
 def test_delimiters_marks_and_headers(tmp_path: Path, text: str) -> None:
     series = only(tmp_path, text)
     assert series.metric == "speed"
@@ -64,10 +69,7 @@ def test_a_header_alone_still_names_the_columns(tmp_path: Path, text: str) -> No
 
 
 def test_utf16_as_spreadsheets_write_it(tmp_path: Path) -> None:
-    assert values(only(tmp_path, "build,ms\n1,2.5\n2,3.5\n".encode("utf-16"))) == {
-        "1": (2.5,),
-        "2": (3.5,),
-    }
+    assert values(only(tmp_path, "build,ms\n1,2.5\n2,3.5\n".encode("utf-16"))) == {"1": (2.5,), "2": (3.5,)}
 
 
 def test_what_a_spreadsheet_of_western_europe_writes(tmp_path: Path) -> None:
@@ -78,16 +80,12 @@ def test_what_a_spreadsheet_of_western_europe_writes(tmp_path: Path) -> None:
 
 
 def test_units_in_cells_are_the_metric_s(tmp_path: Path) -> None:
-    found = collected(
-        tmp_path, "date,lat\n2024-01-01,900 us\n2024-01-02,950 us\n2024-01-03,1.2 ms\n"
-    )
+    found = collected(tmp_path, "date,lat\n2024-01-01,900 us\n2024-01-02,950 us\n2024-01-03,1.2 ms\n")
     (series,) = found.series
     assert series.unit == "us"
     assert [p.outcome for p in series.observations] == [Outcome.OK, Outcome.OK, Outcome.BROKEN]
     (finding,) = found.findings
-    assert "expected a number of us, as in the other cells, in column 'lat' on line 4" in (
-        finding.message
-    )
+    assert "expected a number of us, as in the other cells, in column 'lat' on line 4" in (finding.message)
 
 
 def test_a_plain_number_among_others_with_a_unit_is_of_nobody_knows_which(tmp_path: Path) -> None:
@@ -106,10 +104,7 @@ def test_until_a_day_is_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_column_that_looks_like_numbers_is_not_left_out_in_silence(tmp_path: Path) -> None:
-    found = collected(
-        tmp_path,
-        "date,ms,t\n2024-01-01,1.5,1 s\n2024-01-02,2.5,2 ms\n2024-01-03,2.5,3 us\n",
-    )
+    found = collected(tmp_path, "date,ms,t\n2024-01-01,1.5,1 s\n2024-01-02,2.5,2 ms\n2024-01-03,2.5,3 us\n")
     assert [series.metric for series in found.series] == ["ms"]
     assert any("column 't' was left out: most of its cells, as '1 s'" in n for n in found.notes)
 
@@ -128,23 +123,21 @@ def test_empty_cells_are_missing_points_and_unreadable_ones_are_findings(tmp_pat
     found = collected(tmp_path, "build,ms\n1,2.5\n2,\n3,NA\n4,fast\n5,3.5\n")
     (series,) = found.series
     assert [point.outcome for point in series.observations] == [
-        Outcome.OK, Outcome.MISSING, Outcome.MISSING, Outcome.BROKEN, Outcome.OK,
-    ]  # fmt: skip
+        Outcome.OK,
+        Outcome.MISSING,
+        Outcome.MISSING,
+        Outcome.BROKEN,
+        Outcome.OK,
+    ]
     (finding,) = found.findings
-    assert (finding.kind, finding.severity, finding.where) == (
-        "unreadable",
-        Severity.WARN,
-        "line 5",
-    )
+    assert (finding.kind, finding.severity, finding.where) == ("unreadable", Severity.WARN, "line 5")
     assert "expected a number in column 'ms' on line 5, found 'fast'" in finding.message
 
 
 def test_what_is_not_a_number_is_a_crash_unless_told_otherwise(tmp_path: Path) -> None:
     text = "build,loss\n1,2.5\n2,nan\n3,-inf\n"
     crashed = only(tmp_path, text).observations
-    assert [point.signature for point in crashed[1:]] == [
-        "the value is not a number (nan)", "the value is infinite",
-    ]  # fmt: skip
+    assert [point.signature for point in crashed[1:]] == ["the value is not a number (nan)", "the value is infinite"]
     assert {point.outcome for point in crashed[1:]} == {Outcome.CRASH}
     missing = only(tmp_path, text, nan="missing").observations
     assert {point.outcome for point in missing[1:]} == {Outcome.MISSING}
@@ -171,9 +164,7 @@ def test_columns_with_brackets_in_their_names(tmp_path: Path) -> None:
 def test_ragged_rows_are_told(tmp_path: Path) -> None:
     found = collected(tmp_path, "build,ms,mb\n1,2.5,3\n2,2.5\n3,2.5,3,9\n")
     assert [finding.kind for finding in found.findings] == ["ragged-row", "ragged-row"]
-    assert [point.outcome for point in found.series[1].observations] == [
-        Outcome.OK, Outcome.MISSING, Outcome.OK,
-    ]  # fmt: skip
+    assert [point.outcome for point in found.series[1].observations] == [Outcome.OK, Outcome.MISSING, Outcome.OK]
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
@@ -211,9 +202,7 @@ def test_newest_first_turns_rows_that_say_no_time(tmp_path: Path) -> None:
 
 
 def test_moments_with_and_without_a_zone_in_one_column(tmp_path: Path) -> None:
-    text = (
-        "at,ms\n2023-10-29T02:30:00+02:00,1\n2023-10-29T02:30:00+01:00,2\n2023-10-29T01:00:00,3\n"
-    )
+    text = "at,ms\n2023-10-29T02:30:00+02:00,1\n2023-10-29T02:30:00+01:00,2\n2023-10-29T01:00:00,3\n"
     found = collected(tmp_path, text)
     (series,) = found.series
     assert [point.values for point in series.observations] == [(1.0,), (3.0,), (2.0,)]
@@ -243,15 +232,9 @@ JSON = [
     ({"ab": {"ms": 1}, "cd": {"ms": 2}}, {"ab": (1.0,), "cd": (2.0,)}),
     ([["ab", 1], ["cd", 2]], {"ab": (1.0,), "cd": (2.0,)}),
     ({"version": ["ab", "cd"], "ms": [1, 2]}, {"ab": (1.0,), "cd": (2.0,)}),
-    (
-        {"about": "x", "results": [{"id": "ab", "ms": 1}, {"id": "cd", "ms": 2}]},
-        {"ab": (1.0,), "cd": (2.0,)},
-    ),
+    ({"about": "x", "results": [{"id": "ab", "ms": 1}, {"id": "cd", "ms": 2}]}, {"ab": (1.0,), "cd": (2.0,)}),
     ([1, 2], {"1": (1.0,), "2": (2.0,)}),
-    (
-        [{"commit": "ab", "ms": [1, 1.5]}, {"commit": "cd", "ms": [2, None]}],
-        {"ab": (1.0, 1.5), "cd": (2.0,)},
-    ),
+    ([{"commit": "ab", "ms": [1, 1.5]}, {"commit": "cd", "ms": [2, None]}], {"ab": (1.0, 1.5), "cd": (2.0,)}),
 ]
 
 
@@ -265,7 +248,7 @@ def record(commit: str, at: int, value: float) -> dict[str, Any]:
         "timestamp": at,
         "metrics": [{"name": "load", "value": value, "unit": "tx/s"}, {"name": "p90", "value": 3, "unit": "ms"}],
         "attributes": {"branch": "main", "git_commit": commit * 20},
-    }  # fmt: skip
+    }
 
 
 def test_nested_metrics_newest_first_are_ordered_by_time(tmp_path: Path) -> None:
@@ -281,12 +264,19 @@ BENCH = {
     "lastUpdate": 1,
     "repoUrl": "https://a.example",
     "entries": {
-        "cpu": [{"commit": {"id": str(n)}, "date": 1700000000000 + n * 86400000,
-                 "benches": [{"name": "sort", "value": n + 0.5, "unit": "ns"}]} for n in range(3)],
-        "gpu": [{"commit": {"id": str(n)}, "date": 1700000000000, "benches": [{"name": "fill", "value": n}]}
-                for n in (4, 5)],
+        "cpu": [
+            {
+                "commit": {"id": str(n)},
+                "date": 1700000000000 + n * 86400000,
+                "benches": [{"name": "sort", "value": n + 0.5, "unit": "ns"}],
+            }
+            for n in range(3)
+        ],
+        "gpu": [
+            {"commit": {"id": str(n)}, "date": 1700000000000, "benches": [{"name": "fill", "value": n}]} for n in (4, 5)
+        ],
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("before", ["", "window.BENCHMARK_DATA = ", "const x="])
@@ -303,33 +293,31 @@ def test_every_list_of_records_in_a_document_is_read(tmp_path: Path, before: str
 
 def test_the_records_that_are_nearest_are_meant(tmp_path: Path) -> None:
     # As Google Benchmark writes it: the caches of the machine are records, too.
-    document = {"context": {"caches": [{"size": 1}, {"size": 2}]},
-                "benchmarks": [{"name": "a", "real_time": 1.5}, {"name": "b", "real_time": 2.5}]}  # fmt: skip
+    document = {
+        "context": {"caches": [{"size": 1}, {"size": 2}]},
+        "benchmarks": [{"name": "a", "real_time": 1.5}, {"name": "b", "real_time": 2.5}],
+    }
     series = only(tmp_path, json.dumps(document))
     assert (series.metric, series.source) == ("real_time", "series")
 
 
 def test_json_lines_with_a_cut_line(tmp_path: Path) -> None:
-    found = collected(
-        tmp_path, '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": NaN}\n{"step": 3, "lo'
-    )
+    found = collected(tmp_path, '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": NaN}\n{"step": 3, "lo')
     assert [point.outcome for point in found.series[0].observations] == [Outcome.OK, Outcome.CRASH]
-    assert [(finding.kind, finding.where) for finding in found.findings] == [
-        ("unreadable", "line 3")
-    ]
+    assert [(finding.kind, finding.where) for finding in found.findings] == [("unreadable", "line 3")]
 
 
 def test_a_golden_is_read_by_step(tmp_path: Path) -> None:
-    golden = {"lm loss": {"start_step": 1, "end_step": 3, "step_interval": 1,
-                          "values": {"1": 9.5, "2": "nan", "3": 8.5}}}  # fmt: skip
+    golden = {
+        "lm loss": {"start_step": 1, "end_step": 3, "step_interval": 1, "values": {"1": 9.5, "2": "nan", "3": 8.5}}
+    }
     series = only(tmp_path, json.dumps(golden))
     assert values(series) == {"1": (9.5,), "2": (), "3": (8.5,)}
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"  \n", b"\x7fELF\0\0\0", b"[]", b"{}", b"[[1], [2, 3]]", b'{"a": ', b"\0" * 100],
-)  # fmt: skip
+    "data", [b"", b"  \n", b"\x7fELF\0\0\0", b"[]", b"{}", b"[[1], [2, 3]]", b'{"a": ', b"\0" * 100]
+)
 def test_what_is_no_series_is_told(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(CannotVerify, match="expected series to be CSV, JSON"):
         collected(tmp_path, data)
@@ -343,12 +331,14 @@ def test_a_table_without_numbers_is_told(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [({"table": "t"}, "an SQLite database for --table"), ({"stage": "0"}, "the journal of a hunt for --stage"),
-     ({"name_pattern": "(?P<day>.)"}, "logs for --name-pattern"), ({"year": 2023}, "logs for --year")],
-)  # fmt: skip
-def test_options_that_nothing_would_come_of_are_refused(
-    tmp_path: Path, option: dict[str, Any], said: str
-) -> None:
+    [
+        ({"table": "t"}, "an SQLite database for --table"),
+        ({"stage": "0"}, "the journal of a hunt for --stage"),
+        ({"name_pattern": "(?P<day>.)"}, "logs for --name-pattern"),
+        ({"year": 2023}, "logs for --year"),
+    ],
+)
+def test_options_that_nothing_would_come_of_are_refused(tmp_path: Path, option: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=f"expected {said}, found series, which is none"):
         collected(tmp_path, "build,ms\n1,2\n", **option)
 
@@ -369,16 +359,15 @@ def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
 def test_the_real_series_of_a_database(shared_data: Path) -> None:
     found = read([str(shared_data / "series" / "tigerbeetle.json")])
     assert [(series.metric, len(series.observations)) for series in found.series][:2] == [
-        ("load_accepted", 365), ("batch_p50", 365),
-    ]  # fmt: skip
+        ("load_accepted", 365),
+        ("batch_p50", 365),
+    ]
     when = [point.when for point in found.series[0].observations if point.when]
     assert when == sorted(when)
 
 
 @given(data=st.binary(max_size=400))
-def test_any_bytes_are_a_series_or_refused_in_words(
-    data: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_bytes_are_a_series_or_refused_in_words(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     try:
         found = collected(tmp_path_factory.getbasetemp(), data)
     except (CannotVerify, UsageError):
@@ -389,9 +378,13 @@ def test_any_bytes_are_a_series_or_refused_in_words(
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 9999), st.floats(allow_nan=False, allow_infinity=False)), min_size=2, unique_by=lambda row: row[0]),
+    st.lists(
+        st.tuples(st.integers(0, 9999), st.floats(allow_nan=False, allow_infinity=False)),
+        min_size=2,
+        unique_by=lambda row: row[0],
+    ),
     st.sampled_from(",;\t|"),
-)  # fmt: skip
+)
 def test_what_is_written_is_read(rows: list[tuple[int, float]], delimiter: str) -> None:
     text = f"build{delimiter}ms\n" + "".join(f"{n}{delimiter}{v!r}\n" for n, v in rows)
     assert delimiter_of(text) == delimiter

@@ -20,11 +20,7 @@ EXPECTED = "x,instructions,1000,0.1\n\n\n\nx,size,50,0.05\n\n\n\ny,instructions,
 
 def test_a_result_equal_to_its_golden_passes(tmp_path: Path) -> None:
     report = run(tmp_path, TABLE, TABLE)
-    assert (report.outcome, report.exit_code, report.compared) == (
-        CheckOutcome.PASS,
-        ExitCode.OK,
-        6,
-    )
+    assert (report.outcome, report.exit_code, report.compared) == (CheckOutcome.PASS, ExitCode.OK, 6)
     assert list(report.all_findings()) == []
 
 
@@ -49,15 +45,10 @@ def test_every_failing_finding_has_a_next_command(tmp_path: Path) -> None:
             {"CI_PIPELINE_ID": "7"},
             "karat refresh --source gitlab --pipeline-id 7 --scope only-failing --only golden.csv",
         ),
-        (
-            {"GITHUB_RUN_ID": "1; rm -rf /", "GITHUB_REPOSITORY": "o/n"},
-            "karat record actual.csv -o golden.csv",
-        ),
+        ({"GITHUB_RUN_ID": "1; rm -rf /", "GITHUB_REPOSITORY": "o/n"}, "karat record actual.csv -o golden.csv"),
     ],
 )
-def test_in_ci_the_command_fetches_this_very_run(
-    tmp_path: Path, environment: dict[str, str], command: str
-) -> None:
+def test_in_ci_the_command_fetches_this_very_run(tmp_path: Path, environment: dict[str, str], command: str) -> None:
     worse = TABLE.replace("pass,11", "pass,13")
     assert only(run(tmp_path, TABLE, worse, environment=environment)).refresh == command
 
@@ -65,9 +56,7 @@ def test_in_ci_the_command_fetches_this_very_run(
 def test_a_job_that_passes_is_not_among_those_that_fail(tmp_path: Path) -> None:
     there = {"GITHUB_RUN_ID": "25", "GITHUB_REPOSITORY": "o/n"}
     better = TABLE.replace("pass,11", "pass,9")
-    assert "--scope all --only" in (
-        only(run(tmp_path, TABLE, better, environment=there)).refresh or ""
-    )
+    assert "--scope all --only" in (only(run(tmp_path, TABLE, better, environment=there)).refresh or "")
     strict = run(tmp_path, TABLE, better, environment=there, improved="fail")
     assert "--scope only-failing" in (only(strict).refresh or "")
     fewer = run(tmp_path, TABLE, TABLE.replace("a,pass,3", ""), environment=there)
@@ -128,14 +117,9 @@ def test_a_run_that_left_nothing_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "\0\1\2", '{"a": [1, 2', "<<<<<<< HEAD\n{}\n"])
-def test_an_unreadable_golden_cannot_verify_and_an_unreadable_result_fails(
-    tmp_path: Path, broken: str
-) -> None:
+def test_an_unreadable_golden_cannot_verify_and_an_unreadable_result_fails(tmp_path: Path, broken: str) -> None:
     report = run(tmp_path, broken, TABLE)
-    assert (report.outcome, report.exit_code) == (
-        CheckOutcome.CANNOT_VERIFY,
-        ExitCode.CANNOT_VERIFY,
-    )
+    assert (report.outcome, report.exit_code) == (CheckOutcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
     report = run(tmp_path, TABLE, broken)
     assert (report.outcome, report.exit_code) == (CheckOutcome.FAIL, ExitCode.FAIL)
 
@@ -146,20 +130,14 @@ def test_a_result_whose_bytes_cannot_be_had_cannot_verify(tmp_path: Path) -> Non
     if not unreadable.exists():
         pytest.skip("needs /proc")
     report = check([str(unreadable)], "golden.csv", options(tmp_path))
-    assert (report.outcome, report.exit_code) == (
-        CheckOutcome.CANNOT_VERIFY,
-        ExitCode.CANNOT_VERIFY,
-    )
+    assert (report.outcome, report.exit_code) == (CheckOutcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
 
 
 def test_a_certain_failure_outranks_cannot_verify(tmp_path: Path) -> None:
     (tmp_path / "golden.csv").write_text("\0")
     (tmp_path / "actual.csv").write_text(TABLE)
     report = check(["actual.csv", "gone.csv"], "golden.csv", options(tmp_path))
-    assert {c.outcome for c in report.checks} == {
-        CheckOutcome.CANNOT_VERIFY,
-        CheckOutcome.MISSING_ACTUAL,
-    }
+    assert {c.outcome for c in report.checks} == {CheckOutcome.CANNOT_VERIFY, CheckOutcome.MISSING_ACTUAL}
     assert report.exit_code is ExitCode.FAIL
 
 
@@ -228,15 +206,10 @@ def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path)
         ("x,instructions,899\nx,size,50\ny,instructions,2000\n", CheckOutcome.IMPROVED),
         ("x,instructions,1000\ny,instructions,2000\n", CheckOutcome.FAIL),
         ("x,instructions,nan\nx,size,50\ny,instructions,2000\n", CheckOutcome.FAIL),
-        (
-            "benchmark,metric,value\nx,instructions,1000\nx,size,50\ny,instructions,2000\n",
-            CheckOutcome.PASS,
-        ),
+        ("benchmark,metric,value\nx,instructions,1000\nx,size,50\ny,instructions,2000\n", CheckOutcome.PASS),
     ],
 )
-def test_plain_results_against_expectations_with_margins(
-    tmp_path: Path, actual: str, outcome: CheckOutcome
-) -> None:
+def test_plain_results_against_expectations_with_margins(tmp_path: Path, actual: str, outcome: CheckOutcome) -> None:
     report = run(tmp_path, EXPECTED, actual)
     assert report.outcome is outcome
     assert report.exit_code is (ExitCode.FAIL if outcome is CheckOutcome.FAIL else ExitCode.OK)
@@ -318,9 +291,7 @@ def test_what_is_only_shown_is_not_counted_as_compared(tmp_path: Path) -> None:
     assert only(report).findings[0].next == "karat config --metric accuracy"
 
 
-def test_a_result_without_a_golden_is_told_a_place_where_it_would_be_found(
-    repository: Repository,
-) -> None:
+def test_a_result_without_a_golden_is_told_a_place_where_it_would_be_found(repository: Repository) -> None:
     repository.write("out/new case.csv", TABLE)
     report = check(["out/new case.csv"], "auto", options(repository.root))
     assert only(report).refresh == "karat record 'out/new case.csv' -o 'goldens/new case.csv'"
@@ -328,9 +299,7 @@ def test_a_result_without_a_golden_is_told_a_place_where_it_would_be_found(
     assert check(["out/new case.csv"], "auto", options(repository.root)).exit_code is ExitCode.OK
 
 
-@pytest.mark.parametrize(
-    ("unknown", "code"), [("ignore", ExitCode.OK), ("warn", ExitCode.OK), ("fail", ExitCode.FAIL)]
-)
+@pytest.mark.parametrize(("unknown", "code"), [("ignore", ExitCode.OK), ("warn", ExitCode.OK), ("fail", ExitCode.FAIL)])
 def test_a_run_that_goes_on_behind_its_golden(tmp_path: Path, unknown: str, code: ExitCode) -> None:
     whole = curves(1, steps=30)
     short = golden_text({name: values[:20] for name, values in whole.items()})

@@ -28,8 +28,12 @@ FILLER = [f"model_{i},pass,{i % 7}" for i in range(40)]
 TWINS = {
     HUGGINGFACE: (
         accuracy(
-            *FILLER, "DebertaForMaskedLM,pass,5", "DebertaForQuestionAnswering,pass,5",
-            "DistillGPT2,pass,5", "OPTForCausalLM,pass,6", "Speech2Text2ForCausalLM,pass,6",
+            *FILLER,
+            "DebertaForMaskedLM,pass,5",
+            "DebertaForQuestionAnswering,pass,5",
+            "DistillGPT2,pass,5",
+            "OPTForCausalLM,pass,6",
+            "Speech2Text2ForCausalLM,pass,6",
         ),
         accuracy(*FILLER, "DistillGPT2,pass,7", "OPTForCausalLM,pass,8"),
     ),
@@ -40,15 +44,15 @@ TWINS = {
     MOCO: (accuracy(*FILLER, "moco,pass,11"), accuracy(*FILLER, "moco,pass,13")),
     DYNAMIC: (
         accuracy(
-            "torchrec_dlrm,fail_to_run,3", "demucs,fail_to_run,4", "hf_BigBird,fail_to_run,3",
-            "hf_Reformer,fail_to_run,21", *FILLER,
-        ),
-        accuracy(
-            "torchrec_dlrm,pass,6", "demucs,pass,9", "hf_BigBird,pass,6", "hf_Reformer,pass,25",
+            "torchrec_dlrm,fail_to_run,3",
+            "demucs,fail_to_run,4",
+            "hf_BigBird,fail_to_run,3",
+            "hf_Reformer,fail_to_run,21",
             *FILLER,
         ),
+        accuracy("torchrec_dlrm,pass,6", "demucs,pass,9", "hf_BigBird,pass,6", "hf_Reformer,pass,25", *FILLER),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=["twin", "real"])
@@ -88,11 +92,7 @@ def outcome(found: Checked, metric: str) -> CheckOutcome:
 def test_removed_models_fail_by_name(pairs: Path) -> None:
     found, code = forward(pairs, HUGGINGFACE)
     assert code is ExitCode.FAIL
-    assert places(found, "(rows)") == {
-        "DebertaForMaskedLM",
-        "DebertaForQuestionAnswering",
-        "Speech2Text2ForCausalLM",
-    }
+    assert places(found, "(rows)") == {"DebertaForMaskedLM", "DebertaForQuestionAnswering", "Speech2Text2ForCausalLM"}
     assert places(found, "graph_breaks") == {"DistillGPT2", "OPTForCausalLM"}
     assert outcome(found, "graph_breaks") is CheckOutcome.FAIL
     assert outcome(found, "accuracy") is CheckOutcome.PASS
@@ -117,10 +117,7 @@ def test_more_graph_breaks_fail_and_fewer_improve(pairs: Path) -> None:
 def test_a_fixed_model_improves_while_its_breaks_rise(pairs: Path) -> None:
     found, code = forward(pairs, DYNAMIC)
     models = {"torchrec_dlrm", "demucs", "hf_BigBird", "hf_Reformer"}
-    assert (outcome(found, "accuracy"), places(found, "accuracy")) == (
-        CheckOutcome.IMPROVED,
-        models,
-    )
+    assert (outcome(found, "accuracy"), places(found, "accuracy")) == (CheckOutcome.IMPROVED, models)
     assert (outcome(found, "graph_breaks"), code) == (CheckOutcome.FAIL, ExitCode.FAIL)
     found, code = backward(pairs, DYNAMIC)
     assert (outcome(found, "accuracy"), code) == (CheckOutcome.FAIL, ExitCode.FAIL)
@@ -137,9 +134,7 @@ def test_instruction_counts_within_their_margin_pass_both_ways(pairs: Path) -> N
 
 
 @pytest.mark.parametrize("name", sorted(TWINS))
-def test_one_row_that_silently_disappeared_fails_whichever_it_is(
-    pairs: Path, name: str, tmp_path: Path
-) -> None:
+def test_one_row_that_silently_disappeared_fails_whichever_it_is(pairs: Path, name: str, tmp_path: Path) -> None:
     golden = pairs / f"{name}.old.csv"
     lines = golden.read_text().splitlines()
     header = 1 if lines[0].startswith("name,") else 0

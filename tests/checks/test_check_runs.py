@@ -58,16 +58,12 @@ def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) ->
     assert "truncated" in kinds(report)
     assert only(report).refresh is None
     assert all("karat diff" in (f.next or "") for f in report.all_findings())
-    covered = Exemption(
-        kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing"
-    )
+    covered = Exemption(kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing")
     report = megatron(tmp_path, curves(1), stop=13, exemptions=(covered,))
     assert (report.outcome, report.exit_code) == (CheckOutcome.EXEMPTED, ExitCode.OK)
 
 
-def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
-    repository: Repository,
-) -> None:
+def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(repository: Repository) -> None:
     golden = golden_path("flaky")
     repository.write(golden, golden_text(curves(1)))
     values = curves(1)

@@ -31,9 +31,7 @@ def entry(**sets: Any) -> Exemption:
 
 def table(**rows: tuple[str, str]) -> Table:
     return Table(
-        ("name", "accuracy", "graph_breaks"),
-        ("name",),
-        {(name,): (name, *cells) for name, cells in rows.items()},
+        ("name", "accuracy", "graph_breaks"), ("name",), {(name,): (name, *cells) for name, cells in rows.items()}
     )
 
 
@@ -153,18 +151,9 @@ def test_karat_toml_holds_exemptions(tmp_path: Path) -> None:
         ("[check]\ngoldn = 1", "unknown key 'goldn'; did you mean 'golden'"),
         ('[check]\nimproved = "ignore"', "[check]"),
         ('[[exempt]]\nkind = "flaky"', "expected owner to be set"),
-        (
-            '[[exempt]]\nkind = "meh"\nowner="o"\nreason="r"\nlink="l"\nexpires=2026-01-01',
-            "[[exempt]]",
-        ),
-        (
-            '[[exempt]]\nkind = "flaky"\nowner=" "\nreason="r"\nlink="l"\nexpires=2026-01-01',
-            "owner",
-        ),
-        (
-            '[[exempt]]\nkind = "flaky"\nowner="o"\nreason="r"\nlink="l"\nexpires="soon"',
-            "[[exempt]]",
-        ),
+        ('[[exempt]]\nkind = "meh"\nowner="o"\nreason="r"\nlink="l"\nexpires=2026-01-01', "[[exempt]]"),
+        ('[[exempt]]\nkind = "flaky"\nowner=" "\nreason="r"\nlink="l"\nexpires=2026-01-01', "owner"),
+        ('[[exempt]]\nkind = "flaky"\nowner="o"\nreason="r"\nlink="l"\nexpires="soon"', "[[exempt]]"),
         ('[[rules]]\nmetric = "x"\ncheck = "fuzzy"', "check must be exact or approx"),
         ('[[rules]]\nmetric = "x"\nwindow = [9, 3]', "window must be [first step, last step]"),
         ('[[rules]]\nmetric = "x"\nwindow = 3', "window must be [first step, last step]"),

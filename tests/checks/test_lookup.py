@@ -22,9 +22,7 @@ def where(cwd: Path, **sets: Any) -> Where:
 
 
 def pairs(found: Sequence[Pairing]) -> list[tuple[str | None, str | None]]:
-    return [
-        (p.actual.name if p.actual else None, p.golden.name if p.golden else None) for p in found
-    ]
+    return [(p.actual.name if p.actual else None, p.golden.name if p.golden else None) for p in found]
 
 
 @pytest.fixture
@@ -92,19 +90,14 @@ def test_a_file_name_does_not_overrule_an_identity(repository: Repository) -> No
 
 
 def test_the_configured_path_is_filled_in_even_if_nothing_is_there(tree: Path) -> None:
-    settings = CheckSettings(
-        golden="g/{case}/{platform}.json", actual=("out/{platform}/{case}.json",)
-    )
+    settings = CheckSettings(golden="g/{case}/{platform}.json", actual=("out/{platform}/{case}.json",))
     found = pair_up(["out/h100/a.json"], "auto", where(tree, settings=settings))
     assert pairs(found) == [("out/h100/a.json", "g/a/h100.json")]
 
 
 @pytest.mark.parametrize(
     ("said", "complaint"),
-    [
-        ({}, "expected case, platform to fill in"),
-        ({"case": "..", "platform": "x"}, "below the root"),
-    ],
+    [({}, "expected case, platform to fill in"), ({"case": "..", "platform": "x"}, "below the root")],
 )
 def test_a_configured_path_that_cannot_be_filled_in_is_an_error(
     tree: Path, said: dict[str, str], complaint: str
@@ -151,9 +144,7 @@ def test_karats_own_files_are_neither_results_nor_goldens(folders: Path) -> None
 
 def test_only_narrows_both_sides(folders: Path) -> None:
     assert pairs(pair_up(["new"], "goldens", where(folders, only=("b",)))) == [(None, "b/x.json")]
-    assert pairs(pair_up(["new"], "goldens", where(folders, only=("a/*",)))) == [
-        ("new/a/x.json", "a/x.json")
-    ]
+    assert pairs(pair_up(["new"], "goldens", where(folders, only=("a/*",)))) == [("new/a/x.json", "a/x.json")]
 
 
 def test_a_file_against_a_folder_does_not_ask_for_the_others(folders: Path) -> None:
@@ -179,14 +170,10 @@ def test_the_folder_of_a_run_is_one_result(folders: Path) -> None:
     (folders / "goldens/run.json").write_text("{}")
     found = pairs(pair_up(["new"], "goldens", where(folders)))
     assert ("new/run", "run.json") in found
-    assert pairs(pair_up(["new/run"], "goldens/run.json", where(folders))) == [
-        ("new/run", "goldens/run.json")
-    ]
+    assert pairs(pair_up(["new/run"], "goldens/run.json", where(folders))) == [("new/run", "goldens/run.json")]
 
 
-def test_a_golden_that_is_named_needs_no_git(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_golden_that_is_named_needs_no_git(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folders))
     found = pair_up(["new/a/x.json"], "goldens/a/x.json", where(folders))
     assert pairs(found) == [("new/a/x.json", "goldens/a/x.json")]
@@ -228,9 +215,7 @@ def test_commands_can_be_pasted_whatever_a_result_is_called(tree: Path) -> None:
     with pytest.raises(UsageError) as caught:
         pair_up(["../a b/golden_values_dev_h100.json"], "auto", where(tree / "bench"))
     first = TREE.format("gpt/a", "h100")
-    assert caught.value.next_command == (
-        f"karat check '../a b/golden_values_dev_h100.json' --golden ../{first}"
-    )
+    assert caught.value.next_command == (f"karat check '../a b/golden_values_dev_h100.json' --golden ../{first}")
 
 
 def test_a_golden_without_a_result_says_where_one_was_looked_for(folders: Path) -> None:

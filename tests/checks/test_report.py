@@ -69,12 +69,7 @@ RESULTS = st.builds(
 
 
 def told(result: MetricResult) -> Finding | None:
-    return finding(
-        result,
-        improved=Severity.WARN,
-        unknown=Severity.WARN,
-        next_command="karat record a -o b",
-    )
+    return finding(result, improved=Severity.WARN, unknown=Severity.WARN, next_command="karat record a -o b")
 
 
 @st.composite
@@ -97,17 +92,12 @@ REPORTS = st.builds(CheckReport, checks=st.lists(checks(), max_size=3).map(tuple
 
 def failing(n: int, severity: Severity = Severity.FAIL) -> CheckReport:
     findings = tuple(
-        Finding(kind="out-of-tolerance", severity=severity, path=f"g{i}.json", message=f"m{i}")
-        for i in range(n)
+        Finding(kind="out-of-tolerance", severity=severity, path=f"g{i}.json", message=f"m{i}") for i in range(n)
     )
-    return CheckReport(
-        checks=(Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, findings=findings),)
-    )
+    return CheckReport(checks=(Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, findings=findings),))
 
 
-SCHEMA = json.loads(
-    resources.files("karat").joinpath("schemas", "karat.check.1.json").read_text(encoding="utf-8")
-)
+SCHEMA = json.loads(resources.files("karat").joinpath("schemas", "karat.check.1.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
@@ -139,17 +129,11 @@ def test_junit_is_well_formed_whatever_stands_in_it(report: CheckReport) -> None
 def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> None:
     bad = MetricResult(metric="loss", outcome=CheckOutcome.FAIL, kind="out-of-tolerance", total=3)
     good = MetricResult(metric="time", outcome=CheckOutcome.PASS)
-    known = MetricResult(
-        metric="zeros", outcome=CheckOutcome.EXEMPTED, kind="exempted", exemption=0
-    )
+    known = MetricResult(metric="zeros", outcome=CheckOutcome.EXEMPTED, kind="exempted", exemption=0)
     problem = told(bad)
     assert problem is not None
     checked = Checked(
-        actual="a",
-        golden="g",
-        outcome=CheckOutcome.FAIL,
-        results=(bad, good, known),
-        findings=(problem,),
+        actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(bad, good, known), findings=(problem,)
     )
     root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own text
     found = {case.attrib["name"]: [child.tag for child in case] for case in root.iter("testcase")}
@@ -159,9 +143,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
-def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(
-    report: CheckReport,
-) -> None:
+def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report: CheckReport) -> None:
     lines = github.workflow_commands(report.all_findings(), "karat check").split("\n")[:-1]
     for word in ("error", "warning"):
         assert sum(line.startswith(f"::{word} ") for line in lines) <= 10
@@ -179,15 +161,11 @@ def test_what_does_not_fit_is_counted(n: int, lines: int) -> None:
 
 def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
     odd = Finding(
-        kind="out-of-tolerance",
-        severity=Severity.FAIL,
-        path="a,b:c%.json",
-        message="50% off\n::stop-commands::x",
+        kind="out-of-tolerance", severity=Severity.FAIL, path="a,b:c%.json", message="50% off\n::stop-commands::x"
     )
     report = CheckReport(checks=(), findings=(odd,))
     assert github.workflow_commands(report.all_findings(), "karat check") == (
-        "::error file=a%2Cb%3Ac%25.json,title=karat check%3A out-of-tolerance"
-        "::50%25 off%0A::stop-commands::x\n"
+        "::error file=a%2Cb%3Ac%25.json,title=karat check%3A out-of-tolerance::50%25 off%0A::stop-commands::x\n"
     )
 
 
@@ -200,9 +178,7 @@ def test_the_summary_fits_and_lets_no_markup_through(report: CheckReport) -> Non
 
 
 def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
-    result = MetricResult(
-        metric="m" * 3000, outcome=CheckOutcome.FAIL, kind="x", likely="l" * 3000, total=1
-    )
+    result = MetricResult(metric="m" * 3000, outcome=CheckOutcome.FAIL, kind="x", likely="l" * 3000, total=1)
     one = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,))
     report = CheckReport(checks=(one,) * 1000)
     for taken in (0, 600_000, github.LARGEST_SUMMARY):
@@ -215,9 +191,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
-def test_the_terminal_prints_only_what_is_printable_and_ends_with_the_outcome(
-    report: CheckReport,
-) -> None:
+def test_the_terminal_prints_only_what_is_printable_and_ends_with_the_outcome(report: CheckReport) -> None:
     stream = io.StringIO()
     text.show(report, stream)
     printed = stream.getvalue()
@@ -257,9 +231,7 @@ def test_values_are_written_as_people_read_them() -> None:
 
 
 def test_a_deviation_is_told_in_full() -> None:
-    off = Deviation(
-        place=7, how="worse", expected=2.0, got=2.5, error=0.5, relative=0.25, tolerance=0.1
-    )
+    off = Deviation(place=7, how="worse", expected=2.0, got=2.5, error=0.5, relative=0.25, tolerance=0.1)
     assert at(off) == "step 7: expected 2, got 2.5 (abs 0.5 of 0.1 allowed, rel 25.00%)"
     gone = Deviation(place="moco", how="missing", expected=2.0)
     assert at(gone) == "moco: expected 2, got nothing"
@@ -267,9 +239,7 @@ def test_a_deviation_is_told_in_full() -> None:
 
 def test_only_the_first_of_very_many_metrics_are_printed() -> None:
     results = tuple(
-        MetricResult(
-            metric=f"m{i}", outcome=CheckOutcome.FAIL, kind="out-of-tolerance", failed=1, total=1
-        )
+        MetricResult(metric=f"m{i}", outcome=CheckOutcome.FAIL, kind="out-of-tolerance", failed=1, total=1)
         for i in range(50)
     )
     checked = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=results)
@@ -284,16 +254,9 @@ def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
     result = MetricResult(metric="m", outcome=CheckOutcome.FAIL, kind="new-nan")
     findings = tuple(
         Finding(kind=kind, severity=Severity.FAIL, metric=metric, message="x")
-        for kind, metric in (
-            ("new-nan", "m"),
-            ("new-nan", "n"),
-            ("truncated", "m"),
-            ("empty", None),
-        )
+        for kind, metric in (("new-nan", "m"), ("new-nan", "n"), ("truncated", "m"), ("empty", None))
     )
-    checked = Checked(
-        actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,), findings=findings
-    )
+    checked = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,), findings=findings)
     assert checked.about_file() == list(findings[1:])
 
 
@@ -314,12 +277,8 @@ def test_headlines(sets: dict[str, Any], line: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cannot-read", "unreadable", "empty"])
-@pytest.mark.parametrize(
-    ("outcome", "tag"), [(CheckOutcome.CANNOT_VERIFY, "error"), (CheckOutcome.FAIL, "failure")]
-)
-def test_only_what_cannot_be_verified_is_an_error_in_junit(
-    kind: str, outcome: CheckOutcome, tag: str
-) -> None:
+@pytest.mark.parametrize(("outcome", "tag"), [(CheckOutcome.CANNOT_VERIFY, "error"), (CheckOutcome.FAIL, "failure")])
+def test_only_what_cannot_be_verified_is_an_error_in_junit(kind: str, outcome: CheckOutcome, tag: str) -> None:
     found = Finding(kind=kind, severity=Severity.FAIL, message="x")
     checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))
     root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own

@@ -12,9 +12,7 @@ from factories.commands import Outcome, karat, karat_here
 from factories.nightly_logs import CRASHED, SIGNATURE, grepped, write_nights
 from factories.repositories import Repository
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "src/karat/schemas/karat.changes.1.json").read_text()
-)
+SCHEMA = json.loads((Path(__file__).parents[2] / "src/karat/schemas/karat.changes.1.json").read_text())
 METRIC = "MLUPS: ([0-9.]+)"
 CALM = "".join(f"{n},{10 + n % 3 / 100}\n" for n in range(1, 31))
 WORSE = CALM + "".join(f"{n},{8 + n % 3 / 100}\n" for n in range(31, 61))
@@ -42,9 +40,7 @@ def table(where: Path, rows: str, header: str = "build,speed\n") -> Path:
 
 
 def test_the_document_s_nights_as_json(nights: Path) -> None:
-    result = changes(
-        nights, "--logs", "OUT-*", "--metric", METRIC, "--better", "higher", "--json", "-"
-    )
+    result = changes(nights, "--logs", "OUT-*", "--metric", METRIC, "--better", "higher", "--json", "-")
     assert result.code == 1
     (series,) = document(result)["series"]
     assert [(step["last_good"], step["first_bad"]) for step in series["steps"]] == [
@@ -54,9 +50,7 @@ def test_the_document_s_nights_as_json(nights: Path) -> None:
         ("08-24", "08-26"),
     ]
     assert (series["steps"][3]["earliest"], series["steps"][3]["latest"]) == ("08-24", "08-26")
-    named = [
-        (c["kind"], c["first"], c["signature"]) for c in series["changes"] if c["kind"] != "gap"
-    ]
+    named = [(c["kind"], c["first"], c["signature"]) for c in series["changes"] if c["kind"] != "gap"]
     assert named == [
         ("dip", "07-17", ""),
         ("regression", "07-25", ""),
@@ -70,16 +64,10 @@ def test_the_document_s_nights_in_a_terminal(nights: Path) -> None:
     result = changes(nights, "--logs", "OUT-*", "--metric", METRIC, "--better", "higher")
     assert result.code == 1
     lines = result.out.splitlines()
-    assert (
-        lines[0]
-        == "MLUPS  OUT-*: 60 values, 1 crashed, 16 missing, 07-06 … 09-20, higher is better"
-    )
+    assert lines[0] == "MLUPS  OUT-*: 60 values, 1 crashed, 16 missing, 07-06 … 09-20, higher is better"
     assert lines[1].startswith("  █████······▆▆▆██···▇▇▇▇▇▇·")
     assert lines[2] == "             ▲  ▲    ▲                               ▲"
-    assert any(
-        "−7.03%" in line and "last good 08-24, first bad 08-26 (1 crashed between)" in line
-        for line in lines
-    )
+    assert any("−7.03%" in line and "last good 08-24, first bad 08-26 (1 crashed between)" in line for line in lines)
     assert lines[-1] == "1 series: 2 regressions, 1 dip, 1 crash, 8 gaps"
 
 
@@ -120,11 +108,7 @@ def test_online_asks_about_the_newest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "said"),
-    [
-        ("1,nan\n2,nan\n", "2 crash"),
-        ("1,\n2,3\n", "expected at least 5 points"),
-        ("1,2\n2,3\n", "expected at least 5"),
-    ],
+    [("1,nan\n2,nan\n", "2 crash"), ("1,\n2,3\n", "expected at least 5 points"), ("1,2\n2,3\n", "expected at least 5")],
 )
 def test_nothing_compared_is_3_and_never_0(tmp_path: Path, rows: str, said: str) -> None:
     result = changes(table(tmp_path, rows), "s.csv")
@@ -139,10 +123,7 @@ def test_nothing_compared_is_3_and_never_0(tmp_path: Path, rows: str, said: str)
         ((), "expected a SERIES, --logs or --golden"),
         (("s.csv", "--metric", "sped"), "did you mean 'speed'"),
         (("s.csv", "--better", "more"), "expected --better to be higher, lower or equal"),
-        (
-            ("s.csv", "--better", "sped=higher"),
-            "expected --better to name a metric of the series, found 'sped'",
-        ),
+        (("s.csv", "--better", "sped=higher"), "expected --better to name a metric of the series, found 'sped'"),
         (("s.csv", "--smallest", "much"), "expected --smallest to be a size"),
         (("s.csv", "--smallest", "-1%"), "expected --smallest to be a size"),
         (("s.csv", "--step", "first"), "expected --step to be last, mean or a step's number"),
@@ -174,9 +155,7 @@ def test_what_cannot_be_read_is_3(tmp_path: Path) -> None:
 
 def test_reports_go_where_they_are_asked_to(tmp_path: Path) -> None:
     table(tmp_path, WORSE)
-    result = changes(
-        tmp_path, "s.csv", "--better", "higher", "-q", "--json", "c.json", "--markdown", "-"
-    )
+    result = changes(tmp_path, "s.csv", "--better", "higher", "-q", "--json", "c.json", "--markdown", "-")
     assert result.code == 1
     assert result.out.startswith("## Changes\n\n### `speed`, higher is better\n")
     jsonschema.validate(json.loads((tmp_path / "c.json").read_text()), SCHEMA)

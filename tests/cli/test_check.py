@@ -83,26 +83,18 @@ def test_wrong_usage_is_2(project: Repository, words: tuple[str, ...]) -> None:
 
 
 def test_a_day_that_is_none_is_wrong_usage(project: Repository) -> None:
-    found = karat(
-        "check", "out/good.json", "--golden", GOLDEN, cwd=project.root,
-        **{**CLEAN, "KARAT_TODAY": "soon"},
-    )  # fmt: skip
+    found = karat("check", "out/good.json", "--golden", GOLDEN, cwd=project.root, **{**CLEAN, "KARAT_TODAY": "soon"})
     assert (found.code, "KARAT_TODAY" in found.err) == (2, True)
 
 
 def test_an_unreadable_golden_is_3(project: Repository) -> None:
     project.write("out/broken.json", '{"a": ')
-    found = karat(
-        "check", "out/good.json", "--golden", "out/broken.json", cwd=project.root, **CLEAN
-    )
+    found = karat("check", "out/good.json", "--golden", "out/broken.json", cwd=project.root, **CLEAN)
     assert (found.code, "cannot-verify" in found.out) == (3, True)
 
 
 def test_json_is_data_and_nothing_else(project: Repository) -> None:
-    found = karat(
-        "check", "out/worse.json", "--golden", GOLDEN, "--json", "-", "--github",
-        cwd=project.root, **CLEAN,
-    )  # fmt: skip
+    found = karat("check", "out/worse.json", "--golden", GOLDEN, "--json", "-", "--github", cwd=project.root, **CLEAN)
     document = json.loads(found.out)
     assert (document["outcome"], document["exit_code"], found.code) == ("fail", 1, 1)
     assert found.err.startswith("::error file=")
@@ -111,9 +103,18 @@ def test_json_is_data_and_nothing_else(project: Repository) -> None:
 
 def test_quiet_is_quiet_and_files_are_written(project: Repository) -> None:
     found = karat(
-        "check", "out/worse.json", "--golden", GOLDEN, "-q", "--junit", "out/c.xml", "--json",
-        "out/c.json", cwd=project.root, **CLEAN,
-    )  # fmt: skip
+        "check",
+        "out/worse.json",
+        "--golden",
+        GOLDEN,
+        "-q",
+        "--junit",
+        "out/c.xml",
+        "--json",
+        "out/c.json",
+        cwd=project.root,
+        **CLEAN,
+    )
     assert (found.code, found.out, found.err) == (1, "", "")
     assert json.loads((project.root / "out/c.json").read_text())["schema"] == "karat.check/1"
     root = ET.fromstring((project.root / "out/c.xml").read_text())  # noqa: S314 - our own text
@@ -134,9 +135,7 @@ def test_on_github_there_are_annotations_and_a_summary(project: Repository, tmp_
     found = karat(*words, cwd=project.root, **there)
     annotations = [line for line in found.out.splitlines() if line.startswith("::")]
     assert len(annotations) == 1
-    assert annotations[0].startswith(
-        f"::error file={GOLDEN},title=karat check%3A out-of-tolerance::"
-    )
+    assert annotations[0].startswith(f"::error file={GOLDEN},title=karat check%3A out-of-tolerance::")
     written = summary.read_text()
     assert written.startswith("before\n## karat check: fail\n")
     assert "`lm loss`" in written
@@ -162,20 +161,14 @@ def test_exemptions_hold_until_their_day(project: Repository) -> None:
 
 @pytest.mark.slow
 def test_the_configuration_sets_what_improved_and_unknown_mean(project: Repository) -> None:
-    better = {
-        **curves(1),
-        "iteration-time": curves(1)["iteration-time"] * 0.5,
-        "new": curves(2)["lm loss"],
-    }
+    better = {**curves(1), "iteration-time": curves(1)["iteration-time"] * 0.5, "new": curves(2)["lm loss"]}
     project.write("out/better.json", golden_text(better))
     words = ("check", "out/better.json", "--golden", GOLDEN)
     assert karat(*words, cwd=project.root, **CLEAN).code == 0
     for setting in ('improved = "fail"', 'unknown = "fail"'):
         project.write("karat.toml", f'preset = "megatron-lm"\n[check]\n{setting}\n')
         assert karat(*words, cwd=project.root, **CLEAN).code == 1
-        allowed = karat(
-            *words, "--improved", "warn", "--unknown", "ignore", cwd=project.root, **CLEAN
-        )
+        allowed = karat(*words, "--improved", "warn", "--unknown", "ignore", cwd=project.root, **CLEAN)
         assert allowed.code == 0
 
 

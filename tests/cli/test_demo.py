@@ -37,9 +37,7 @@ def test_demo_without_git(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_demo_in_a_git_hook_leaves_the_other_repository_alone(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_demo_in_a_git_hook_leaves_the_other_repository_alone(repository: Repository, tmp_path: Path) -> None:
     before = repository.commit()
     git_dir = str(repository.root / ".git")
     assert karat("demo", str(tmp_path / "d"), cwd=tmp_path, GIT_DIR=git_dir).code == 0
@@ -110,9 +108,7 @@ def ends(log: str) -> list[int]:
     return [int(code) for code in re.findall(r"^\(exit (\d+)\)$", log, re.MULTILINE)]
 
 
-def test_a_store_or_directory_of_the_user_s_is_none_of_its_business(
-    shown: tuple[Path, str],
-) -> None:
+def test_a_store_or_directory_of_the_user_s_is_none_of_its_business(shown: tuple[Path, str]) -> None:
     assert [path.name for path in shown[0].iterdir()] == ["d"]
 
 

@@ -28,9 +28,7 @@ def refreshed(repository: Repository) -> Repository:
     return repository
 
 
-def test_the_report_goes_to_stdout_and_the_last_line_is_the_next_command(
-    refreshed: Repository,
-) -> None:
+def test_the_report_goes_to_stdout_and_the_last_line_is_the_next_command(refreshed: Repository) -> None:
     result = karat("diff", cwd=refreshed.root)
     assert result.code == 1
     assert "2 goldens compared (1 incomplete, 1 noise) · 1 unchanged" in result.out
@@ -63,12 +61,7 @@ def test_csv_json_markdown_and_html_files(refreshed: Repository) -> None:
 def test_a_dash_is_stdout_and_nothing_else_is_there(refreshed: Repository, option: str) -> None:
     result = karat("diff", option, "-", cwd=refreshed.root)
     assert result.code == 1
-    first = {
-        "--csv": "file,metric",
-        "--json": "{",
-        "--markdown": "# Golden",
-        "--html": "<!doctype",
-    }[option]
+    first = {"--csv": "file,metric", "--json": "{", "--markdown": "# Golden", "--html": "<!doctype"}[option]
     assert result.out.startswith(first)
     assert "One decision each" not in result.out
 
@@ -106,13 +99,7 @@ def test_wrong_usage_is_2_with_a_suggestion(refreshed: Repository) -> None:
     assert misspelt.code == 2
     assert "did you mean 'truncated'?" in misspelt.err
     assert misspelt.err.splitlines()[-1].startswith("next: ")
-    for words in (
-        ["--nope"],
-        ["a", "b", "c"],
-        ["--top", "-1"],
-        ["--preset", "x"],
-        ["no-such-revision"],
-    ):
+    for words in (["--nope"], ["a", "b", "c"], ["--top", "-1"], ["--preset", "x"], ["no-such-revision"]):
         assert karat("diff", *words, cwd=refreshed.root).code == 2, words
 
 
@@ -163,8 +150,7 @@ def many(repository: Repository, count: int) -> None:
     repository.commit()
     for i in range(count):
         repository.write(
-            golden_path(f"case{i:04d}"),
-            golden_text(curves(i + 1, steps=20), stop=9 if i % 50 == 0 else None),
+            golden_path(f"case{i:04d}"), golden_text(curves(i + 1, steps=20), stop=9 if i % 50 == 0 else None)
         )
 
 
@@ -238,11 +224,7 @@ def test_streams_that_cannot_take_the_report(refreshed: Repository) -> None:
     words = f"{shlex.quote(sys.executable)} -m karat diff"
     for redirect in ("> /dev/full", ">&-", ">&- 2>&-"):
         done = subprocess.run(
-            ["bash", "-c", f"{words} {redirect}"],
-            cwd=refreshed.root,
-            capture_output=True,
-            text=True,
-            check=False,
+            ["bash", "-c", f"{words} {redirect}"], cwd=refreshed.root, capture_output=True, text=True, check=False
         )
         assert "Traceback" not in done.stderr, redirect
         assert done.returncode == (3 if "full" in redirect else 1), redirect

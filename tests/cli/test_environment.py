@@ -23,10 +23,7 @@ def test_a_probe_has_the_threads_it_would_have_without_karat(tmp_path: Path) -> 
     (tmp_path / "hunt.toml").write_text(HUNT, encoding="utf-8")
     words = ["env", "-u", "OPENBLAS_NUM_THREADS", sys.executable, "-m", "karat"]
     done = subprocess.run(
-        [*words, "hunt", "run", "--json", "-", "--quiet"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
+        [*words, "hunt", "run", "--json", "-", "--quiet"], cwd=tmp_path, capture_output=True, check=False
     )
     points = json.loads(done.stdout)["stages"][0]["points"]
     assert {value for point in points for value in point["values"]["threads"]} == {7.0}

@@ -20,9 +20,7 @@ def world(tmp_path: Path) -> World:
     store = open_backend(str(made.store))
     (entry,) = references.entries(store)
     old = msgspec.structs.replace(
-        references.read(store, entry),
-        date="2020-01-01T00:00:00.000000Z",
-        expires="2020-03-31T00:00:00.000000Z",
+        references.read(store, entry), date="2020-01-01T00:00:00.000000Z", expires="2020-03-31T00:00:00.000000Z"
     )
     store.put(references.key_for(old), seal(old))
     store.delete([entry.key])
@@ -57,12 +55,7 @@ def test_what_has_had_its_time_goes(world: World) -> None:
 
 def test_locks_by_option_and_by_configuration(world: World) -> None:
     world.run("pull", "models/nightly@2020-01-01", "old", "--lock", "deep.lock.json")
-    why = [
-        one["why"]
-        for one in world.report("gc", "--dry-run", "--lock", "deep.lock.json")["result"][
-            "references"
-        ]
-    ]
+    why = [one["why"] for one in world.report("gc", "--dry-run", "--lock", "deep.lock.json")["result"]["references"]]
     assert why == ["locked", "live"]
     (world.root / "karat.toml").write_text('[store]\nlocks = ["**/*.lock.json"]\n')
     why = [one["why"] for one in world.report("gc", "--dry-run")["result"]["references"]]

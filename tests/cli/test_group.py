@@ -10,7 +10,7 @@ from factories.commands import karat
 @pytest.mark.parametrize(
     ("words", "hint"),
     [(("hunt", "statu"), "'status'"), (("policy", "gat"), "'gate'"), (("policy", "covrage"), "'coverage'")],
-)  # fmt: skip
+)
 def test_a_misspelt_part_is_guessed(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
     done = karat(*words, cwd=tmp_path)
     assert done.code == 2

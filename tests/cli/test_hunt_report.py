@@ -40,9 +40,7 @@ def hunted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_same_answer_in_every_form(hunted: Path) -> None:
-    done = karat_here(
-        "hunt", "report", "--html", "h.html", "--markdown", "i.md", "--json", "r.json", cwd=hunted
-    )
+    done = karat_here("hunt", "report", "--html", "h.html", "--markdown", "i.md", "--json", "r.json", cwd=hunted)
     assert done.code == 1
     assert done.out.startswith("steps: 1 regression\n")
     assert "100 → 90 runs/s (−10.0%)" in done.out
@@ -58,16 +56,12 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
 def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
     found = json.loads(karat_here("hunt", "report", "--json", "-", cwd=hunted).out)
     line = found["culprits"][0]["change"]["reproduce"]
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=hunted, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bash", "-c", line], cwd=hunted, capture_output=True, text=True, check=True)
     assert done.stdout == "speed: 90\n"
 
 
 def test_the_advice_can_be_pasted(hunted: Path) -> None:
-    advice = (
-        karat_here("hunt", "report", cwd=hunted).err.splitlines()[-1].removeprefix("next: karat ")
-    )
+    advice = karat_here("hunt", "report", cwd=hunted).err.splitlines()[-1].removeprefix("next: karat ")
     shown = karat_here(*shlex.split(advice), cwd=hunted)
     assert shown.code == 0
     assert "speed" in shown.out

@@ -44,9 +44,7 @@ def test_killed_again_and_again_it_comes_to_the_same_answer(tmp_path: Path) -> N
             [sys.executable, "-m", "karat", "hunt", verb, "-q"], cwd=folder, stderr=subprocess.PIPE
         )
         wanted = len(ran(folder)) + more
-        while at_work.poll() is None and (
-            len(ran(folder)) < wanted or not (folder / JOURNAL).exists()
-        ):
+        while at_work.poll() is None and (len(ran(folder)) < wanted or not (folder / JOURNAL).exists()):
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
         at_work.kill()
@@ -64,7 +62,7 @@ def test_killed_again_and_again_it_comes_to_the_same_answer(tmp_path: Path) -> N
 
 
 def is_empty(folder: Path) -> bool:
-    from karat.hunts.journal import database  # noqa: PLC0415
+    from karat.hunts.journal import database
 
     return database.is_empty(folder / JOURNAL)
 
@@ -87,10 +85,7 @@ def test_a_hunt_that_is_done_says_it_again(tmp_path: Path) -> None:
 
 def test_what_was_said_when_it_began_holds(tmp_path: Path) -> None:
     values_hunt(tmp_path, LEVELS)
-    assert (
-        karat_here("hunt", "run", "--strategy", "sweep", "--max-runs", "5", "-q", cwd=tmp_path).code
-        == 3
-    )
+    assert karat_here("hunt", "run", "--strategy", "sweep", "--max-runs", "5", "-q", cwd=tmp_path).code == 3
     assert karat_here("hunt", "resume", "-q", cwd=tmp_path).code == 3, "the budget still is spent"
     assert ran(tmp_path) == list(LEVELS)[:5]
     assert karat_here("hunt", "resume", "--max-runs", "9", "-q", cwd=tmp_path).code in {1, 3}
@@ -139,9 +134,7 @@ def test_without_a_hunt_there_is_nothing_to_resume(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(3))
     (tmp_path / "hunt.toml").rename(tmp_path / "other.toml")
     assert karat_here("hunt", "run", "other.toml", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
-    assert (
-        karat_here("hunt", "resume", "other.toml", "--max-runs", "9", "-q", cwd=tmp_path).code == 0
-    )
+    assert karat_here("hunt", "resume", "other.toml", "--max-runs", "9", "-q", cwd=tmp_path).code == 0
     (tmp_path / "other.toml").unlink()
     gone = karat_here("hunt", "resume", ".karat/hunt/other.hunt", cwd=tmp_path)
     assert (gone.code, "found no such file" in gone.err) == (2, True)

@@ -34,9 +34,7 @@ def test_a_hunt_prints_its_answer_and_every_attempt_as_it_comes(tmp_path: Path) 
     assert first == "values: 12 points (v000 … v011)"
     assert attempts[0].startswith("[1/≈")
     assert "v000 99.95 MLUPS" in attempts[0]
-    assert (
-        result.err.splitlines()[-1] == f"next: karat hunt show v005 --stage 0 --journal {JOURNAL}"
-    )
+    assert result.err.splitlines()[-1] == f"next: karat hunt show v005 --stage 0 --journal {JOURNAL}"
     assert (folder / JOURNAL).is_file()
 
 
@@ -110,10 +108,7 @@ def test_the_command_line_overrules_hunt_toml(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("nowhere.toml",), "expected a hunt in nowhere.toml, found no such file"),
-        (
-            ("--metric", "sped"),
-            "--metric: expected one of speed, found 'sped'; did you mean 'speed'?",
-        ),
+        (("--metric", "sped"), "--metric: expected one of speed, found 'sped'; did you mean 'speed'?"),
         (("--stage", "commits"), "--stage: expected one of 'values', found 'commits'"),
         (("--strategy", "guess"), "'guess' is not one of"),
     ],
@@ -175,9 +170,7 @@ def test_two_at_once_the_second_is_refused(tmp_path: Path) -> None:
         wait_for(lambda: len(ran(tmp_path)) == 1)
         for words in (("run",), ("resume",), ("run", "--fresh")):
             second = karat_here("hunt", *words, cwd=tmp_path)
-            assert (second.code, f"process {first.pid} writing it" in second.err) == (2, True), (
-                words
-            )
+            assert (second.code, f"process {first.pid} writing it" in second.err) == (2, True), words
             assert f"next: karat hunt status {JOURNAL}" in second.err
         status = json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)
         assert (status["state"], status["process"]) == ("running", first.pid)
@@ -185,10 +178,7 @@ def test_two_at_once_the_second_is_refused(tmp_path: Path) -> None:
     finally:
         first.kill()
         first.communicate()
-    assert (
-        json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)["state"]
-        == "stopped"
-    )
+    assert json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)["state"] == "stopped"
 
 
 @pytest.mark.slow
@@ -211,8 +201,11 @@ def test_interrupted_it_keeps_what_it_measured(tmp_path: Path, sent: signal.Sign
 def start(cwd: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "karat", "hunt", *words],
-        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(there: object) -> None:

@@ -33,9 +33,7 @@ def test_a_point_with_its_attempts_and_how_to_do_it_by_hand(folder: Path) -> Non
     # What it says is what one can type.
     by_hand = [line for line in result.out.splitlines() if "probe.sh" in line]
     count = len(ran(folder))
-    assert (
-        subprocess.run(["sh", "-c", by_hand[-1]], check=False, capture_output=True).returncode == 1
-    )
+    assert subprocess.run(["sh", "-c", by_hand[-1]], check=False, capture_output=True).returncode == 1
     assert ran(folder)[count:] == ["v002"]
 
 
@@ -64,9 +62,7 @@ def test_its_log_is_printed_without_what_a_terminal_would_obey(tmp_path: Path) -
 def test_as_json_with_logs_where_they_are_wanted(folder: Path) -> None:
     schema = json.loads(karat_here("schema", "karat.hunt-point/1", cwd=folder).out)
     for words, logs in (((), False), (("--log",), True)):
-        document = json.loads(
-            karat_here("hunt", "show", "v002", "--json", "-", *words, cwd=folder).out
-        )
+        document = json.loads(karat_here("hunt", "show", "v002", "--json", "-", *words, cwd=folder).out)
         jsonschema.validate(document, schema)
         (attempt,) = document["attempts"]
         assert attempt["attempt"]["outcome"] == "crash"

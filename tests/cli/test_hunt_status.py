@@ -21,9 +21,7 @@ def test_status_says_how_far_a_hunt_is(tmp_path: Path) -> None:
     assert "values [0]  stopped: 8 of 12 points tried" in result.out
     assert "v007  89.99 MLUPS" in result.out
     assert lines[-1].endswith("karat hunt resume .karat/hunt/hunt.hunt --max-runs 16")
-    document = json.loads(
-        karat_here("hunt", "status", "hunt.toml", "--json", "-", cwd=tmp_path).out
-    )
+    document = json.loads(karat_here("hunt", "status", "hunt.toml", "--json", "-", cwd=tmp_path).out)
     schema = json.loads(karat_here("schema", "karat.hunt-status/1", cwd=tmp_path).out)
     jsonschema.validate(document, schema)
     assert (document["state"], document["process"], document["runs"]) == ("stopped", None, 8)
@@ -42,10 +40,7 @@ def test_of_several_hunts_one_must_be_named(tmp_path: Path) -> None:
         file = tmp_path / f"{name}.toml"
     result = karat_here("hunt", "status", cwd=tmp_path)
     assert result.code == 2
-    assert (
-        "expected the name of a journal, since there are several: .karat/hunt/one.hunt"
-        in result.err
-    )
+    assert "expected the name of a journal, since there are several: .karat/hunt/one.hunt" in result.err
     assert karat_here("hunt", "status", "two.toml", cwd=tmp_path).out.startswith("two: stopped")
 
 

@@ -47,18 +47,14 @@ def test_an_unknown_verb_is_2(tmp_path: Path) -> None:
         (("stage", "x"), "got unexpected extra argument (x)\nnext: karat stage --help\n"),
     ],
 )
-def test_what_was_mistyped_is_told_in_karat_s_voice(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_what_was_mistyped_is_told_in_karat_s_voice(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     result = karat(*words, cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
     assert result.err == f"karat: {said}"
 
 
 def test_config_shows_values_and_origins(repository: Repository) -> None:
-    repository.write(
-        "karat.toml", 'preset = "megatron-lm"\n[[rules]]\nmetric = "lm loss"\nnoise = 0.25\n'
-    )
+    repository.write("karat.toml", 'preset = "megatron-lm"\n[[rules]]\nmetric = "lm loss"\nnoise = 0.25\n')
     text = karat("config", "--show-origin", "--metric", "lm loss", cwd=repository.root).out
     assert "# preset megatron-lm" in text
     assert "noise = 0.25" in text

@@ -59,15 +59,9 @@ def test_the_hour_is_the_source_s(tmp_path: Path, root: Path) -> None:
         (("--name", ".."), "--name: expected a plain name"),
         (("--name", "x", "--at", "0"), "--name: expected no --at beside it"),
         (("--level", "3"), "--level: expected 0 to 0 for stored, found 3"),
-        (
-            ("--compression", "zstd", "--level", "20"),
-            "--level: expected 1 to 19 for zstd, found 20",
-        ),
+        (("--compression", "zstd", "--level", "20"), "--level: expected 1 to 19 for zstd, found 20"),
         (("-o", "."), "expected a folder that is empty or not there"),
-        (
-            ("nowhere",),
-            "nowhere: expected a folder or a zip of captured cases, found nothing there",
-        ),
+        (("nowhere",), "nowhere: expected a folder or a zip of captured cases, found nothing there"),
     ],
 )
 def test_wrong_usage_is_2(tmp_path: Path, root: Path, words: tuple[str, ...], said: str) -> None:
@@ -87,9 +81,7 @@ def test_nothing_to_pack_is_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(
-    tmp_path: Path, root: Path
-) -> None:
+def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(tmp_path: Path, root: Path) -> None:
     words = ("pack", root.name, "--name", "all", "--compression", "deflate")
     assert karat(*words, cwd=tmp_path).code == 0
     refused = karat(*words, cwd=tmp_path)

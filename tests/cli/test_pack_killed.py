@@ -64,9 +64,7 @@ def test_killed_at_any_moment_it_leaves_a_whole_pack_or_none(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("renames", range(7))
-def test_killed_between_two_renames_what_stood_there_comes_back(
-    tmp_path: Path, renames: int
-) -> None:
+def test_killed_between_two_renames_what_stood_there_comes_back(tmp_path: Path, renames: int) -> None:
     """Sums, cases and a zip leave; cases, another zip and new sums come."""
     capture_many(tmp_path / "captures", 1)
     plain = ("pack", "captures", "-q", "-o", "out")
@@ -87,10 +85,7 @@ def test_killed_between_two_renames_what_stood_there_comes_back(
     assert (tree(tmp_path / "out") == before) == (renames < 6)
     assert karat("verify", "out", cwd=tmp_path).code == 0
     assert karat(*plain, "--name", "three", "--replace", cwd=tmp_path).code == 0
-    assert {name for name in tree(tmp_path / "out") if "/" not in name} == {
-        "SHA256SUMS",
-        "three.zip",
-    }
+    assert {name for name in tree(tmp_path / "out") if "/" not in name} == {"SHA256SUMS", "three.zip"}
 
 
 def assert_sums_are_true(where: Path) -> None:

@@ -38,9 +38,7 @@ def pull(forge: Forge, tree: PolicyRange) -> GitHubPull:
 
 def ask(tree: PolicyRange, *words: str, forge: Forge | None = None, **env: str) -> Outcome:
     """Runs it, and holds the report against the schema."""
-    where = (
-        {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token} if forge else {}
-    )
+    where = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token} if forge else {}
     clean = dict.fromkeys(CI, "")
     report = tree.root.parent / "report.json"
     report.unlink(missing_ok=True)
@@ -69,15 +67,20 @@ def test_missing_says_why_and_what_to_do(tree: PolicyRange, pull: GitHubPull, fo
     done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
     assert done.code == 1
     row = done.out.partition("\n\n")[0]
-    for word in ("missing", "gradient", "TestHurried", "in a hurry", "tests/test_ops.py:",
-                 "@bob or @octo/numerics", "their approval is of 000000000000, not of the head"):  # fmt: skip
+    for word in (
+        "missing",
+        "gradient",
+        "TestHurried",
+        "in a hurry",
+        "tests/test_ops.py:",
+        "@bob or @octo/numerics",
+        "their approval is of 000000000000, not of the head",
+    ):
         assert word in row
     assert done.err == f"next: gh pr edit 7 --repo {REPO} --add-reviewer bob,octo/numerics\n"
 
 
-def test_the_next_command_asks_about_the_same_request(
-    tree: PolicyRange, pull: GitHubPull, forge: Forge
-) -> None:
+def test_the_next_command_asks_about_the_same_request(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     forge.faults.add(Fault(pattern="/reviews", status=200, body=b"<html>", times=None))
     done = ask(tree, "--head", "topic", "--pr", "7", "--repo", REPO, forge=forge)
@@ -94,9 +97,7 @@ def test_run_from_a_folder_further_down(tree: PolicyRange, pull: GitHubPull, for
     assert done.code == 0
 
 
-def test_in_a_workflow_nothing_need_be_said(
-    tree: PolicyRange, pull: GitHubPull, forge: Forge
-) -> None:
+def test_in_a_workflow_nothing_need_be_said(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     env = {"GITHUB_ACTIONS": "true", "GITHUB_REF": "refs/pull/7/merge", "GITHUB_REPOSITORY": REPO}
     assert ask(tree, forge=forge, **env).code == 0
@@ -121,10 +122,16 @@ def test_nothing_to_approve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--signers", "x"), ("--unsigned-sign-off",), ("--pr", "0"), ("--pr", "1", "--merge-request", "2"),
-     ("--sign-off", "x", "--signers", "y", "--unsigned-sign-off"), ("--sign-off", "nowhere.toml"),
-     ("--step-summary",)],
-)  # fmt: skip
+    [
+        ("--signers", "x"),
+        ("--unsigned-sign-off",),
+        ("--pr", "0"),
+        ("--pr", "1", "--merge-request", "2"),
+        ("--sign-off", "x", "--signers", "y", "--unsigned-sign-off"),
+        ("--sign-off", "nowhere.toml"),
+        ("--step-summary",),
+    ],
+)
 def test_wrong_usage_is_2(tree: PolicyRange, words: tuple[str, ...]) -> None:
     done = ask(tree, *words, GITHUB_STEP_SUMMARY="")
     assert done.code == 2
@@ -141,9 +148,7 @@ def test_without_approvers_it_says_how(tmp_path: Path) -> None:
     assert "a branch does not appoint its own approvers" in done.err
 
 
-def test_a_syntax_error_cannot_be_verified(
-    tree: PolicyRange, pull: GitHubPull, forge: Forge
-) -> None:
+def test_a_syntax_error_cannot_be_verified(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     tree.write("tests/test_broken.py", "def f(:\n")
     pull.head = tree.commit()
     pull.review("bob")
@@ -214,9 +219,7 @@ def test_names_from_the_repository_are_printed_safely(tree: PolicyRange) -> None
 
 
 @pytest.mark.parametrize("trouble", ["none", "wrong", "forbidden", "gone", "redirect"])
-def test_a_planted_token_is_found_nowhere(
-    tree: PolicyRange, pull: GitHubPull, forge: Forge, trouble: str
-) -> None:
+def test_a_planted_token_is_found_nowhere(tree: PolicyRange, pull: GitHubPull, forge: Forge, trouble: str) -> None:
     forge.github.tokens = {TOKEN} if trouble != "wrong" else {"another"}
     pull.review("erin")
     if trouble == "forbidden":
@@ -227,27 +230,11 @@ def test_a_planted_token_is_found_nowhere(
         away = {"location": f"{forge.blobs.host.url}/elsewhere"}
         forge.faults.add(Fault(pattern="/reviews", status=302, headers=away, body=b"", times=None))
     loud = "import logging, sys; logging.basicConfig(level=1); from karat.cli import run; sys.exit(run(sys.argv[1:]))"
-    words = (
-        "policy",
-        "approvals",
-        "--base",
-        "main",
-        "--pr",
-        "7",
-        "--repo",
-        REPO,
-        "--json",
-        "r.json",
-    )
-    env = {
-        **os.environ,
-        **dict.fromkeys(CI, ""),
-        "GITHUB_API_URL": forge.github_url,
-        "GITHUB_TOKEN": TOKEN,
-    }
+    words = ("policy", "approvals", "--base", "main", "--pr", "7", "--repo", REPO, "--json", "r.json")
+    env = {**os.environ, **dict.fromkeys(CI, ""), "GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": TOKEN}
     done = subprocess.run(
         [sys.executable, "-c", loud, *words], cwd=tree.root, env=env, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    )
     assert done.returncode == (0 if trouble == "none" else 3)
     written = [p.read_bytes() for p in tree.root.rglob("*.json")]
     assert TOKEN not in done.stdout + done.stderr
@@ -256,7 +243,7 @@ def test_a_planted_token_is_found_nowhere(
 
 
 def test_help_has_examples_and_the_parts_sentence() -> None:
-    from karat.cli.policy import COMMANDS  # noqa: PLC0415
+    from karat.cli.policy import COMMANDS
 
     done = karat("policy", "approvals", "--help", cwd=Path.cwd())
     assert done.code == 0

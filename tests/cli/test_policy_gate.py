@@ -36,16 +36,14 @@ def test_evidence_for_all_is_0(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test(evidence()))
     result, _ = gate(tmp_path, "evidence")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "gate passed: 1 op test: 1 with evidence; 1 comparison in 1 journal of 1 session\n"  # fmt: skip
+    assert result.out == "gate passed: 1 op test: 1 with evidence; 1 comparison in 1 journal of 1 session\n"
 
 
 def test_op_tests_of_integers_are_not_counted_as_evidence(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test(inputs={"Ids": "int8"}))
     result, _ = gate(tmp_path, "evidence")
     assert result.code == 0
-    assert (
-        "1 op test: 0 with evidence, 1 without floating-point inputs; 0 comparisons" in result.out
-    )
+    assert "1 op test: 0 with evidence, 1 without floating-point inputs; 0 comparisons" in result.out
 
 
 def test_the_entry_for_a_tolerance_says_what_a_tolerance_needs(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_what_lacks_evidence_is_1_with_three_ways_out(tmp_path: Path) -> None:
     result, report = gate(tmp_path, "evidence")
     assert result.code == 1
     assert "fail  evidence-missing: tests/test_ops.py::TestTanh (op tanh): " in result.out
-    for way in ("1. TestTanh tests an operator", "2. TestTanh tests a Python API", "3. there is a special reason"):  # fmt: skip
+    for way in ("1. TestTanh tests an operator", "2. TestTanh tests a Python API", "3. there is a special reason"):
         assert way in result.out
     assert 'scope = "tests/test_ops.py::TestTanh"' in result.out
     assert result.err == "next: pytest tests/test_ops.py::TestTanh --karat-policy\n"
@@ -93,9 +91,7 @@ def test_several_folders_are_one_suite(tmp_path: Path) -> None:
     half = collected(selected=1, deselected=1)
     journal(tmp_path / "1", [*op_test(evidence())[1:3], half, outcome("a")], session="a")
     journal(tmp_path / "2", [half, outcome("b")], session="b")
-    assert (
-        gate(tmp_path, "1", "--complete")[0].code == 0
-    )  # evidence is there, whatever else was not run
+    assert gate(tmp_path, "1", "--complete")[0].code == 0  # evidence is there, whatever else was not run
     result, report = gate(tmp_path, "1", "2", "--complete")
     assert (result.code, report["sessions"], report["complete"]) == (0, 2, True)
 
@@ -105,7 +101,7 @@ def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "exemptions.toml").write_text(ENTRY)
     result, _ = gate(tmp_path, "evidence", "--today", "2026-11-15")
     assert result.code == 0
-    assert "info  exempted: exemptions.toml:2 (op tanh, gradient, special, @alice): covers" in result.out  # fmt: skip
+    assert "info  exempted: exemptions.toml:2 (op tanh, gradient, special, @alice): covers" in result.out
     for words, variables in ((("--today", "2027-02-01"), {}), ((), {"KARAT_TODAY": "2027-02-01"})):
         late, _ = gate(tmp_path, "evidence", *words, **variables)
         assert (late.code, "expired on 2027-01-31" in late.out) == (1, True)
@@ -114,9 +110,7 @@ def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
 
 def test_github_shows_it_beside_the_code(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test(line=7))
-    annotation = (
-        "::error file=tests/test_ops.py,line=7,title=karat policy gate%3A evidence-missing::"
-    )
+    annotation = "::error file=tests/test_ops.py,line=7,title=karat policy gate%3A evidence-missing::"
     shown, _ = gate(tmp_path, "evidence", GITHUB_ACTIONS="true")
     assert sum(line.startswith(annotation) for line in shown.out.splitlines()) == 1
     for words, variables in (((), {}), (("--no-github",), {"GITHUB_ACTIONS": "true"})):
@@ -156,9 +150,7 @@ def library(tmp_path: Path) -> Path:
     """A project with three operators, of which tanh has evidence."""
     (tmp_path / "shoplib").mkdir()
     (tmp_path / "shoplib" / "__init__.py").write_text("")
-    (tmp_path / "shoplib" / "ops.py").write_text(
-        "def tanh(x): ...\ndef relu(x): ...\ndef gelu(x): ...\n"
-    )
+    (tmp_path / "shoplib" / "ops.py").write_text("def tanh(x): ...\ndef relu(x): ...\ndef gelu(x): ...\n")
     (tmp_path / "karat.toml").write_text('[policy]\nnamespaces = ["shoplib.ops"]\n')
     journal(tmp_path / "evidence", op_test(evidence()))
     return tmp_path
@@ -191,13 +183,13 @@ def test_the_baseline_grows_by_hand_and_shrinks_by_itself(library: Path) -> None
     assert (unknown.code, baseline.exists()) == (2, False)
     # CI=false is no CI.
     assert gate(library, *words, "--add-to-baseline", "shoplib.ops.*", CI="false")[0].code == 0
-    assert list(json.loads(baseline.read_bytes())) == ["shoplib.ops.gelu", "shoplib.ops.relu", "schema"]  # fmt: skip
+    assert list(json.loads(baseline.read_bytes())) == ["shoplib.ops.gelu", "shoplib.ops.relu", "schema"]
 
     test = "t.py::TestRelu"
-    journal(library / "evidence", op_test(evidence(op="relu", test=test), op="relu", test=test), session="s2")  # fmt: skip
+    journal(library / "evidence", op_test(evidence(op="relu", test=test), op="relu", test=test), session="s2")
     stale, _ = gate(library, *words)
     assert stale.code == 1
-    assert "shoplib.ops.relu is listed as lacking evidence, but it has gradient evidence now" in stale.out  # fmt: skip
+    assert "shoplib.ops.relu is listed as lacking evidence, but it has gradient evidence now" in stale.out
     assert stale.err.endswith("--update-baseline\n")
     assert gate(library, *words, "--update-baseline")[0].code == 0
     assert list(json.loads(baseline.read_bytes())) == ["shoplib.ops.gelu", "schema"]

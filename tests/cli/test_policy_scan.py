@@ -51,9 +51,7 @@ def where(tmp_path: Path) -> Path:
 
 
 def scan(where: Path, *words: str) -> Outcome:
-    result = karat(
-        "policy", "scan", *words, "--json", "s.json", cwd=where, KARAT_TODAY="2026-06-01"
-    )
+    result = karat("policy", "scan", *words, "--json", "s.json", cwd=where, KARAT_TODAY="2026-06-01")
     if result.code != 2:
         report = json.loads((where / "s.json").read_bytes())
         jsonschema.validate(report, json.loads(SCHEMA.read_bytes()))
@@ -123,10 +121,7 @@ def test_skips_are_held_against_exemptions_where_there_are_any(where: Path) -> N
     (where / "other.toml").write_text(EXEMPTION.replace("argmax", "argmin"))
     result = scan(where, "tests", "--exemptions", "other.toml")
     assert result.code == 1
-    assert (
-        "TestArgmax skips its gradient check and no exemption covers that (has no gradient kernel)"
-        in result.out
-    )
+    assert "TestArgmax skips its gradient check and no exemption covers that (has no gradient kernel)" in result.out
     (where / "other.toml").write_text(EXEMPTION)
     assert scan(where, "tests", "--exemptions", "other.toml", "--today", "2031-01-01").code == 1
     (where / "other.toml").write_text(EXEMPTION.replace("no-grad-op", "too-slow"))
@@ -158,9 +153,7 @@ def test_reports_go_where_they_are_asked_to(where: Path) -> None:
 def test_exclude_base_class_and_jobs(where: Path) -> None:
     (where / "tests" / "old").mkdir()
     (where / "tests" / "old" / "test_x.py").write_text(EMPTY)
-    (where / "tests" / "test_own.py").write_text(
-        EMPTY.replace("OpTest", "Kernel").replace("op_test", "lib")
-    )
+    (where / "tests" / "test_own.py").write_text(EMPTY.replace("OpTest", "Kernel").replace("op_test", "lib"))
     result = scan(where, "tests", "--exclude", "old", "--jobs", "2")
     assert result.code == 0
     assert " · 1 file excluded · " in result.out

@@ -105,6 +105,4 @@ def test_a_lock_moves_with_its_store_and_knows_it_from_everywhere(world: World) 
 
 def test_a_lock_that_cannot_be_read_is_no_answer(world: World) -> None:
     (world.root / "l.json").write_text("<<<<<<< HEAD\n")
-    assert (
-        "merge-conflict" in world.run("pull", "models/nightly", "o", "--lock", "l.json", code=3).err
-    )
+    assert "merge-conflict" in world.run("pull", "models/nightly", "o", "--lock", "l.json", code=3).err

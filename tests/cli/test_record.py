@@ -27,10 +27,7 @@ def scaled(values: dict[int, float], factor: float) -> dict[int, float]:
 def lines_file(path: Path, **curves: dict[int, float]) -> Path:
     steps = sorted({step for held in curves.values() for step in held})
     records = [
-        {
-            "step": step,
-            **{n.replace("_", " "): held[step] for n, held in curves.items() if step in held},
-        }
+        {"step": step, **{n.replace("_", " "): held[step] for n, held in curves.items() if step in held}}
         for step in steps
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -61,9 +58,11 @@ def test_a_new_golden_from_events_is_as_megatron_keeps_it(tmp_path: Path) -> Non
     assert result.code == 0, result.err
     held = golden(tmp_path / "new" / "golden.json")
     assert held["lm loss"] == {
-        "start_step": 1, "end_step": 50, "step_interval": 10,
+        "start_step": 1,
+        "end_step": 50,
+        "step_interval": 10,
         "values": {"1": 10.0, "10": 1.0, "20": 0.5, "30": 0.33333, "40": 0.25, "50": 0.2},
-    }  # fmt: skip
+    }
     assert "read tb: 2 metrics, steps 1–50 (tensorboard)" in result.out
     assert "wrote new/golden.json" in result.out
     assert result.err.startswith("next: git add new/golden.json")
@@ -105,9 +104,7 @@ def recorded(tmp_path: Path) -> Path:
         ({"lm loss": {s: v for s, v in LOSS.items() if s != 20}, "lr": TIME}, "lost-steps"),
     ],
 )
-def test_a_run_that_is_not_all_there_is_refused(
-    recorded: Path, curves: dict[str, dict[int, float]], kind: str
-) -> None:
+def test_a_run_that_is_not_all_there_is_refused(recorded: Path, curves: dict[str, dict[int, float]], kind: str) -> None:
     run_folder(recorded / "bad", curves)
     before = (recorded / "g.json").read_bytes()
     result = record(recorded, "bad", "-o", "g.json", "--json", "-")
@@ -232,9 +229,7 @@ def test_logs_csv_and_names_from_the_configuration(tmp_path: Path) -> None:
         "[record]\nrename = { train = 'lm loss' }\ntags = ['train']\nprecision = 2\n"
         "log = { train = 'loss: (\\S+)', step = 'iteration +(\\d+)/' }\n"
     )
-    (tmp_path / "x.log").write_text(
-        "hello\n iteration  1/ 2 | loss: 1.2345E+01 |\n iteration 2/ 2 | loss: 1.5\n"
-    )
+    (tmp_path / "x.log").write_text("hello\n iteration  1/ 2 | loss: 1.2345E+01 |\n iteration 2/ 2 | loss: 1.5\n")
     assert record(tmp_path, "x.log", "-o", "log.json").code == 0
     (tmp_path / "x.csv").write_text("step,train,other\n1,12.345,0\n2,1.5,0\n")
     assert record(tmp_path, "x.csv", "-o", "csv.json").code == 0
@@ -286,22 +281,29 @@ def test_what_cannot_be_read_is_not_a_difference(tmp_path: Path) -> None:
 
 def test_the_manifest_says_what_ci_knows_and_no_secret(tmp_path: Path) -> None:
     lines_file(tmp_path / "a", loss=LOSS)
-    environment = {
-        "CI": "true",
-        "GITHUB_RUN_ID": "7",
-        "GITHUB_SHA": "abc",
-        "GITHUB_TOKEN": "planted",
-    }
+    environment = {"CI": "true", "GITHUB_RUN_ID": "7", "GITHUB_SHA": "abc", "GITHUB_TOKEN": "planted"}
     result = record(
-        tmp_path, "a", "-o", "g.json", "--manifest", "karat-manifest.json",
-        "--identity", "case=bert", "--identity", "platform=h100", **environment,
-    )  # fmt: skip
+        tmp_path,
+        "a",
+        "-o",
+        "g.json",
+        "--manifest",
+        "karat-manifest.json",
+        "--identity",
+        "case=bert",
+        "--identity",
+        "platform=h100",
+        **environment,
+    )
     assert result.code == 0
     text = (tmp_path / "karat-manifest.json").read_text()
     assert json.loads(text) == {
-        "schema": "karat.artifact/1", "run_id": "7", "commit": "abc", "platform": "h100",
+        "schema": "karat.artifact/1",
+        "run_id": "7",
+        "commit": "abc",
+        "platform": "h100",
         "identity": {"case": "bert"},
-    }  # fmt: skip
+    }
     assert "planted" not in text + result.out + result.err
     assert record(tmp_path, "a", "-o", "g.json", "--identity", "case=x").code == 2
 
@@ -318,15 +320,9 @@ def test_what_was_accepted_is_recorded_in_the_lock(repository: Repository) -> No
     run_folder(root / "short", {"lm loss": up_to(LOSS, 13), "lr": up_to(TIME, 13)})
     done = record(root, "short", "-o", path, "--accept-incomplete", GITHUB_RUN_ID="7")
     assert done.code == 0
-    assert (
-        done.err == f"next: git add {path} tests/goldens.lock.json\n"
-    )  # neither without the other
+    assert done.err == f"next: git add {path} tests/goldens.lock.json\n"  # neither without the other
     entry = golden(lock)["case/golden.json"]
-    assert (entry["source"], entry["run"], entry["accepted"]) == (
-        "record",
-        "7",
-        "--accept-incomplete",
-    )
+    assert (entry["source"], entry["run"], entry["accepted"]) == ("record", "7", "--accept-incomplete")
     run_folder(root / "longer", {"lm loss": LOSS, "lr": TIME, "x": TIME})
     assert record(root / "tests", "../longer", "-o", "case/golden.json", "--metric", "lr").code == 0
     entry = golden(lock)["case/golden.json"]

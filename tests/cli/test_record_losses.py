@@ -126,9 +126,7 @@ def test_options_are_not_ignored_for_what_is_a_golden_already(tmp_path: Path) ->
     words = ["--precision", "2", "--interval", "5", "--tag", "loss"]
     assert record(tmp_path, "run.json", "-o", "g.json", *words).code == 0
     held = json.loads((tmp_path / "g.json").read_text())
-    assert {name: one["values"] for name, one in held.items()} == {
-        "loss": {"1": 0.14, "5": 0.71, "10": 1.43}
-    }
+    assert {name: one["values"] for name, one in held.items()} == {"loss": {"1": 0.14, "5": 0.71, "10": 1.43}}
     write(tmp_path / "karat.toml", "[record]\nprecision = 1\nsteps = 10\n")
     assert record(tmp_path, "run.json", "-o", "as-it-is.json").code == 0
     assert json.loads((tmp_path / "as-it-is.json").read_text())["loss"]["values"] == values
@@ -218,9 +216,7 @@ def test_several_at_once_lose_no_sample(repository: Repository) -> None:
     assert record(root, "run0", "run1", "-o", "golden_values.json").code == 0
     command = [sys.executable, "-m", "karat", "record"]
     started = [
-        subprocess.Popen(
-            [*command, f"run{i}", "-o", "golden_values.json", "-q"], cwd=root, text=True
-        )
+        subprocess.Popen([*command, f"run{i}", "-o", "golden_values.json", "-q"], cwd=root, text=True)
         for i in range(2, 6)
     ]
     assert [process.wait() for process in started] == [0] * 4

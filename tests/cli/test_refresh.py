@@ -76,9 +76,7 @@ def during(attempt: int) -> float:
 
 
 @pytest.mark.slow
-def test_platforms_attempts_expiry_a_crash_and_junk_at_once(
-    forge: Forge, run_karat: Runner
-) -> None:
+def test_platforms_attempts_expiry_a_crash_and_junk_at_once(forge: Forge, run_karat: Runner) -> None:
     """The worst ordinary day: only the right files are written, the rest is named, exit 1."""
     run = forge.github.run(REPO, attempts=3, conclusion="failure", shuffle=5)
     values = {n: golden_text(curves(10 + n)) for n in (1, 2, 3)}
@@ -96,8 +94,7 @@ def test_platforms_attempts_expiry_a_crash_and_junk_at_once(
     run.artifact(f"logs-c-{run.id}-0c", {member(): golden_text(curves(2), stop=13)})
     run.job("gpt/d - dev", conclusion="failure", labels=H100)
     run.artifact(
-        f"logs-d-{run.id}-0d",
-        {member(): NEW, "golden_values_dev_dgx_h100_2nd.json": NEW, "trace.log": "x" * 9999},
+        f"logs-d-{run.id}-0d", {member(): NEW, "golden_values_dev_dgx_h100_2nd.json": NEW, "trace.log": "x" * 9999}
     )
     run.job("lint", conclusion="failure")
     done = run_karat.github(run, "--scope", "only-failing", "--json", "report.json")
@@ -160,9 +157,7 @@ def test_ci_set_to_false_is_no_ci(forge: Forge, run_karat: Runner) -> None:
     assert run_karat.read("a") == NEW
 
 
-def test_a_dry_run_writes_nothing_and_names_the_real_command(
-    forge: Forge, run_karat: Runner
-) -> None:
+def test_a_dry_run_writes_nothing_and_names_the_real_command(forge: Forge, run_karat: Runner) -> None:
     done = run_karat.github(simple_run(forge), "--scope", "all", "--dry-run")
     assert done.code == 0
     assert run_karat.changed() == set()
@@ -233,9 +228,7 @@ def test_what_is_wrong_with_an_artifact_is_its_own_finding(
     assert run_karat.changed() == {golden_path("a"), LOCK}
 
 
-def test_a_forbidden_artifact_is_told_and_the_rest_is_taken(
-    forge: Forge, run_karat: Runner
-) -> None:
+def test_a_forbidden_artifact_is_told_and_the_rest_is_taken(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge, cases="a")
     run.job("gpt/b - dev", conclusion="failure", labels=H100)
     secret = run.artifact(f"logs-b-{run.id}-0b", {member(): NEW})
@@ -249,15 +242,7 @@ def test_a_forbidden_artifact_is_told_and_the_rest_is_taken(
 @pytest.mark.slow
 def test_without_a_network_nothing_is_touched(run_karat: Runner) -> None:
     done = run_karat(
-        "--source",
-        "github",
-        "--repo",
-        REPO,
-        "--run-id",
-        "1",
-        "--scope",
-        "all",
-        GITHUB_API_URL="http://127.0.0.1:9",
+        "--source", "github", "--repo", REPO, "--run-id", "1", "--scope", "all", GITHUB_API_URL="http://127.0.0.1:9"
     )
     assert done.code == 3
     assert "next: " in done.err
@@ -293,9 +278,7 @@ def test_two_at_once_both_succeed(forge: Forge, run_karat: Runner) -> None:
     ]
     env = {**{k: v for k, v in os.environ.items() if k != "CI"}, **run_karat.env}
     both = [
-        subprocess.Popen(
-            words, cwd=run_karat.tree.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        subprocess.Popen(words, cwd=run_karat.tree.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
     outputs = [p.communicate() for p in both]

@@ -26,9 +26,7 @@ def s3() -> Iterator[S3]:
 
 
 def refresh(s3: S3, tree: Repository, cache: Path, url: str, *words: str) -> Outcome:
-    return karat(
-        "refresh", "--source", url, *words, cwd=tree.root, KARAT_CACHE_DIR=str(cache), **s3.environment
-    )  # fmt: skip
+    return karat("refresh", "--source", url, *words, cwd=tree.root, KARAT_CACHE_DIR=str(cache), **s3.environment)
 
 
 @pytest.mark.slow
@@ -56,14 +54,10 @@ def test_goldens_with_manifests(s3: S3, repository: Repository, tmp_path: Path) 
 
 def shard(number: int, *rows: str) -> bytes:
     text = HEADER + "".join(f"cuda,{row}\n" for row in rows)
-    return zipped(
-        {"test/test-reports/training_timm_models.csv": text, "junit.xml": f"<x n='{number}'/>"}
-    )
+    return zipped({"test/test-reports/training_timm_models.csv": text, "junit.xml": f"<x n='{number}'/>"})
 
 
-def test_sharded_tables_with_a_second_attempt(
-    s3: S3, repository: Repository, tmp_path: Path
-) -> None:
+def test_sharded_tables_with_a_second_attempt(s3: S3, repository: Repository, tmp_path: Path) -> None:
     repository.write(TABLE, "name,accuracy,graph_breaks\n\n\n\na,pass,0\n\n\n\nb,pass,3\n")
     repository.write("karat.toml", 'preset = "pytorch-dynamo"\n')
     repository.commit()
@@ -76,9 +70,7 @@ def test_sharded_tables_with_a_second_attempt(
     url = f"s3://{s3.bucket(objects)}"
     done = refresh(s3, repository, tmp_path / "cache", url, "--scope", "all")
     assert done.code == 0, done.err + done.out
-    assert (repository.root / TABLE).read_text() == (
-        "name,accuracy,graph_breaks\n\n\n\na,pass,2\n\n\n\nb,pass,4\n"
-    )
+    assert (repository.root / TABLE).read_text() == ("name,accuracy,graph_breaks\n\n\n\na,pass,2\n\n\n\nb,pass,4\n")
     repository.git("checkout", "--quiet", "--", TABLE)
     done = refresh(s3, repository, tmp_path / "cache", f"{url}/777/2", "--scope", "all")
     assert done.code == 1
@@ -94,10 +86,7 @@ def test_two_runs_or_two_of_one_attempt_are_no_attempts_of_one_job(
     repository.write("karat.toml", 'preset = "pytorch-dynamo"\n')
     repository.commit()
     name = "test-reports-test-inductor_timm-1-1-linux.g5"
-    objects = {
-        f"777/1/artifact/{name}_11.zip": shard(1, "a,4,pass,1"),
-        other.format(name): shard(1, "a,4,pass,2"),
-    }
+    objects = {f"777/1/artifact/{name}_11.zip": shard(1, "a,4,pass,1"), other.format(name): shard(1, "a,4,pass,2")}
     done = refresh(s3, repository, tmp_path / "c", f"s3://{s3.bucket(objects)}", "--scope", "all")
     assert done.code == 1, done.out
     assert "claimed-twice" in done.out

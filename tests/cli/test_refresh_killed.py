@@ -34,15 +34,23 @@ class Victim:
         for i in range(CASES):
             run.job(f"gpt/case{i:02} - dev", conclusion="failure", labels=["dgx-h100"])
             noise = random.Random(i).randbytes(20_000)
-            members: dict[str, bytes | str] = {
-                "golden_values_dev_dgx_h100.json": NEW,
-                "noise.bin": noise,
-            }
+            members: dict[str, bytes | str] = {"golden_values_dev_dgx_h100.json": NEW, "noise.bin": noise}
             run.artifact(f"logs-case{i:02}-{run.id}-0a{i}", members)
         self.words = [
-            sys.executable, "-m", "karat", "refresh", "--source", "github", "--repo", "owner/name",
-            "--run-id", str(run.id), "--scope", "all", "-q",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "karat",
+            "refresh",
+            "--source",
+            "github",
+            "--repo",
+            "owner/name",
+            "--run-id",
+            str(run.id),
+            "--scope",
+            "all",
+            "-q",
+        ]
         self.env = {
             **{k: v for k, v in os.environ.items() if k != "CI"},
             "GITHUB_API_URL": forge.github_url,

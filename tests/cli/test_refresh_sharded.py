@@ -46,9 +46,7 @@ def tree(repository: Repository, bucket: tuple[Path, str]) -> Repository:
         repository.write(f"{FOLDER}/{suite}_training.csv", PADDED)
     name = "test-reports-test-{suite}-{shard}-{num_shards}-{machine}_{job_id}.zip"
     address = f"{bucket[1]}/{{repo}}/{{run_id}}/{{attempt}}/artifact/{name}"
-    repository.write(
-        "karat.toml", f'preset = "pytorch-dynamo"\n\n[refresh]\nartifact_url = "{address}"\n'
-    )
+    repository.write("karat.toml", f'preset = "pytorch-dynamo"\n\n[refresh]\nartifact_url = "{address}"\n')
     repository.commit()
     return repository
 
@@ -66,24 +64,31 @@ class Commit:
 
     def shard(
         self, suite: str, number: int, of: int, *lines: str, attempt: int = 1, conclusion: str = "success", member: str
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = f"cuda12.8-py3.10-gcc9-sm86 / test ({suite}, {number}, {of}, linux.g5.4xlarge)"
         job = self.run.job(name, attempt=attempt, conclusion=conclusion)
         archive = f"test-reports-test-{suite}-{number}-{of}-linux.g5.4xlarge_{job.id}.zip"
         path = self.folder / f"pytorch/pytorch/{self.run.id}/{attempt}/artifact" / archive
         path.parent.mkdir(parents=True, exist_ok=True)
         if lines:
-            path.write_bytes(
-                zipped({f"test/test-reports/{member}": rows(*lines), "junit.xml": "<x/>"})
-            )
+            path.write_bytes(zipped({f"test/test-reports/{member}": rows(*lines), "junit.xml": "<x/>"}))
 
 
 def refresh(forge: Forge, tree: Repository, cache: Path, *words: str) -> Outcome:
     return karat(
-        "refresh", "--source", "github", "--sha", SHA, "--scope", "all", *words,
-        cwd=tree.root, GITHUB_API_URL=forge.github_url, GITHUB_TOKEN=forge.github.token,
+        "refresh",
+        "--source",
+        "github",
+        "--sha",
+        SHA,
+        "--scope",
+        "all",
+        *words,
+        cwd=tree.root,
+        GITHUB_API_URL=forge.github_url,
+        GITHUB_TOKEN=forge.github.token,
         KARAT_CACHE_DIR=str(cache),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -115,9 +120,7 @@ def test_a_removed_model_is_removed_only_with_prune(
     forge: Forge, tree: Repository, bucket: tuple[Path, str], tmp_path: Path
 ) -> None:
     commit = Commit(forge, bucket[0])
-    commit.shard(
-        "inductor_timm", 1, 1, "a,4,pass,10,0", "c,4,pass,9,1", member="training_timm_models.csv"
-    )
+    commit.shard("inductor_timm", 1, 1, "a,4,pass,10,0", "c,4,pass,9,1", member="training_timm_models.csv")
     refused = refresh(forge, tree, tmp_path / "cache")
     assert refused.code == 1
     assert "1 of 3 rows are gone: b; if that is meant, --prune" in refused.out

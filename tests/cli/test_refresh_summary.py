@@ -129,9 +129,7 @@ def test_a_folder_laid_out_as_the_repository_needs_no_manifest(desk: Desk, tmp_p
 
 
 @pytest.mark.parametrize("words", [("folder", "results"), ("file://{root}/results",)])
-def test_results_inside_the_repository_are_no_goldens_of_it(
-    repository: Repository, words: tuple[str, ...]
-) -> None:
+def test_results_inside_the_repository_are_no_goldens_of_it(repository: Repository, words: tuple[str, ...]) -> None:
     """As `gh run download` leaves them where one stands; the default patterns would take them for goldens."""
     repository.write("goldens/golden_values.json", OLD)
     repository.commit()

@@ -31,9 +31,14 @@ def on_a_terminal(words: list[str], answer: bytes, cwd: Path, env: dict[str, str
     ours, theirs = pty.openpty()
     clean = {k: v for k, v in os.environ.items() if k not in {"CI", "NO_COLOR", "COLUMNS"}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "karat", *words], cwd=cwd, stdin=theirs, stdout=theirs,
-        stderr=theirs, env={**clean, "TERM": "xterm", "NO_COLOR": "1", **env}, close_fds=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "karat", *words],
+        cwd=cwd,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**clean, "TERM": "xterm", "NO_COLOR": "1", **env},
+        close_fds=True,
+    )
     os.close(theirs)
     seen = bytearray()
 
@@ -54,9 +59,7 @@ def on_a_terminal(words: list[str], answer: bytes, cwd: Path, env: dict[str, str
 
 
 @pytest.mark.slow
-def test_the_scope_is_asked_for_and_becomes_part_of_the_command(
-    forge: Forge, tree: Repository, tmp_path: Path
-) -> None:
+def test_the_scope_is_asked_for_and_becomes_part_of_the_command(forge: Forge, tree: Repository, tmp_path: Path) -> None:
     run = forge.github.run("owner/name", conclusion="failure")
     run.job("gpt/a - dev", conclusion="failure", labels=["dgx-h100"])
     name = f"logs-a-{run.id}-0a"

@@ -54,9 +54,7 @@ TROUBLE: dict[str, Callable[[Forge], None]] = {
     "html": lambda forge: forge.faults.html(r"/jobs|/bridges", times=None),
     "not a zip": lambda forge: forge.faults.html(r"logs-a|gitlab-artifacts", times=None),
     "cut": lambda forge: forge.faults.cut(r"logs-a|gitlab-artifacts", after=50, times=1),
-    "stale signature": lambda forge: forge.faults.stale_signature(
-        r"logs-a|gitlab-artifacts", times=1
-    ),
+    "stale signature": lambda forge: forge.faults.stale_signature(r"logs-a|gitlab-artifacts", times=1),
 }
 
 
@@ -80,8 +78,12 @@ def test_a_planted_token_is_found_nowhere(
     log = (tmp_path / "log").open("w+")  # a pipe would fill, and nobody reads it meanwhile
     process = subprocess.Popen(
         [sys.executable, "-c", LOUD, "refresh", *words, "--scope", "all", "--json", str(tmp_path / "report.json")],
-        cwd=tree.root, env=env, stdout=log, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=tree.root,
+        env=env,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     lines = _command_lines(process)
     log.seek(0)
     output = log.read()
@@ -93,9 +95,7 @@ def test_a_planted_token_is_found_nowhere(
         assert not any(form in line for line in lines)
         assert _files_with(form, tmp_path) == []
     api = [r for r in forge.requests if r.host == "api"]
-    assert any(TOKEN in str(r.headers) for r in api), (
-        "the API never saw the token: nothing was tested"
-    )
+    assert any(TOKEN in str(r.headers) for r in api), "the API never saw the token: nothing was tested"
     elsewhere = [r for r in forge.requests if r.host != "api"]
     assert not any(form in f"{r.target}{r.headers}" for r in elsewhere for form in FORMS)
     assert not any(form in r.target for r in api for form in FORMS)
@@ -123,16 +123,8 @@ def _command_lines(process: subprocess.Popen[str]) -> set[str]:
     while process.poll() is None:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if (
-                    entry.name == str(process.pid)
-                    or f"\nPPid:\t{process.pid}\n" in (entry / "status").read_text()
-                ):
-                    seen.add(
-                        (entry / "cmdline")
-                        .read_bytes()
-                        .replace(b"\0", b" ")
-                        .decode(errors="replace")
-                    )
+                if entry.name == str(process.pid) or f"\nPPid:\t{process.pid}\n" in (entry / "status").read_text():
+                    seen.add((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:
                 continue
         try:
@@ -143,8 +135,4 @@ def _command_lines(process: subprocess.Popen[str]) -> set[str]:
 
 
 def _files_with(text: str, folder: Path) -> list[Path]:
-    return [
-        p
-        for p in folder.rglob("*")
-        if p.is_file() and not p.is_symlink() and text.encode() in p.read_bytes()
-    ]
+    return [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and text.encode() in p.read_bytes()]

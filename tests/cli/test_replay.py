@@ -16,9 +16,7 @@ from factories.captured import capture, identity
 from factories.commands import karat
 from factories.runners import command_line, doubling, write_module
 
-SCHEMA = json.loads(
-    resources.files("karat").joinpath("schemas", "karat.replay.1.json").read_text(encoding="utf-8")
-)
+SCHEMA = json.loads(resources.files("karat").joinpath("schemas", "karat.replay.1.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -50,24 +48,12 @@ def test_a_mismatch_is_exit_1_and_ends_with_a_command_that_runs(here: Path) -> N
 
 @pytest.mark.slow
 def test_json_is_as_the_schema_says_and_junit_as_ci_reads_it(here: Path) -> None:
-    words = (
-        "--run",
-        "runner:crash_on_one",
-        "-q",
-        "--json",
-        "r.json",
-        "--junit",
-        "r.xml",
-        "-j",
-        "2",
-    )
+    words = ("--run", "runner:crash_on_one", "-q", "--json", "r.json", "--junit", "r.xml", "-j", "2")
     done = karat("replay", "bundle", *words, cwd=here)
     assert (done.code, done.out, done.err) == (1, "", "")
     document = json.loads((here / "r.json").read_bytes())
     jsonschema.validate(document, SCHEMA)
-    assert document["totals"]["outcomes"] == {
-        "damaged": 0, "failed": 1, "mismatch": 0, "not-compared": 0, "match": 2,
-    }  # fmt: skip
+    assert document["totals"]["outcomes"] == {"damaged": 0, "failed": 1, "mismatch": 0, "not-compared": 0, "match": 2}
     assert document["exit_code"] == 1
     root = ET.parse(here / "r.xml").getroot()  # noqa: S314 - our own
     assert (root.get("tests"), root.get("errors"), root.get("failures")) == ("3", "1", "0")
@@ -84,9 +70,7 @@ def test_mismatches_are_failures_of_junit(here: Path) -> None:
 
 def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
     line = command_line(here)
-    done = karat(
-        "replay", "bundle", "--command", line, "--flow", "portable", "--json", "-", cwd=here
-    )
+    done = karat("replay", "bundle", "--command", line, "--flow", "portable", "--json", "-", cwd=here)
     assert done.code == 0, done.err
     document = json.loads(done.out)
     jsonschema.validate(document, SCHEMA)
@@ -108,9 +92,7 @@ def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
         (("bundle", "--command", "nowhere-at-all {outputs}"), "there is no such file"),
     ],
 )
-def test_a_mistake_is_exit_2_with_the_next_command(
-    words: tuple[str, ...], said: str, here: Path
-) -> None:
+def test_a_mistake_is_exit_2_with_the_next_command(words: tuple[str, ...], said: str, here: Path) -> None:
     done = karat("replay", *words, cwd=here)
     assert done.code == 2, done.err
     assert said in done.err
@@ -173,7 +155,9 @@ def test_two_replays_at_once_keep_apart(here: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_replay_leaves_nothing_running(here: Path) -> None:
-    code = "import os, time\ndef run(program, inputs):\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
+    code = (
+        "import os, time\ndef run(program, inputs):\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
+    )
     (here / "slow.py").write_text(code, encoding="utf-8")
     words = [sys.executable, "-m", "karat", "replay", "bundle", "--run", "slow:run"]
     process = subprocess.Popen(words, cwd=here, stdout=subprocess.DEVNULL)

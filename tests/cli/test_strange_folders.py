@@ -13,11 +13,7 @@ from factories.commands import karat
 from karat.bundles.cases import cases
 from karat.bundles.places import open_place
 
-VERBS = {
-    "verify": (),
-    "pack": ("-o", "packed"),
-    "replay": ("--run", "json:loads"),
-}
+VERBS = {"verify": (), "pack": ("-o", "packed"), "replay": ("--run", "json:loads")}
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +25,7 @@ def point(path: Path) -> None:
     """What a checkout without Git LFS has in a file's place."""
     data = path.read_bytes()
     oid = hashlib.sha256(data).hexdigest()
-    path.write_text(
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(data)}\n"
-    )
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(data)}\n")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -79,15 +73,10 @@ def test_a_strangers_manifest_is_no_case() -> None:
     found = cases(open_place("golden"))
     assert len(found) == 2
     assert all(case.readable and not case.findings for case in found)
-    assert (
-        karat("replay", "golden", *VERBS["replay"], "--only", "nothing", "-q", cwd=Path.cwd()).code
-        == 3
-    )
+    assert karat("replay", "golden", *VERBS["replay"], "--only", "nothing", "-q", cwd=Path.cwd()).code == 3
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"{", b'{"schema": "karat.bunele/1", "identity": {}, "comparator": {}}']
-)
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": "karat.bunele/1", "identity": {}, "comparator": {}}'])
 def test_a_damaged_manifest_is_still_a_case(damage: bytes) -> None:
     folder = capture(Path("golden"), identity(), inputs=(), expected=1, program=None)
     Path(folder, "manifest.json").write_bytes(damage)

@@ -45,9 +45,7 @@ def test_output_goes_to_a_file_and_formats_differ(repository: Repository) -> Non
     root = refreshed(repository).root
     assert karat("summary", "-o", "pr.md", "--format", "github", cwd=root).out == ""
     assert "## Summary" in (root / "pr.md").read_text(encoding="utf-8")
-    assert (
-        json.loads(karat("summary", "--format", "json", cwd=root).out)["schema"] == "karat.diff/1"
-    )
+    assert json.loads(karat("summary", "--format", "json", cwd=root).out)["schema"] == "karat.diff/1"
 
 
 def test_nothing_compared_is_not_a_text_to_believe(repository: Repository) -> None:

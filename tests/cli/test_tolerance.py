@@ -55,8 +55,11 @@ def test_each_metric_gets_the_check_that_suits_it(runs: Path) -> None:
     found = report(result)
     rules = {rule["metric"]: rule for rule in found["metrics"]}
     assert {name: rule["check"] for name, rule in rules.items()} == {
-        "lm loss": "approx", "num-zeros": "exact", "iteration-time": "median", "bias": "approx",
-    }  # fmt: skip
+        "lm loss": "approx",
+        "num-zeros": "exact",
+        "iteration-time": "median",
+        "bias": "approx",
+    }
     assert rules["lm loss"]["rtol"] >= rules["lm loss"]["observed"] > 0
     assert (rules["bias"]["rtol"], rules["bias"]["atol"] > 0) == (0, True)
     assert all(rule["rate_expected"] == 1 / 5 for rule in rules.values())
@@ -115,9 +118,7 @@ def test_samples_of_a_golden_count_as_runs(runs: Path) -> None:
 @pytest.mark.slow
 def test_outliers_make_it_narrower(runs: Path) -> None:
     wide = report(tolerance(runs, *names(5), "--metric", "lm loss", "--json", "-"))["metrics"][0]
-    found = report(
-        tolerance(runs, *names(5), "--metric", "lm loss", "--outliers", "3", "--json", "-")
-    )
+    found = report(tolerance(runs, *names(5), "--metric", "lm loss", "--outliers", "3", "--json", "-"))
     narrow = found["metrics"][0]
     assert (narrow["outliers"], wide["outliers"]) == (3, 0)
     assert narrow["rtol"] < wide["rtol"]
@@ -138,17 +139,9 @@ def test_repeats_that_are_not_whole_are_told(runs: Path) -> None:
         (["run1.jsonl"], 2, "expected at least 2 repeats of one test, found 1"),
         ([], 2, "found 0 (in no RUN)"),
         (["run1.jsonl", "missing"], 3, "expected a run in missing"),
-        (
-            ["--golden", "missing", "run1.jsonl", "run2.jsonl"],
-            3,
-            "expected to read the golden missing",
-        ),
+        (["--golden", "missing", "run1.jsonl", "run2.jsonl"], 3, "expected to read the golden missing"),
         (["run1.jsonl", "table.csv"], 2, "found a table"),
-        (
-            ["--golden", "table.csv", "run1.jsonl", "run2.jsonl"],
-            2,
-            "expected a series in table.csv",
-        ),
+        (["--golden", "table.csv", "run1.jsonl", "run2.jsonl"], 2, "expected a series in table.csv"),
         (["run1.jsonl", "run2.jsonl", "--rate", "0"], 2, "--rate"),
         (["run1.jsonl", "run2.jsonl", "--json", "-", "--toml", "-"], 2, "at most one report"),
     ],

@@ -58,9 +58,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "word", ["captures", "packed/all.zip", "packed", "shop#models/nightly", "shop"]
-)
+@pytest.mark.parametrize("word", ["captures", "packed/all.zip", "packed", "shop#models/nightly", "shop"])
 def test_one_flipped_bit_is_1(where: Path, word: str) -> None:
     flip(next((where / "captures").rglob("model.pte")))
     flip(where / "packed" / "all.zip")
@@ -112,9 +110,7 @@ def test_a_store_that_is_none_is_3(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there_is_2(tmp_path: Path) -> None:
     result = verify(tmp_path, "nowhere")
     assert result.code == 2
-    assert (
-        "nowhere: expected a folder or a zip of captured cases, found nothing there" in result.err
-    )
+    assert "nowhere: expected a folder or a zip of captured cases, found nothing there" in result.err
 
 
 @pytest.mark.slow

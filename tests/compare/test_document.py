@@ -17,10 +17,7 @@ def changed(old: Any, new: Any) -> Change:
 
 
 def request(**more: Any) -> dict[str, Any]:
-    return {
-        "0": {"generated_text": "the place", "logprobs": [-9.3, -2.7], "latency": 0.2, "top": None}
-        | more
-    }
+    return {"0": {"generated_text": "the place", "logprobs": [-9.3, -2.7], "latency": 0.2, "top": None} | more}
 
 
 def test_equal_documents_are_the_same() -> None:
@@ -112,10 +109,7 @@ def test_integers_too_large_for_a_float() -> None:
 def test_a_loss_is_not_hidden_behind_a_gain_at_the_same_path() -> None:
     for new in ([1.0, None], [1.0, "x"]):
         change = changed({"a": [None, 1.0], "b": 1}, {"a": new, "b": 1})
-        assert {f.severity for f in change.findings if f.kind == "type-changed"} == {
-            Severity.WARN,
-            Severity.FAIL,
-        }
+        assert {f.severity for f in change.findings if f.kind == "type-changed"} == {Severity.WARN, Severity.FAIL}
 
 
 def test_slow_requests_are_not_a_warm_up() -> None:

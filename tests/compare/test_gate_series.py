@@ -33,12 +33,7 @@ def loss(got: list[float] | dict[int, float], rules: Judging | None = None) -> M
 
 def test_equal_curves_pass() -> None:
     result = loss(LOSS)
-    assert (result.outcome, result.total, result.compared, result.failed) == (
-        CheckOutcome.PASS,
-        50,
-        50,
-        0,
-    )
+    assert (result.outcome, result.total, result.compared, result.failed) == (CheckOutcome.PASS, 50, 50, 0)
     assert result.first is None
 
 
@@ -47,12 +42,7 @@ def test_a_failure_names_the_first_and_the_worst_step_and_how_many() -> None:
     got[20] *= 1.06
     got[30] *= 1.5
     result = loss(got)
-    assert (result.outcome, result.kind, result.failed, result.total) == (
-        CheckOutcome.FAIL,
-        "out-of-tolerance",
-        2,
-        50,
-    )
+    assert (result.outcome, result.kind, result.failed, result.total) == (CheckOutcome.FAIL, "out-of-tolerance", 2, 50)
     assert result.first is not None
     assert (result.first.place, result.first.expected, result.first.got) == (21, 8.0, 8.48)
     assert result.first.error == pytest.approx(0.48)
@@ -88,9 +78,7 @@ def test_one_metric_that_diverged_is_not_a_run_that_was_cut_off() -> None:
     died = [*LOSS[:13], *[NAN] * 37]
     results, findings = judged(golden, series(lm_loss=died, grad_norm=LOSS))
     assert findings == []
-    assert results["lm loss"].likely == (
-        "not finite from step 14 on: the run diverged, or died and left NaN"
-    )
+    assert results["lm loss"].likely == ("not finite from step 14 on: the run diverged, or died and left NaN")
     assert results["grad norm"].outcome is CheckOutcome.PASS
 
 
@@ -122,9 +110,7 @@ def test_a_golden_that_expects_nothing_compares_nothing() -> None:
 
 
 def test_a_golden_of_a_run_that_died_is_said_to_be_one() -> None:
-    died = series(
-        lm_loss=[*LOSS[:13], *[NAN] * 37], **{"iteration-time": [*[1.0] * 13, *[NAN] * 37]}
-    )
+    died = series(lm_loss=[*LOSS[:13], *[NAN] * 37], **{"iteration-time": [*[1.0] * 13, *[NAN] * 37]})
     results, findings = judged(died, died, Judging())
     assert [(f.kind, f.severity.value) for f in findings] == [("short-run", "warn")]
     assert "in the golden: stops at step 13" in findings[0].message
@@ -136,11 +122,7 @@ def test_more_steps_than_the_golden_has_are_no_objection() -> None:
     assert loss([*LOSS, 1.0, 2.0]).outcome is CheckOutcome.PASS
     sparse = {step: LOSS[step - 1] for step in range(5, 51, 5)}
     results, findings = judged(series(lm_loss=sparse), series(lm_loss=LOSS))
-    assert (results["lm loss"].outcome, results["lm loss"].total, findings) == (
-        CheckOutcome.PASS,
-        10,
-        [],
-    )
+    assert (results["lm loss"].outcome, results["lm loss"].total, findings) == (CheckOutcome.PASS, 10, [])
 
 
 def test_info_is_shown_and_not_judged_but_must_be_there() -> None:
@@ -200,10 +182,7 @@ def test_a_timing_that_slowed_down_is_called_slower() -> None:
     golden = series(**{"iteration-time": [1.0] * 50})
     results, _ = judged(golden, series(**{"iteration-time": [1.2] * 50}), rules)
     result = results["iteration-time"]
-    assert (result.outcome, result.likely) == (
-        CheckOutcome.FAIL,
-        "20.0% slower over the whole window, by the median",
-    )
+    assert (result.outcome, result.likely) == (CheckOutcome.FAIL, "20.0% slower over the whole window, by the median")
     assert result.first is not None
     assert result.first.place == "median of steps 30–45"
 
@@ -247,11 +226,7 @@ def test_bounds_judge_a_curve_without_the_goldens_values() -> None:
     rules = judging(check="range", min=0.0, max=10.5, better="lower")
     assert loss([7.0] * 50, rules).outcome is CheckOutcome.PASS
     result = loss([7.0] * 48 + [-1.0, 12.5], rules)
-    assert (result.outcome, result.kind, result.failed) == (
-        CheckOutcome.FAIL,
-        "out-of-tolerance",
-        2,
-    )
+    assert (result.outcome, result.kind, result.failed) == (CheckOutcome.FAIL, "out-of-tolerance", 2)
     assert result.first is not None
     assert (result.first.expected, result.first.got, result.first.error) == (0.0, -1.0, -1.0)
     assert (result.likely, result.tolerance) == (None, "range, at least 0, at most 10.5")

@@ -16,17 +16,11 @@ from karat.goldens.shapes import Table
 ROWS = {"a": ("pass", "3"), "b": ("pass", "5"), "c": ("fail_to_run", "0")}
 
 
-def table(
-    rows: Mapping[str, tuple[str, ...]], columns: tuple[str, ...] = ("accuracy", "graph_breaks")
-) -> Table:
-    return Table(
-        ("name", *columns), ("name",), {(name,): (name, *cells) for name, cells in rows.items()}
-    )
+def table(rows: Mapping[str, tuple[str, ...]], columns: tuple[str, ...] = ("accuracy", "graph_breaks")) -> Table:
+    return Table(("name", *columns), ("name",), {(name,): (name, *cells) for name, cells in rows.items()})
 
 
-def judged(
-    golden: Table, actual: Table, rules: Judging | None = None
-) -> tuple[dict[str, MetricResult], list[Finding]]:
+def judged(golden: Table, actual: Table, rules: Judging | None = None) -> tuple[dict[str, MetricResult], list[Finding]]:
     results, findings = gate_table(golden, actual, rules or Judging())
     return {result.metric: result for result in results}, findings
 
@@ -36,11 +30,7 @@ def outcomes(golden: Table, actual: Table) -> dict[str, str]:
 
 
 def test_equal_tables_pass() -> None:
-    assert outcomes(table(ROWS), table(ROWS)) == {
-        "(rows)": "pass",
-        "accuracy": "pass",
-        "graph_breaks": "pass",
-    }
+    assert outcomes(table(ROWS), table(ROWS)) == {"(rows)": "pass", "accuracy": "pass", "graph_breaks": "pass"}
 
 
 def test_a_row_that_silently_disappeared_fails_by_name() -> None:
@@ -60,11 +50,7 @@ def test_counts_are_exact_and_lower_is_better() -> None:
     worse = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "4")}))
     better = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "2")}))
     both = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "2"), "b": ("pass", "6")}))
-    assert (worse["graph_breaks"], better["graph_breaks"], both["graph_breaks"]) == (
-        "fail",
-        "improved",
-        "fail",
-    )
+    assert (worse["graph_breaks"], better["graph_breaks"], both["graph_breaks"]) == ("fail", "improved", "fail")
 
 
 def test_outcomes_are_ordered() -> None:
@@ -84,10 +70,7 @@ def test_outcomes_are_ordered() -> None:
 
 def test_the_order_of_outcomes_is_the_projects_own() -> None:
     golden, actual = table({"a": ("good", "1")}), table({"a": ("fair", "1")})
-    for status, outcome in (
-        (("good", "fair"), CheckOutcome.FAIL),
-        (("fair", "good"), CheckOutcome.IMPROVED),
-    ):
+    for status, outcome in ((("good", "fair"), CheckOutcome.FAIL), (("fair", "good"), CheckOutcome.IMPROVED)):
         results, _ = judged(golden, actual, Judging(status=status))
         assert results["accuracy"].outcome is outcome
 
@@ -142,10 +125,7 @@ def test_rows_have_margins_of_their_own_and_a_result_cannot_widen_them() -> None
 
 def test_a_result_need_not_carry_the_tolerances() -> None:
     golden = table({"a": ("100", "0.1")}, MARGINS)
-    assert outcomes(golden, table({"a": ("109",)}, ("expected",))) == {
-        "(rows)": "pass",
-        "expected": "pass",
-    }
+    assert outcomes(golden, table({"a": ("109",)}, ("expected",))) == {"(rows)": "pass", "expected": "pass"}
 
 
 def test_tables_named_by_other_columns_cannot_be_compared() -> None:
@@ -159,12 +139,9 @@ CELLS = st.sampled_from(["pass", "fail_to_run", "1", "2.5", "nan", "", "odd"])
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(CELLS, CELLS), min_size=2),
-    st.randoms(use_true_random=False),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(CELLS, CELLS), min_size=2), st.randoms(use_true_random=False)
 )
-def test_a_missing_row_always_fails_and_order_never_matters(
-    rows: Mapping[str, tuple[str, ...]], dice: Any
-) -> None:
+def test_a_missing_row_always_fails_and_order_never_matters(rows: Mapping[str, tuple[str, ...]], dice: Any) -> None:
     golden = table(rows)
     names = list(rows)
     dice.shuffle(names)
@@ -181,10 +158,7 @@ def document(golden: Any, actual: Any, **sets: object) -> dict[str, MetricResult
 def test_leaves_of_a_document_are_judged_by_their_generic_name() -> None:
     golden = {"0": {"logprobs": [1.0, 2.0], "text": "a"}, "1": {"logprobs": [3.0], "text": "b"}}
     same = document(golden, golden, rtol=0.1)
-    assert {name: r.outcome.value for name, r in same.items()} == {
-        "logprobs": "pass",
-        "text": "pass",
-    }
+    assert {name: r.outcome.value for name, r in same.items()} == {"logprobs": "pass", "text": "pass"}
     moved = {"0": {"logprobs": [1.0, 2.5], "text": "a"}, "1": {"logprobs": [3.0], "text": "x"}}
     found = document(golden, moved, rtol=0.1)
     assert found["logprobs"].first is not None
@@ -196,9 +170,7 @@ def test_a_shorter_list_a_lost_key_and_another_type_fail() -> None:
     golden = {"x": [1.0, 2.0], "y": True, "z": None}
     assert document(golden, {"x": [1.0], "y": True, "z": None})["x"].missing == 1
     assert document(golden, {"x": [1.0, 2.0], "z": None})["y"].outcome is CheckOutcome.FAIL
-    assert (
-        document(golden, {"x": [1.0, 2.0], "y": False, "z": None})["y"].outcome is CheckOutcome.FAIL
-    )
+    assert document(golden, {"x": [1.0, 2.0], "y": False, "z": None})["y"].outcome is CheckOutcome.FAIL
     assert document(golden, {"x": [1.0, "2"], "y": True, "z": None})["x"].kind == "type-changed"
     more = document(golden, {**golden, "w": 1})
     assert more["(unknown metrics)"].deviations[0].place == "w"
@@ -212,16 +184,7 @@ def test_integers_beyond_floats_and_empty_lists_are_leaves() -> None:
 
 @pytest.mark.parametrize(
     ("golden", "actual"),
-    [
-        (True, "true"),
-        (None, "null"),
-        ({}, []),
-        ([], "[]"),
-        ({}, "{}"),
-        (False, None),
-        (1, "1"),
-        (1, True),
-    ],
+    [(True, "true"), (None, "null"), ({}, []), ([], "[]"), ({}, "{}"), (False, None), (1, "1"), (1, True)],
 )
 def test_another_type_is_never_the_same_value(golden: Any, actual: Any) -> None:
     for one, other in ((golden, actual), (actual, golden)):
@@ -248,9 +211,7 @@ def test_bounds_judge_the_cells_of_a_column() -> None:
 
 
 def test_numbers_that_are_better_by_chance_are_no_improvement() -> None:
-    rules = Judging(
-        book=RuleBook.of([PartialRule("x", {"rtol": 0.05, "outliers": 1.0, "better": "lower"})])
-    )
+    rules = Judging(book=RuleBook.of([PartialRule("x", {"rtol": 0.05, "outliers": 1.0, "better": "lower"})]))
     golden = table(dict.fromkeys("abcde", ("10",)), ("x",))
     one = table({name: ("1" if name == "a" else "10",) for name in "abcde"}, ("x",))
     two = table({name: ("1" if name in "ab" else "10",) for name in "abcde"}, ("x",))
@@ -265,7 +226,5 @@ def test_a_golden_without_rows_compares_nothing() -> None:
 
 def test_an_equal_tolerance_is_not_a_wider_one() -> None:
     rows = {"a": ("100", "0.1")}
-    _, findings = judged(
-        table(rows, ("expected", "noise_margin")), table(rows, ("expected", "noise_margin"))
-    )
+    _, findings = judged(table(rows, ("expected", "noise_margin")), table(rows, ("expected", "noise_margin")))
     assert findings == []

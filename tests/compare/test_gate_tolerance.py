@@ -64,9 +64,7 @@ def test_every_demanded_value_is_exactly_one_of_missing_broken_or_compared(
 
 
 @given(PAIRS, RULES)
-def test_what_passes_here_is_what_users_are_told_passes(
-    pairs: list[tuple[float, float, bool]], rule: Rule
-) -> None:
+def test_what_passes_here_is_what_users_are_told_passes(pairs: list[tuple[float, float, bool]], rule: Rule) -> None:
     found = judged(pairs, rule)
     outcome, _ = series._outcome(found, "approx")
     assert found.passes == (outcome in {CheckOutcome.PASS, CheckOutcome.IMPROVED})
@@ -110,9 +108,7 @@ def test_an_infinite_expectation_can_not_be_met_not_even_by_itself(got: float, r
 
 
 @given(PAIRS, RULES, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(
-    pairs: list[tuple[float, float, bool]], rule: Rule, dice: Any
-) -> None:
+def test_the_order_of_rows_does_not_matter(pairs: list[tuple[float, float, bool]], rule: Rule, dice: Any) -> None:
     shuffled = list(pairs)
     dice.shuffle(shuffled)
     one, other = judged(pairs, rule), judged(shuffled, rule)
@@ -125,9 +121,7 @@ def test_the_order_of_rows_does_not_matter(
 
 
 @given(PAIRS, RULES)
-def test_what_is_exact_is_approximate_too(
-    pairs: list[tuple[float, float, bool]], rule: Rule
-) -> None:
+def test_what_is_exact_is_approximate_too(pairs: list[tuple[float, float, bool]], rule: Rule) -> None:
     if judged(pairs, structs.replace(rule, check="exact", better=None)).passes:
         assert judged(pairs, structs.replace(rule, check="approx", better=None)).passes
 
@@ -158,9 +152,7 @@ def test_one_more_outlier_than_allowed_shuts_the_gate(
     assert found.passes == (min(allowed + spare, total) <= allowed)
 
 
-@pytest.mark.parametrize(
-    ("total", "allowed"), [(3, 1), (50, 1), (199, 1), (200, 2), (300, 3), (2900, 29), (9999, 50)]
-)
+@pytest.mark.parametrize(("total", "allowed"), [(3, 1), (50, 1), (199, 1), (200, 2), (300, 3), (2900, 29), (9999, 50)])
 def test_megatrons_allowance(total: int, allowed: int) -> None:
     rule = Rule(rtol=0.05, outliers=1, outlier_share=0.01, outliers_max=50)
     assert allowance(total, rule) == min(max(total // 100, 1), 50) == allowed
@@ -206,9 +198,7 @@ def test_a_value_that_left_zero_is_out_of_any_relative_tolerance() -> None:
         ("expected", "approx", "lower", 1e-2),
     ],
 )
-def test_without_a_check_the_other_fields_decide(
-    metric: str, mode: str, direction: str | None, rtol: float
-) -> None:
+def test_without_a_check_the_other_fields_decide(metric: str, mode: str, direction: str | None, rtol: float) -> None:
     rule = RuleBook().rule_for(metric)
     assert (mode_of(rule), direction_of(rule), relative_tolerance(rule)) == (mode, direction, rtol)
 
@@ -232,9 +222,7 @@ def test_margins_are_tolerances_of_single_values() -> None:
 
 
 STEPS = np.arange(1, 51, dtype=np.int64)
-MEGATRON = Rule(
-    check="median", rtol=0.05, window=(30, 45), short_steps=25, short_window=(5, 20), steady=True
-)
+MEGATRON = Rule(check="median", rtol=0.05, window=(30, 45), short_steps=25, short_window=(5, 20), steady=True)
 
 
 def medians(got: np.ndarray, expected: np.ndarray | None = None, rule: Rule = MEGATRON) -> Gate:

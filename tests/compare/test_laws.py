@@ -24,9 +24,7 @@ curves = st.dictionaries(st.integers(0, 40), values, max_size=30)
 
 def metric(samples: dict[int, float]) -> Metric:
     steps = sorted(samples)
-    return Metric(
-        np.array(steps, dtype=np.int64), np.array([samples[s] for s in steps], dtype=float)
-    )
+    return Metric(np.array(steps, dtype=np.int64), np.array([samples[s] for s in steps], dtype=float))
 
 
 def numbers(old: dict[int, float], new: dict[int, float]) -> CurveNumbers:
@@ -36,9 +34,10 @@ def numbers(old: dict[int, float], new: dict[int, float]) -> CurveNumbers:
 def direct(old: dict[int, float], new: dict[int, float]) -> list[float]:
     """The seed's formula, in so many words."""
     usable = [
-        s for s in sorted(old.keys() & new.keys())
+        s
+        for s in sorted(old.keys() & new.keys())
         if math.isfinite(old[s]) and math.isfinite(new[s]) and abs(old[s]) >= 1e-12
-    ]  # fmt: skip
+    ]
     return [(old[s] - new[s]) / old[s] for s in usable]
 
 
@@ -57,15 +56,9 @@ def test_numbers_are_the_seeds_formula(old: dict[int, float], new: dict[int, flo
 
 
 @given(curves, curves)
-def test_swapping_sides_swaps_losses_and_keeps_what_is_shared(
-    old: dict[int, float], new: dict[int, float]
-) -> None:
+def test_swapping_sides_swaps_losses_and_keeps_what_is_shared(old: dict[int, float], new: dict[int, float]) -> None:
     there, back = numbers(old, new), numbers(new, old)
-    assert (there.n_shared, there.bit_equal, there.both_missing) == (
-        back.n_shared,
-        back.bit_equal,
-        back.both_missing,
-    )
+    assert (there.n_shared, there.bit_equal, there.both_missing) == (back.n_shared, back.bit_equal, back.both_missing)
     assert there.first_diff_step == back.first_diff_step
     assert (there.steps_lost, there.nan_gained) == (back.steps_gained, back.nan_lost)
     if there.avg and back.avg and there.n_steps == 1 and max(abs(there.avg), abs(back.avg)) < 1:
@@ -83,9 +76,7 @@ def test_a_curve_against_itself_is_never_drift(samples: dict[int, float]) -> Non
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(curves, curves), max_size=6))
-def test_many_at_once_are_as_one_by_one(
-    pairs: list[tuple[dict[int, float], dict[int, float]]],
-) -> None:
+def test_many_at_once_are_as_one_by_one(pairs: list[tuple[dict[int, float], dict[int, float]]]) -> None:
     together = score([(metric(old), metric(new), Rule()) for old, new in pairs])
     alone = [numbers(old, new) for old, new in pairs]
     # repr, because a NaN (from an overflow) is not equal to itself.
@@ -93,9 +84,7 @@ def test_many_at_once_are_as_one_by_one(
 
 
 @given(curves, curves)
-def test_same_means_every_finite_value_is_there_and_equal(
-    old: dict[int, float], new: dict[int, float]
-) -> None:
+def test_same_means_every_finite_value_is_there_and_equal(old: dict[int, float], new: dict[int, float]) -> None:
     change = change_of(Series({"x": metric(old)}), Series({"x": metric(new)}))
     if change.verdict is Verdict.SAME:
         finite = {s: v for s, v in old.items() if math.isfinite(v)}
@@ -104,13 +93,9 @@ def test_same_means_every_finite_value_is_there_and_equal(
 
 
 @given(curves, curves)
-def test_nan_gained_or_steps_lost_are_never_excused(
-    old: dict[int, float], new: dict[int, float]
-) -> None:
+def test_nan_gained_or_steps_lost_are_never_excused(old: dict[int, float], new: dict[int, float]) -> None:
     change = change_of(Series({"x": metric(old)}), Series({"x": metric(new)}))
-    gone = [
-        s for s, v in old.items() if math.isfinite(v) and not math.isfinite(new.get(s, math.nan))
-    ]
+    gone = [s for s, v in old.items() if math.isfinite(v) and not math.isfinite(new.get(s, math.nan))]
     if gone:
         assert change.verdict is Verdict.INCOMPLETE
         assert any(f.severity == "fail" for f in change.findings)
@@ -128,9 +113,7 @@ names = st.sampled_from(["lm loss", "num-zeros", "iteration-time", "generated_to
 
 @pytest.mark.slow
 @given(st.dictionaries(names, st.tuples(curves, curves), min_size=1, max_size=3))
-def test_verdicts_and_findings_agree(
-    pairs: dict[str, tuple[dict[int, float], dict[int, float]]],
-) -> None:
+def test_verdicts_and_findings_agree(pairs: dict[str, tuple[dict[int, float], dict[int, float]]]) -> None:
     change = change_of(
         Series({name: metric(old) for name, (old, _) in pairs.items()}),
         Series({name: metric(new) for name, (_, new) in pairs.items()}),

@@ -45,9 +45,7 @@ def test_both_sides_infinite_is_no_evidence() -> None:
 
 def test_a_run_that_died_is_truncated_and_its_clean_average_does_not_help() -> None:
     died = [10.0] * 13 + [NAN] * 37
-    change = change_of(
-        series(lm_loss=[10.0] * 50, num_zeros=[7.0] * 50), series(lm_loss=died, num_zeros=died)
-    )
+    change = change_of(series(lm_loss=[10.0] * 50, num_zeros=[7.0] * 50), series(lm_loss=died, num_zeros=died))
     assert change.verdict is Verdict.INCOMPLETE
     first = change.findings[0]
     assert (first.kind, first.severity) == ("truncated", Severity.FAIL)
@@ -166,9 +164,7 @@ def test_jittery_iteration_times_are_noise_but_a_slower_median_is_not() -> None:
     new[2] = 9.0
     rules = RuleBook()
     jitter = change_of(
-        Series({"iteration-time": metric(old.tolist())}),
-        Series({"iteration-time": metric(new.tolist())}),
-        rules,
+        Series({"iteration-time": metric(old.tolist())}), Series({"iteration-time": metric(new.tolist())}), rules
     )
     slower = change_of(
         Series({"iteration-time": metric(old.tolist())}),
@@ -192,9 +188,7 @@ def test_precision_lost_by_rounding_and_by_declaration() -> None:
     rng = np.random.default_rng(0)
     fine = np.round(10 + rng.random(50), 5)
     rounded = change_of(series(x=fine.tolist()), series(x=np.round(fine, 2).tolist()))
-    declared = change_of(
-        Series({"x": metric([1.5] * 9, precision=5)}), Series({"x": metric([1.5] * 9, precision=3)})
-    )
+    declared = change_of(Series({"x": metric([1.5] * 9, precision=5)}), Series({"x": metric([1.5] * 9, precision=3)}))
     assert "precision-lost" in kinds(rounded)
     assert "from 5 to 2" in next(f.message for f in rounded.findings if f.kind == "precision-lost")
     assert "precision-lost" in kinds(declared)
@@ -229,9 +223,7 @@ def test_an_old_golden_that_was_cut_off_and_is_repaired() -> None:
 
 def test_both_sides_cut_off_is_still_said() -> None:
     change = change_of(series(x=[1.0, NAN, NAN]), series(x=[1.0, NAN, NAN]))
-    assert [(f.kind, f.severity) for f in change.findings if f.kind == "truncated"] == [
-        ("truncated", Severity.WARN)
-    ]
+    assert [(f.kind, f.severity) for f in change.findings if f.kind == "truncated"] == [("truncated", Severity.WARN)]
 
 
 def test_scalars_beside_curves_are_compared() -> None:
@@ -287,9 +279,7 @@ def test_a_number_beside_the_curves_that_is_none_any_more_fails(value: object) -
 
 
 def test_a_capped_metric_still_may_not_lose_samples() -> None:
-    change = change_of(
-        series(num_tokens=[1.0] * 20, b=[1.0] * 20), series(num_tokens=[NAN] * 20, b=[1.0] * 20)
-    )
+    change = change_of(series(num_tokens=[1.0] * 20, b=[1.0] * 20), series(num_tokens=[NAN] * 20, b=[1.0] * 20))
     assert change.severity is Severity.FAIL
 
 

@@ -72,36 +72,24 @@ def test_the_margin_column_gives_the_tolerance_ratio() -> None:
 def test_a_widened_margin_is_a_finding() -> None:
     change = change_of(counts(("a", "count", "1000", "0.1")), counts(("a", "count", "1000", "0.3")))
     assert "tolerance-widened" in kinds(change)
-    narrowed = change_of(
-        counts(("a", "count", "1000", "0.3")), counts(("a", "count", "1000", "0.1"))
-    )
+    narrowed = change_of(counts(("a", "count", "1000", "0.3")), counts(("a", "count", "1000", "0.1")))
     assert "tolerance-widened" not in kinds(narrowed)
 
 
 def test_a_number_that_became_empty_or_text_is_lost() -> None:
-    empty = change_of(
-        table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", ""), ("b", "pass", "1"))
-    )
-    text = change_of(
-        table(("a", "pass", "3"), ("b", "pass", "1")),
-        table(("a", "pass", "many"), ("b", "pass", "1")),
-    )
+    empty = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", ""), ("b", "pass", "1")))
+    text = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", "many"), ("b", "pass", "1")))
     assert (empty.verdict, kinds(empty) & {"new-nan"}) == (Verdict.INCOMPLETE, {"new-nan"})
     assert "type-changed" in kinds(text)
 
 
 def test_nan_in_a_cell_never_passes() -> None:
-    change = change_of(
-        table(("a", "pass", "3"), ("b", "pass", "1")),
-        table(("a", "pass", "nan"), ("b", "pass", "1")),
-    )
+    change = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", "nan"), ("b", "pass", "1")))
     assert change.verdict is Verdict.INCOMPLETE
 
 
 def test_lost_and_gained_columns() -> None:
-    change = change_of(
-        table(("a", "pass", "0")), table(("a", "pass"), columns=("name", "accuracy"))
-    )
+    change = change_of(table(("a", "pass", "0")), table(("a", "pass"), columns=("name", "accuracy")))
     assert "lost-metric" in kinds(change)
     assert change.verdict is Verdict.INCOMPLETE
 
@@ -137,26 +125,19 @@ def test_outcomes_in_a_column_with_numbers_are_compared() -> None:
     for (before, after), (verdict, kind, severity) in cases.items():
         change = change_of(mixed(before), mixed(after))
         assert change.verdict is verdict, (before, after)
-        assert [(f.kind, f.severity) for f in change.findings] == [(kind, severity)], (
-            before,
-            after,
-        )
+        assert [(f.kind, f.severity) for f in change.findings] == [(kind, severity)], (before, after)
 
 
 def test_the_order_of_rows_is_no_warm_up() -> None:
     columns = ("name", "speedup")
     old = table(*((f"m{i}", "1.5") for i in range(10)), columns=columns)
     for slow in range(10):
-        new = table(
-            *((f"m{i}", "0.01" if i == slow else "1.5") for i in range(10)), columns=columns
-        )
+        new = table(*((f"m{i}", "0.01" if i == slow else "1.5") for i in range(10)), columns=columns)
         assert change_of(old, new).verdict is Verdict.DRIFT, slow
 
 
 def test_a_tightened_margin_is_told_and_nothing_more() -> None:
-    change = change_of(
-        counts(("a", "count", "1000", "0.1")), counts(("a", "count", "1000", "0.01"))
-    )
+    change = change_of(counts(("a", "count", "1000", "0.1")), counts(("a", "count", "1000", "0.01")))
     assert {f.kind: f.severity for f in change.findings} == {"tolerance-tightened": Severity.INFO}
     assert change.verdict is Verdict.DRIFT
 
@@ -171,9 +152,7 @@ rows = st.dictionaries(st.sampled_from("abcd"), st.tuples(cells, cells), max_siz
 
 
 @given(rows, rows)
-def test_verdicts_and_findings_agree(
-    old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]
-) -> None:
+def test_verdicts_and_findings_agree(old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]) -> None:
     before, after = (table(*((k, *v) for k, v in side.items())) for side in (old, new))
     change = change_of(before, after)
     severities = {f.severity for f in change.findings if f.kind != "no-usable-steps"}
@@ -199,8 +178,5 @@ def test_cells_that_are_not_finite_are_evidence_of_nothing() -> None:
 
 
 def test_better_needs_every_value_to_move_the_good_way() -> None:
-    mixed = change_of(
-        table(("a", "pass", "0"), ("b", "pass", "5")),
-        table(("a", "pass", "100"), ("b", "pass", "4")),
-    )
+    mixed = change_of(table(("a", "pass", "0"), ("b", "pass", "5")), table(("a", "pass", "100"), ("b", "pass", "4")))
     assert [f.severity for f in mixed.findings] == [Severity.WARN]

@@ -29,7 +29,7 @@ ARGS = [
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - it may not be installed
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=chromium, args=ARGS)
@@ -41,9 +41,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     (folder / "usual.html").write_text(html.render(make(), command="karat diff"), "utf-8")
-    (folder / "hostile.html").write_text(
-        html.render(hostile(), title=HOSTILE[0], command=HOSTILE[1]), "utf-8"
-    )
+    (folder / "hostile.html").write_text(html.render(hostile(), title=HOSTILE[0], command=HOSTILE[1]), "utf-8")
     return folder
 
 

@@ -22,9 +22,7 @@ from karat.diffs.report import data, html, markdown, text as terminal
 from karat.diffs.result import Diff
 from karat.findings import ExitCode, KaratError, UsageError, exit_code
 
-SCHEMA = json.loads(
-    resources.files("karat").joinpath("schemas", "karat.diff.1.json").read_text(encoding="utf-8")
-)
+SCHEMA = json.loads(resources.files("karat").joinpath("schemas", "karat.diff.1.json").read_text(encoding="utf-8"))
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((6, 5)).astype(np.float32)
 KARAT = Comparator(name="karat", rtol=1e-3, atol=1e-5)
@@ -125,9 +123,7 @@ def test_other_inputs_are_said_because_outputs_then_say_little(tmp_path: Path) -
 
 
 def test_plain_values_are_compared_with_the_same_tolerance(tmp_path: Path) -> None:
-    change = only(
-        two(tmp_path / "a", {"expected": (X, 0.5, "ok")}, {"expected": (X, 0.5001, "ok")})
-    )
+    change = only(two(tmp_path / "a", {"expected": (X, 0.5, "ok")}, {"expected": (X, 0.5001, "ok")}))
     assert change.verdict is Verdict.NOISE
     change = only(two(tmp_path / "b", {"expected": (X, 0.5, "ok")}, {"expected": (X, 0.7, "no")}))
     assert change.verdict is Verdict.BREAK
@@ -136,9 +132,7 @@ def test_plain_values_are_compared_with_the_same_tolerance(tmp_path: Path) -> No
 
 def test_tolerances_and_environments_that_changed_are_said(tmp_path: Path) -> None:
     tight = Comparator(name="karat", rtol=1e-6, atol=0.0)
-    elsewhere = Environment(
-        platform="darwin", machine="arm64", python="3.12.1", packages={"torch": "2"}
-    )
+    elsewhere = Environment(platform="darwin", machine="arm64", python="3.12.1", packages={"torch": "2"})
     change = only(two(tmp_path, {}, {"comparator": tight, "environment": elsewhere}))
     assert kinds(change) == {"tolerance-tightened": "info", "environment-changed": "info"}
     said = next(f.message for f in change.findings if f.kind == "environment-changed")
@@ -168,14 +162,8 @@ def test_cases_that_came_and_went(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     capture(tmp_path / "old", identity("test_gone"))
     capture(tmp_path / "new", identity("test_came"))
-    verdicts = {
-        c.identity["test"].rpartition(":")[2]: c.verdict for c in compared(tmp_path).changes
-    }
-    assert verdicts == {
-        "test_a": Verdict.SAME,
-        "test_gone": Verdict.REMOVED,
-        "test_came": Verdict.NEW,
-    }
+    verdicts = {c.identity["test"].rpartition(":")[2]: c.verdict for c in compared(tmp_path).changes}
+    assert verdicts == {"test_a": Verdict.SAME, "test_gone": Verdict.REMOVED, "test_came": Verdict.NEW}
 
 
 FILES = ["inputs.safetensors", "expected.safetensors", "program/model.pte", "manifest.json"]
@@ -238,14 +226,7 @@ def test_two_sides_without_a_case_in_common_compared_nothing(tmp_path: Path) -> 
 def test_goldens_beside_cases_are_compared_as_before(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     for side, loss in (("old", 1.0), ("new", 2.0)):
-        golden = {
-            "lm loss": {
-                "start_step": 1,
-                "end_step": 2,
-                "step_interval": 1,
-                "values": {"1": loss, "2": 1.0},
-            }
-        }
+        golden = {"lm loss": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": loss, "2": 1.0}}}
         (tmp_path / side / "golden_values_x.json").write_text(json.dumps(golden), encoding="utf-8")
     verdicts = {c.shape: c.verdict for c in compared(tmp_path).changes}
     assert verdicts == {"bundle": Verdict.SAME, "series": Verdict.BREAK}
@@ -298,9 +279,7 @@ def test_memory_does_not_grow_with_tensors(tmp_path: Path) -> None:
         y[5] += 1
         root = tmp_path / str(megabytes)
         two(root, {"inputs": (1,), "expected": (x,)}, {"inputs": (1,), "expected": (y,)})
-        done = subprocess.run(
-            [sys.executable, "-c", _LIMITED, str(root)], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", _LIMITED, str(root)], capture_output=True, text=True, check=True)
         verdict, peak = done.stdout.split()
         assert verdict == "break"
         peaks.append(int(peak))
@@ -349,19 +328,7 @@ def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
 def test_no_fault_of_a_zip_looks_like_the_same(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     pack = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "karat",
-            "pack",
-            "new",
-            "-o",
-            "packed",
-            "--name",
-            "n",
-            "--no-cases",
-            "-q",
-        ],
+        [sys.executable, "-m", "karat", "pack", "new", "-o", "packed", "--name", "n", "--no-cases", "-q"],
         cwd=tmp_path,
         check=False,
     )

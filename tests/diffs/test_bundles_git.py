@@ -159,8 +159,7 @@ def pointers(root: Path, pattern: str, fetched: Path | None = None) -> None:
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(data)
         path.write_text(
-            f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(data)}\n",
-            encoding="utf-8",
+            f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(data)}\n", encoding="utf-8"
         )
 
 
@@ -299,9 +298,7 @@ def test_a_strangers_manifest_at_the_root_hides_no_case(tmp_path: Path) -> None:
     assert [c.verdict for c in bundles] == [Verdict.SAME]
 
 
-def test_two_folders_that_are_a_case_each_are_compared_whatever_they_are_called(
-    tmp_path: Path,
-) -> None:
+def test_two_folders_that_are_a_case_each_are_compared_whatever_they_are_called(tmp_path: Path) -> None:
     one, two = put(tmp_path / "old", "test_a"), put(tmp_path / "new", "test_b", scale=3.0)
     assert [c.verdict for c in diff(str(one), str(two)).changes] == [Verdict.BREAK]
     flip(two / "manifest.json")

@@ -35,10 +35,7 @@ def test_head_against_the_work_tree(repository: Repository) -> None:
     }
     assert result.unchanged == 1
     assert result.changes[0].path == golden_path("case0"), "gravest first"
-    assert (
-        changes[golden_path("case0")].findings[0].next
-        == f"git restore --source=HEAD -- {golden_path('case0')}"
-    )
+    assert changes[golden_path("case0")].findings[0].next == f"git restore --source=HEAD -- {golden_path('case0')}"
     assert exit_code(result.all_findings()) == ExitCode.FAIL
 
 
@@ -111,14 +108,7 @@ def test_a_touched_but_equal_file_is_unchanged(repository: Repository) -> None:
 
 
 def test_all_reads_unchanged_goldens_as_well(repository: Repository) -> None:
-    nothing = {
-        "x": {
-            "start_step": 1,
-            "end_step": 2,
-            "step_interval": 1,
-            "values": {"1": "nan", "2": "nan"},
-        }
-    }
+    nothing = {"x": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": "nan", "2": "nan"}}}
     repository.write(golden_path("hollow"), json.dumps(nothing))
     repository.commit()
     assert diff(cwd=repository.root).changes == ()
@@ -153,13 +143,9 @@ def test_only_and_only_metric_narrow_and_say_when_nothing_is_left(repository: Re
         repository.write(golden_path(case), golden_text(curves(2)))
     root = repository.root
     for glob in ("**/b/*", "b/*", golden_path("b"), "tests/functional_tests/test_cases/gpt/b"):
-        assert [c.path for c in diff(cwd=root, options=DiffOptions(only=[glob])).changes] == [
-            golden_path("b")
-        ]
+        assert [c.path for c in diff(cwd=root, options=DiffOptions(only=[glob])).changes] == [golden_path("b")]
     one = diff(cwd=root, options=DiffOptions(only=["**/b/*"], only_metric=["lm *"]))
-    assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [
-        (golden_path("b"), ["lm loss"])
-    ]
+    assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [(golden_path("b"), ["lm loss"])]
     quiet = diff(cwd=root, options=DiffOptions(only=["**/a/*"]))
     assert quiet.unchanged == 0
     for nothing in (DiffOptions(only=["nowhere"]), DiffOptions(only_metric=["no such"])):
@@ -211,9 +197,7 @@ def test_names_that_are_not_utf8(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize("words", [("nosuch", None), ("nosuch", "HEAD"), ("HEAD", "nosuch")])
-def test_an_unknown_side_is_wrong_usage(
-    repository: Repository, words: tuple[str, str | None]
-) -> None:
+def test_an_unknown_side_is_wrong_usage(repository: Repository, words: tuple[str, str | None]) -> None:
     repository.commit()
     with pytest.raises(UsageError, match="nosuch"):
         diff(*words, cwd=repository.root)
@@ -226,9 +210,7 @@ def test_a_path_with_two_dots_is_no_range(repository: Repository, word: str) -> 
         diff(word, cwd=repository.root)
 
 
-def test_no_repository_and_no_commit_are_wrong_usage(
-    tmp_path: Path, repository: Repository
-) -> None:
+def test_no_repository_and_no_commit_are_wrong_usage(tmp_path: Path, repository: Repository) -> None:
     with pytest.raises(UsageError, match="git work tree"):
         diff(cwd=tmp_path)
     with pytest.raises(UsageError, match="no first commit"):
@@ -262,9 +244,7 @@ def test_only_metric_agrees_with_its_findings(repository: Repository) -> None:
     for case in ("a", "b"):
         repository.write(golden_path(case), golden_text(curves(1)))
     repository.commit()
-    repository.write(
-        golden_path("a"), golden_text({**curves(1), "lm loss": curves(1)["lm loss"] * 3})
-    )
+    repository.write(golden_path("a"), golden_text({**curves(1), "lm loss": curves(1)["lm loss"] * 3}))
     only_b = {name: curve for name, curve in curves(1).items() if name != "num-zeros"}
     repository.write(golden_path("b"), golden_text(only_b))
     result = diff(cwd=repository.root, options=DiffOptions(only_metric=["num-zeros"]))

@@ -54,9 +54,7 @@ def test_quiet_changes_make_no_group() -> None:
 
 
 def test_every_member_is_a_changed_file() -> None:
-    lost = compare(
-        GoldenPair(path="x", old=Reading(series(a=[1.0], b=[1.0])), new=Reading(Series({})))
-    )
+    lost = compare(GoldenPair(path="x", old=Reading(series(a=[1.0], b=[1.0])), new=Reading(Series({}))))
     groups = groups_of([lost], RuleBook())
     assert {path for g in groups for path, _ in g.members} == {"x"}
     assert {g.kind for g in groups} >= {"lost-metric"}

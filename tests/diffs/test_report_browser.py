@@ -83,9 +83,7 @@ def test_the_filter_takes_words_in_any_order(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("LOSS bert dgx_h100")
     expected = [
-        row[:2]
-        for row in table_rows(make())
-        if row[1] == "lm loss" and "bert" in row[0] and "dgx_h100" in row[0]
+        row[:2] for row in table_rows(make()) if row[1] == "lm loss" and "bert" in row[0] and "dgx_h100" in row[0]
     ]
     assert expected
     assert seen(page) == expected
@@ -140,9 +138,7 @@ def test_an_opened_row_draws_its_curves_and_marks_the_worst_step(visit: Open) ->
     row = next(row[3] for row in table_rows(make()) if row[0] == BROKEN)
     assert row
     assert f"worst: step {row.max_step}" in page.locator("figcaption").inner_text()
-    assert (
-        f"first difference: step {row.first_diff_step}" in page.locator("figcaption").inner_text()
-    )
+    assert f"first difference: step {row.first_diff_step}" in page.locator("figcaption").inner_text()
     assert row.because in page.locator(".because").inner_text()
     assert open_paths(page)[0] == BROKEN
     blank = ink(page, "canvas.plot")

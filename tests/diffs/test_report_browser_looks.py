@@ -128,9 +128,7 @@ def test_without_scripts_the_failures_are_there(browser: Browser, pages: Path) -
 
 
 @pytest.mark.slow
-def test_a_limit_on_points_is_told(
-    visit: Open, pages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_on_points_is_told(visit: Open, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "MAX_POINTS", 1000)
     (pages / "limited.html").write_text(html.render(make(files=3)), "utf-8")
     page = visit("limited.html")
@@ -158,7 +156,9 @@ def test_thousands_of_rows(visit: Open, pages: Path) -> None:
     sort = "document.querySelector('th[data-key=file] button').click()"
     print(f"sort {milliseconds(page, sort):.0f} ms")
     assert seen(page)[0] == in_order(diff, "file", 1)[0]
-    fill = "const f = document.getElementById('filter'); f.value = 'iteration bert'; f.dispatchEvent(new Event('input'))"
+    fill = (
+        "const f = document.getElementById('filter'); f.value = 'iteration bert'; f.dispatchEvent(new Event('input'))"
+    )
     print(f"filter {milliseconds(page, fill):.0f} ms")
     expected = [row for row in rows if row[1] == "iteration-time" and "bert" in row[0]]
     assert total(page) == f"{len(expected):,} of {len(rows):,} rows"

@@ -26,11 +26,7 @@ def direct(old_root: Path, new_root: Path) -> Iterator[Row]:
                 continue
             a, b = old[metric]["values"], new[metric]["values"]
             pairs = [(float(a[s]), float(b[s])) for s in a if s in b]
-            rel = [
-                (x - y) / x
-                for x, y in pairs
-                if math.isfinite(x) and math.isfinite(y) and abs(x) >= 1e-12
-            ]
+            rel = [(x - y) / x for x, y in pairs if math.isfinite(x) and math.isfinite(y) and abs(x) >= 1e-12]
             if rel:
                 yield str(path), metric, len(rel), sum(rel) / len(rel)
 
@@ -38,8 +34,7 @@ def direct(old_root: Path, new_root: Path) -> Iterator[Row]:
 def ours(old: Path, new: Path) -> list[Row]:
     text = data.render_csv(diff(str(old), str(new)))
     return [
-        (r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"]))
-        for r in csv.DictReader(io.StringIO(text))
+        (r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"])) for r in csv.DictReader(io.StringIO(text))
     ]
 
 
@@ -57,9 +52,7 @@ def test_the_csv_is_the_seeds_formula(tmp_path: Path) -> None:
             path = tmp_path / side / f"case {i}" / "golden_values_dev_dgx_h100.json"
             path.parent.mkdir(parents=True)
             path.write_text(
-                golden_text(
-                    curves(i + (side == "new")), stop=13 if side == "new" and i == 3 else None
-                ),
+                golden_text(curves(i + (side == "new")), stop=13 if side == "new" and i == 3 else None),
                 encoding="utf-8",
             )
     assert assert_equal(tmp_path / "old", tmp_path / "new") == 48

@@ -80,9 +80,7 @@ def test_the_same_diff_gives_the_same_bytes() -> None:
 
 def test_the_policy_forbids_every_request() -> None:
     metas = [attrs for tag, attrs in Tags(html.render(make())).tags if tag == "meta"]
-    assert [m["content"] for m in metas if m.get("http-equiv") == "Content-Security-Policy"] == [
-        CSP
-    ]
+    assert [m["content"] for m in metas if m.get("http-equiv") == "Content-Security-Policy"] == [CSP]
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
@@ -91,23 +89,14 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     assert "https://" not in page
     assert "@import" not in page
     assert "url(" not in page
-    links = [
-        attrs.get(name) for _, attrs in Tags(page).tags for name in ("src", "href") if name in attrs
-    ]
+    links = [attrs.get(name) for _, attrs in Tags(page).tags for name in ("src", "href") if name in attrs]
     assert links == ["data:,", "#rows"]
 
 
 def test_the_script_never_writes_markup() -> None:
     script = Tags(html.render(make())).scripts[""]
     assert len(script) > 10_000
-    for way in (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "Function(",
-    ):
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
         assert way not in script
 
 
@@ -145,9 +134,7 @@ def test_text_that_looks_like_a_slot_is_not_filled() -> None:
     assert "<h1><bdi>&lt;!--karat:data--&gt; /*karat:js*/</bdi></h1>" in page
 
 
-def test_points_are_bounded_and_the_gravest_rows_keep_their_curves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_points_are_bounded_and_the_gravest_rows_keep_their_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "MAX_POINTS", 100)
     page = html.render(curve_diff(60, 50, 30))
     assert [row["curve"] for row in rows_of(page)] == [0, html.OVER_LIMIT, 1]

@@ -76,9 +76,7 @@ def test_findings_use_documented_kinds(tmp_path: Path) -> None:
 def test_numbers_json_cannot_hold_become_null(tmp_path: Path) -> None:
     for side, value in (("old", "1e308"), ("new", "-1e308")):
         (tmp_path / side).mkdir()
-        (tmp_path / side / "a.json").write_text(
-            f'{{"x": {{"values": {{"1": {value}}}}}}}', encoding="utf-8"
-        )
+        (tmp_path / side / "a.json").write_text(f'{{"x": {{"values": {{"1": {value}}}}}}}', encoding="utf-8")
     document = validated(diff(str(tmp_path / "old"), str(tmp_path / "new")))
     row = document["files"][0]["metrics"][0]
     assert row["avg_rel_diff"] is None

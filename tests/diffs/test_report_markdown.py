@@ -40,19 +40,11 @@ def quiet(tmp_path: Path) -> Diff:
 
 def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
     text = pull_request_text(
-        quiet,
-        RefreshRecord(
-            run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542"
-        ),
+        quiet, RefreshRecord(run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542")
     )
-    assert (
-        "Refresh of golden values for failing functional tests from GitHub workflow run `25341543542`."
-        in text
-    )
+    assert "Refresh of golden values for failing functional tests from GitHub workflow run `25341543542`." in text
     assert "- Re-ran `karat refresh --run-id 25341543542`." in text
-    assert (
-        "- Updated **4 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
-    )
+    assert "- Updated **4 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
     assert "**4 files × 4 metrics = 16 `(file, metric)` pairs**" in text
     assert "1 new, without a baseline to compare with: `newcomer/" in text
     # |avg| of lm loss: 0, 2e-6, 4e-6, 6e-6; the seed's median of four is the third.
@@ -87,10 +79,7 @@ def test_scope_all_and_no_record(quiet: Diff) -> None:
 
 def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
     record = RefreshRecord(
-        source="s3",
-        scope="all",
-        accepted=("gpt/`a`.json",),
-        not_refreshed=("b: it stops at step 3",),
+        source="s3", scope="all", accepted=("gpt/`a`.json",), not_refreshed=("b: it stops at step 3",)
     )
     text = pull_request_text(quiet, record)
     assert "Full refresh of golden values from a bucket." in text
@@ -103,15 +92,10 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
         old = curves(i)
         write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
         new = {**old, "lm loss": old["lm loss"] * 1.004}
-        write(
-            tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None)
-        )
+        write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None))
     text = pull_request_text(compared(tmp_path))
     assert text.startswith("## Look at this first")
-    first, second = (
-        text.index("stops at step 13 of 50"),
-        text.index("loss up on dgx\\_h100: 3 files"),
-    )
+    first, second = (text.index("stops at step 13 of 50"), text.index("loss up on dgx\\_h100: 3 files"))
     assert first < second < text.index("## Summary")
     assert "match the old goldens to numerical noise" not in text
     assert "incomplete, so not judged, in 1 file" in text
@@ -119,14 +103,8 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
 
 def test_github_text_fits_a_comment_and_is_cut_at_a_section(tmp_path: Path) -> None:
     for i in range(60):
-        write(
-            tmp_path / "old", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i, steps=5))
-        )
-        write(
-            tmp_path / "new",
-            golden_path(f"case{i}" + "x" * 150),
-            golden_text(curves(i + 1, steps=5)),
-        )
+        write(tmp_path / "old", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i, steps=5)))
+        write(tmp_path / "new", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i + 1, steps=5)))
     result = compared(tmp_path)
     assert len(pull_request_text(result, github=True)) <= 65_536
     cut = fit(sections(result), 3_000)

@@ -18,11 +18,7 @@ def shown(diff: Diff, *, top: int = 10) -> str:
 
 def test_fail_findings_stand_first_with_their_next_command() -> None:
     text = shown(make())
-    assert (
-        text.index("fail truncated")
-        < text.index("One decision each")
-        < text.index("Largest 10 rows")
-    )
+    assert text.index("fail truncated") < text.index("One decision each") < text.index("Largest 10 rows")
     assert "next: " in text
 
 
@@ -65,9 +61,7 @@ def test_paths_give_way_to_the_width_of_the_terminal() -> None:
         assert max(map(len, table)) <= width
 
 
-def test_colour_is_for_terminals_and_for_those_who_force_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_colour_is_for_terminals_and_for_those_who_force_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" not in shown(make())
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b[" in shown(make())

@@ -135,9 +135,7 @@ finally:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_neither_ctrl_c_nor_a_kill_leaves_anything_behind(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_neither_ctrl_c_nor_a_kill_leaves_anything_behind(tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
     script = f"setsid sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait"
     words = [sys.executable, "-c", _HUNT, str(tmp_path / "work"), script]
@@ -148,9 +146,7 @@ def test_neither_ctrl_c_nor_a_kill_leaves_anything_behind(
     assert gone(running)
 
 
-def test_a_second_hunt_in_the_same_folder_gets_areas_of_its_own(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_a_second_hunt_in_the_same_folder_gets_areas_of_its_own(engine: Engine, tmp_path: Path) -> None:
     second = open_engine("local", slots=1, work=tmp_path / "work")
     try:
         second.submit(job("pwd"))

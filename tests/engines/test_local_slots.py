@@ -54,9 +54,7 @@ def test_without_a_number_of_cores_nothing_is_pinned(tmp_path: Path) -> None:
 
 
 def test_more_cores_than_there_are_is_an_error_with_the_numbers(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=f"the {CORES} that this process may use, found 2 slots with {CORES} each"
-    ):
+    with pytest.raises(UsageError, match=f"the {CORES} that this process may use, found 2 slots with {CORES} each"):
         SlotClaim(wanted(slots=2, cores=CORES), tmp_path)
 
 
@@ -84,9 +82,7 @@ def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_pa
         heard.set()
 
     got: list[SlotClaim] = []
-    thread = threading.Thread(
-        target=lambda: got.append(claim_slots(wanted(cores=CORES), tmp_path / "b", notice))
-    )
+    thread = threading.Thread(target=lambda: got.append(claim_slots(wanted(cores=CORES), tmp_path / "b", notice)))
     thread.start()
     assert heard.wait(10)
     first.release()
@@ -136,9 +132,7 @@ def test_slots_have_gpus_of_their_own_and_another_hunt_gets_the_others(tmp_path:
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_a_gpu_is_the_same_by_its_number_and_by_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_the_same_by_its_number_and_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = SlotClaim(wanted(slots=1, gpus=1), tmp_path / "a")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,3")
     second = SlotClaim(wanted(slots=1, gpus=1), tmp_path / "b")
@@ -148,32 +142,23 @@ def test_a_gpu_is_the_same_by_its_number_and_by_its_id(
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_only_gpus_that_this_process_may_see_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_gpus_that_this_process_may_see_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3")
     assert [gpu.name for gpu in visible_gpus()] == ["2", "3"]
-    with pytest.raises(
-        UsageError,
-        match=r"the 2 that this process may use, found 3 slots with 1 each, which makes 3",
-    ):
+    with pytest.raises(UsageError, match=r"the 2 that this process may use, found 3 slots with 1 each, which makes 3"):
         SlotClaim(wanted(slots=3, gpus=1), tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert visible_gpus() == ()
 
 
-def test_gpus_that_nobody_can_list_cannot_be_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_nobody_can_list_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotVerify, match=r"expected `nvidia-smi -L` to list the GPUs") as caught:
         open_engine("local", slots=1, work=tmp_path, gpus=1)
     assert "CUDA_VISIBLE_DEVICES" in caught.value.next_command
 
 
-def test_a_machine_whose_gpus_are_only_named_by_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_whose_gpus_are_only_named_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1/2/3")
     held = SlotClaim(wanted(gpus=1), tmp_path)
@@ -182,9 +167,7 @@ def test_a_machine_whose_gpus_are_only_named_by_the_variable(
 
 
 @pytest.mark.slow
-def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(
-    tmp_path: Path,
-) -> None:
+def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(tmp_path: Path) -> None:
     # Deaf to being asked, so that its end takes a while: all that time the core is not free.
     pids = tmp_path / "pids"
     program = (
@@ -223,9 +206,7 @@ def test_a_lock_that_cannot_be_written_says_where(tmp_path: Path) -> None:
         take(tmp_path / "file" / "slot-0.lock")
 
 
-def test_a_folder_of_somebody_else_is_not_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_somebody_else_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert own_temporary_folder().stat().st_mode & 0o777 == 0o700
     own_temporary_folder().rmdir()

@@ -10,9 +10,7 @@ from karat.engines.open import open_engine
 from karat.findings import UsageError
 
 
-def test_without_ray_its_engine_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ray_its_engine_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="needs Ray, which is not installed") as caught:
         open_engine("ray", slots=1, work=tmp_path)
@@ -24,7 +22,5 @@ def test_neither_ray_nor_numpy_is_imported_for_a_local_engine() -> None:
         "import sys\nfrom karat.engines import local, open, runner\n"
         "print(*({'ray', 'numpy', 'httpx', 'rich', 'sqlite3'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "\n"

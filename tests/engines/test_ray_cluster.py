@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.engines.job import Resources
-from karat.engines.ray_cluster import (
-    ClusterHead,
-    QuietStdout,
-    answer_within,
-    jobs_per_node,
-    node_needs,
-    task_options,
-)
+from karat.engines.ray_cluster import ClusterHead, QuietStdout, answer_within, jobs_per_node, node_needs, task_options
 
 
 @given(st.integers(1, 64), st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 2, 3]))

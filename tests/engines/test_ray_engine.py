@@ -30,9 +30,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture(scope="module")
-def engine(
-    cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EngineElsewhere]:
+def engine(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineElsewhere]:
     """For all tests that leave it as it was: a driver and its workers take seconds to start."""
     env = cluster.env | {"OF_THE_DRIVER": "1", "RAY_ADDRESS": cluster.address}
     made = EngineElsewhere(env, "ray", slots=0, work=str(tmp_path_factory.mktemp("work")))
@@ -55,10 +53,7 @@ def nodes(results: dict[str, JobResult]) -> set[str]:
 
 @pytest.mark.slow
 def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
-    cluster: RayCluster,
-    engine: EngineElsewhere,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: RayCluster, engine: EngineElsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = cluster.add("second")
     # On the second node they never end: it is hit in the middle of two of them.
@@ -99,9 +94,7 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
-    engine: EngineElsewhere,
-) -> None:
+def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(engine: EngineElsewhere) -> None:
     # The supervisor's parent is the worker; it takes the worker along each time.
     murder = "kill -9 $(awk '{print $4}' /proc/$(awk '{print $4}' /proc/$$/stat)/stat); sleep 100"
     engine.submit(job(murder, key="murder"))
@@ -111,9 +104,7 @@ def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
 
 
 @pytest.mark.slow
-def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_workers(
-    engine: EngineElsewhere,
-) -> None:
+def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_workers(engine: EngineElsewhere) -> None:
     (result,) = answers(engine, [job(shell("env", env={"ASKED": "1"}))]).values()
     names = {line.split(b"=")[0] for line in result.ran[0].output.splitlines()}
     assert b"ASKED" in names
@@ -122,9 +113,7 @@ def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_work
 
 
 @pytest.mark.slow
-def test_cancelling_ends_the_processes_and_frees_the_node(
-    engine: EngineElsewhere, tmp_path: Path
-) -> None:
+def test_cancelling_ends_the_processes_and_frees_the_node(engine: EngineElsewhere, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     sleeper = f"setsid sh -c 'echo $$ >> {mark}; sleep 1000' & echo $$ >> {mark}; sleep 1000"
     engine.submit(job(sleeper, key="long"))
@@ -137,9 +126,7 @@ def test_cancelling_ends_the_processes_and_frees_the_node(
 @pytest.mark.slow
 def test_closing_ends_the_processes(cluster: RayCluster, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
-    engine = EngineElsewhere(
-        cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address
-    )
+    engine = EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address)
     engine.submit(job(f"echo $$ >> {mark}; sleep 1000", key="long"))
     pids = started(mark, 1)
     engine.close()
@@ -149,9 +136,7 @@ def test_closing_ends_the_processes(cluster: RayCluster, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_killed_driver_leaves_nothing_running(cluster: RayCluster, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
-    engine = EngineElsewhere(
-        cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address
-    )
+    engine = EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address)
     engine.submit(job(f"echo $$ >> {mark}; sleep 1000", key="long"))
     pids = started(mark, 1)
     engine.process.kill()
@@ -163,9 +148,7 @@ def test_a_killed_driver_leaves_nothing_running(cluster: RayCluster, tmp_path: P
 @pytest.mark.slow
 def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Path) -> None:
     with pytest.raises(ElsewhereError, match=r"expected a node .* with 1 CPU, 3 GPU") as caught:
-        EngineElsewhere(
-            cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, gpus=3
-        )
+        EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, gpus=3)
     assert caught.value.next_command.startswith("ray status")
 
 
@@ -175,23 +158,18 @@ def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
     cluster: RayCluster, tmp_path: Path, asked: dict[str, Any]
 ) -> None:
     with pytest.raises(ElsewhereError, match="to ask for what Ray can give") as caught:
-        EngineElsewhere(
-            cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, **asked
-        )
+        EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, **asked)
     assert caught.value.next_command == "edit [engine] in hunt.toml"
 
 
 @pytest.mark.slow
-def test_while_no_node_has_room_it_is_said_and_waited_for_one(
-    cluster: RayCluster, tmp_path: Path
-) -> None:
+def test_while_no_node_has_room_it_is_said_and_waited_for_one(cluster: RayCluster, tmp_path: Path) -> None:
     third, wanted = cluster.add("third"), {"third": 1.0}
     said = tmp_path / "said"
     with said.open("wb") as errors:
         engine = EngineElsewhere(
-            cluster.env, "ray", errors=errors, slots=1, work=str(tmp_path), address=cluster.address,
-            custom=wanted,
-        )  # fmt: skip
+            cluster.env, "ray", errors=errors, slots=1, work=str(tmp_path), address=cluster.address, custom=wanted
+        )
         assert engine.slots == 1  # though the node has room for two
         third.kill()
         engine.submit(job("echo $OF_NODE", resources=Resources(cores=1, custom=wanted)))

@@ -83,9 +83,7 @@ def test_a_failure_ends_the_job(slot: Slot, role: str) -> None:
 
 
 def test_a_failure_that_is_allowed_does_not(slot: Slot) -> None:
-    result = run(
-        job(shell("exit 3", may_fail=True), shell("kill -SEGV $$", may_fail=True), ""), slot
-    )
+    result = run(job(shell("exit 3", may_fail=True), shell("kill -SEGV $$", may_fail=True), ""), slot)
     assert [(ran.exit_code, ran.signal) for ran in result.ran] == [(3, None), (None, 11), (0, None)]
 
 
@@ -101,9 +99,7 @@ def test_what_cannot_be_started_says_why(slot: Slot) -> None:
 def test_identity_is_what_was_known_what_was_said_and_what_was_built(slot: Slot) -> None:
     build = shell("mkdir -p out; echo code > out/lib.so", role="build")
     identify = shell("echo commit.xla=1a2b; echo noise=1 >&2", role="identify")
-    work = job(
-        build, identify, "true", identity={"image.digest": "sha256:1"}, hash_files=("out/*.so",)
-    )
+    work = job(build, identify, "true", identity={"image.digest": "sha256:1"}, hash_files=("out/*.so",))
     result = run(work, slot)
     assert result.hashes == {"out/lib.so": hashlib.sha256(b"code\n").hexdigest()}
     assert {**result.identity, "files.sha256": ""} == {
@@ -137,9 +133,7 @@ def test_no_file_to_hash_is_said(slot: Slot) -> None:
     assert result.notes == ("no file matches build/*.so, so none was hashed",)
 
 
-def test_files_come_back_from_the_jobs_folder_and_from_where_the_last_command_ran(
-    slot: Slot,
-) -> None:
+def test_files_come_back_from_the_jobs_folder_and_from_where_the_last_command_ran(slot: Slot) -> None:
     leave = "echo out > $KARAT_OUT/a.json; echo here > a.json; echo b > b.json; echo c > c.txt"
     result = run(job(leave, collect=("*.json",)), slot)
     assert result.files == {"a.json": b"out\n", "b.json": b"b\n"}
@@ -147,9 +141,7 @@ def test_files_come_back_from_the_jobs_folder_and_from_where_the_last_command_ra
 
 
 def test_a_file_that_an_earlier_run_left_is_not_taken_for_this_ones(slot: Slot) -> None:
-    measured = job(
-        shell("true", role="prepare"), "test -e a.json || echo 1 > a.json", collect=("*",)
-    )
+    measured = job(shell("true", role="prepare"), "test -e a.json || echo 1 > a.json", collect=("*",))
     assert run(measured, slot).files == {"a.json": b"1\n"}
     again = run(measured, slot)
     assert again.files == {}
@@ -214,9 +206,7 @@ def test_a_folder_of_results_that_became_a_link_is_not_read(slot: Slot, tmp_path
     result = run(job(replace, collect=("*.txt",)), slot)
     assert result.files == {}
     assert result.notes == ("KARAT_OUT was replaced by a link; nothing of it came back",)
-    assert run(job("echo 1 > $KARAT_OUT/a.txt", collect=("*.txt",)), slot).files == {
-        "a.txt": b"1\n"
-    }
+    assert run(job("echo 1 > $KARAT_OUT/a.txt", collect=("*.txt",)), slot).files == {"a.txt": b"1\n"}
     assert [path.name for path in (tmp_path / "private").iterdir()] == ["key.txt"]
 
 
@@ -305,13 +295,7 @@ def test_each_word_between_two_signs_is_replaced(names: list[str]) -> None:
 
 
 def test_all_of_a_command_is_filled() -> None:
-    command = shell(
-        "@SLOT@",
-        cwd="@OUT@",
-        env={"A": "@SLOT@"},
-        unless=("@SLOT@",),
-        when_killed=(("rm", "@SLOT@"),),
-    )
+    command = shell("@SLOT@", cwd="@OUT@", env={"A": "@SLOT@"}, unless=("@SLOT@",), when_killed=(("rm", "@SLOT@"),))
     done = fill_command(command, WORDS)
     assert (done.argv[2], done.cwd, done.env, done.unless, done.when_killed) == (
         "3",

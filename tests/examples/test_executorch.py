@@ -67,8 +67,7 @@ def check_captures(golden: Path) -> None:
 def check_one_wrong_bundle(golden: Path, folder: Path) -> None:
     """Two cases of the portable flow, changed and sealed again: nothing is damaged, both are wrong."""
     cases = {
-        (m["identity"]["flow"], m["identity"]["test"].split("[")[1]): path
-        for path, m in manifests(golden).items()
+        (m["identity"]["flow"], m["identity"]["test"].split("[")[1]): path for path, m in manifests(golden).items()
     }
     wrong = folder / "wrong"
     for name in ("perceptron-static", "convnet-static", "tagger-dynamic"):
@@ -76,21 +75,15 @@ def check_one_wrong_bundle(golden: Path, folder: Path) -> None:
         shutil.copytree(golden / path, wrong / path)
     negate_expected(wrong / cases["portable", "portable-convnet-static]"])
     quantized = golden / cases[QUANTIZED, f"{QUANTIZED}-perceptron-static]"]
-    replace_program(
-        wrong / cases["portable", "portable-perceptron-static]"], next(quantized.glob("program/*"))
-    )
+    replace_program(wrong / cases["portable", "portable-perceptron-static]"], next(quantized.glob("program/*")))
     assert karat("verify", wrong, cwd=folder).code == 0
     replayed = karat("replay", wrong, "--run", "runner:run", "--junit", "wrong.xml", cwd=folder)
     assert replayed.code == 1, replayed.out
-    assert junit_counts(folder / "wrong.xml") == {
-        "tests": 3, "failure": 2, "error": 0, "skipped": 0,
-    }  # fmt: skip
+    assert junit_counts(folder / "wrong.xml") == {"tests": 3, "failure": 2, "error": 0, "skipped": 0}
 
 
 @pytest.mark.slow
-def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
-    golden: Path, tmp_path: Path
-) -> None:
+def test_what_the_suite_captured_is_replayed_from_the_zip_alone(golden: Path, tmp_path: Path) -> None:
     check_captures(golden)
     packed = karat("pack", "golden", "-o", "packed", cwd=tmp_path)
     assert packed.code == 0, packed.out + packed.err
@@ -104,11 +97,8 @@ def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
     check_one_wrong_bundle(golden, folder)
     shutil.rmtree(golden)
     replayed = karat(
-        "replay", "nightly.zip", "--run", "runner:run", "--junit", "replay.xml",
-        "--json", "replay.json", cwd=folder,
-    )  # fmt: skip
+        "replay", "nightly.zip", "--run", "runner:run", "--junit", "replay.xml", "--json", "replay.json", cwd=folder
+    )
     assert replayed.code == 0, replayed.out + replayed.err
-    assert junit_counts(folder / "replay.xml") == {
-        "tests": 2 * len(CASES), "failure": 0, "error": 0, "skipped": 0,
-    }  # fmt: skip
+    assert junit_counts(folder / "replay.xml") == {"tests": 2 * len(CASES), "failure": 0, "error": 0, "skipped": 0}
     assert len(json.loads((folder / "replay.json").read_text())["cases"]) == 2 * len(CASES)

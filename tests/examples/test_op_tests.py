@@ -67,9 +67,7 @@ def test_a_wrong_backward_fails_four_tests_with_its_diagnosis(mine: Path) -> Non
     [('self.check_grad(["X"], "Out")', "Beta"), ("pass", "Beta, X")],
     ids=["one input forgotten", "an empty body"],
 )
-def test_a_suite_that_passes_without_evidence_does_not_pass_the_gate(
-    mine: Path, written: str, lacking: str
-) -> None:
+def test_a_suite_that_passes_without_evidence_does_not_pass_the_gate(mine: Path, written: str, lacking: str) -> None:
     replace(mine / "tests" / "test_classes.py", 'self.check_grad(["X", "Beta"], "Out")', written)
     shutil.rmtree(mine / "evidence")
     assert suite(mine, EVIDENCE, workers=0).code == 0

@@ -14,9 +14,12 @@ from factories.resealed import negate_expected
 
 PARTS = ("onnxruntime", "onnxscript", "torch")
 CASES = {
-    ("torch_export", "attention"), ("torch_export", "half"), ("torch_export", "ranker"),
-    ("onnxruntime", "attention"), ("onnxruntime", "ranker"),
-}  # fmt: skip
+    ("torch_export", "attention"),
+    ("torch_export", "half"),
+    ("torch_export", "ranker"),
+    ("onnxruntime", "attention"),
+    ("onnxruntime", "ranker"),
+}
 
 
 @pytest.fixture
@@ -32,9 +35,7 @@ def golden(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
-    golden: Path, tmp_path: Path
-) -> None:
+def test_what_the_suite_captured_is_replayed_from_the_zip_alone(golden: Path, tmp_path: Path) -> None:
     found = manifests(golden)
     assert {path.split("/")[0] for path in found} == {"programs"}
     tests = [manifest["identity"]["test"] for manifest in found.values()]

@@ -14,9 +14,7 @@ from karat.tensors.dtypes import TABLE, nbytes
 from karat.tensors.tensor import Reader, Tensor, TensorExtent
 
 NUMERIC = tuple(name for name, dtype in TABLE.items() if dtype.kind != "opaque")
-REAL_FLOATS = tuple(
-    name for name, dtype in TABLE.items() if dtype.kind == "float" and dtype.layout is not None
-)
+REAL_FLOATS = tuple(name for name, dtype in TABLE.items() if dtype.kind == "float" and dtype.layout is not None)
 ODD_NAMES = ("<U7", "|S5", "|V3", "<M8[ns]", "<m8[25s]", '[["a","<f4"],["b","|i1",[2,2]]]')
 
 
@@ -29,21 +27,15 @@ def patterns(dtype: str, shape: tuple[int, ...], seed: int = 0) -> NDArray[np.ui
     if dtype in {"float80", "complex160"}:
         parts = raw.reshape(-1, 16)
         parts[:, 10:] = 0
-        parts[:, 7] |= (
-            0x80  # x87's leading one is a bit of its own, and without it there is no number
-        )
+        parts[:, 7] |= 0x80  # x87's leading one is a bit of its own, and without it there is no number
     if dtype.startswith("<U"):
         raw = (raw.view(np.uint32) % 0xD000).astype("<u4").view(np.uint8)
     return raw
 
 
-def tensor(
-    dtype: str, shape: tuple[int, ...] = (3, 4), *, seed: int = 0, framework: str = "numpy"
-) -> Tensor:
+def tensor(dtype: str, shape: tuple[int, ...] = (3, 4), *, seed: int = 0, framework: str = "numpy") -> Tensor:
     """Random bits as a tensor."""
-    return Tensor(
-        dtype=dtype, shape=shape, data=patterns(dtype, shape, seed).data, framework=framework
-    )
+    return Tensor(dtype=dtype, shape=shape, data=patterns(dtype, shape, seed).data, framework=framework)
 
 
 def torch_value(torch: Any, dtype: str, shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -95,6 +87,4 @@ class _BytesReader:
 
 def extent_of(of: Tensor, *, seekable: bool = True) -> TensorExtent:
     """The same tensor as bytes that lie somewhere."""
-    return TensorExtent(
-        dtype=of.dtype, shape=of.shape, extent=Bytes(bytes(of.data), seekable=seekable)
-    )
+    return TensorExtent(dtype=of.dtype, shape=of.shape, extent=Bytes(bytes(of.data), seekable=seekable))

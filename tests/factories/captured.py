@@ -38,9 +38,7 @@ def capture(root: Path, who: Identity, **changes: Any) -> Path:
     return folder
 
 
-def capture_many(
-    root: Path, count: int = 3, *, flows: tuple[str, ...] = ("xnnpack", "portable")
-) -> Path:
+def capture_many(root: Path, count: int = 3, *, flows: tuple[str, ...] = ("xnnpack", "portable")) -> Path:
     """Several tests in each of several flows; the root."""
     for flow in flows:
         for number in range(count):

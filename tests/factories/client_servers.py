@@ -11,9 +11,7 @@ from factories.http_host import Host, Request, Response
 from karat.net.tokens import Secret, Token
 
 PLANTED = "ghp_PlantedTokenThatNobodyMaySee0123456789"
-TOKEN = Token(
-    secret=Secret(PLANTED), header="Authorization", prefix="Bearer ", found_in="GITHUB_TOKEN"
-)
+TOKEN = Token(secret=Secret(PLANTED), header="Authorization", prefix="Bearer ", found_in="GITHUB_TOKEN")
 
 
 class Servers:

@@ -28,9 +28,7 @@ class Outcome:
 
 def karat(*words: str, cwd: Path, stdin: str | None = None, **environment: str) -> Outcome:
     """Run karat with warnings as errors and without this process's terminal or CI settings."""
-    clean = {
-        k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "CI", "COLUMNS"}
-    }
+    clean = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "CI", "COLUMNS"}}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "karat", *words],
         cwd=cwd,

@@ -51,9 +51,7 @@ class Podman:
         self.folder = Path(tempfile.mkdtemp(prefix="karat-podman-", dir=_memory()))
         self.env = {
             "CONTAINERS_CONF": self._write("containers.conf", _CONTAINERS),
-            "CONTAINERS_STORAGE_CONF": self._write(
-                "storage.conf", _STORAGE.format(folder=self.folder)
-            ),
+            "CONTAINERS_STORAGE_CONF": self._write("storage.conf", _STORAGE.format(folder=self.folder)),
             "CONTAINERS_REGISTRIES_CONF": self._write("registries.conf", ""),
             "REGISTRY_AUTH_FILE": self._write("auth.json", "{}"),
             "DOCKER_HOST": f"unix://{self.folder}/nobody-listens",

@@ -15,10 +15,7 @@ NAN = float("nan")
 
 
 def metric(
-    values: Sequence[float] | Mapping[int, float],
-    *,
-    end: int | None = None,
-    precision: int | None = None,
+    values: Sequence[float] | Mapping[int, float], *, end: int | None = None, precision: int | None = None
 ) -> Metric:
     samples = dict(values) if isinstance(values, Mapping) else dict(enumerate(values, 1))
     steps = np.array(list(samples), dtype=np.int64)
@@ -32,11 +29,7 @@ def series(**metrics: Sequence[float] | Mapping[int, float]) -> Series:
 
 def change_of(old: Golden | None, new: Golden | None, rules: RuleBook | None = None) -> Change:
     return compare(
-        GoldenPair(
-            path="a.json",
-            old=None if old is None else Reading(old),
-            new=None if new is None else Reading(new),
-        ),
+        GoldenPair(path="a.json", old=None if old is None else Reading(old), new=None if new is None else Reading(new)),
         rules,
     )
 

@@ -13,13 +13,7 @@ from karat.goldens.shapes import Metric
 Curve = NDArray[np.float64]
 
 ROOT = "tests/functional_tests/test_cases"
-METRICS = (
-    "lm loss",
-    "num-zeros",
-    "mem-allocated-bytes",
-    "mem-max-allocated-bytes",
-    "iteration-time",
-)
+METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "mem-max-allocated-bytes", "iteration-time")
 HOSTILE = (
     "</script><script>window.__pwned=1</script>",
     "<img src=x onerror=window.__pwned=1>",
@@ -80,11 +74,7 @@ def measured(metric: str, old: Curve, new: Curve, verdict: Verdict, because: str
 def case(number: int) -> str:
     """A golden's path: long, as they are."""
     tp, pp = 2 ** (number % 4), 2 ** (number // 4 % 3)
-    kind = (
-        "resume_torch_dist",
-        "dist_optimizer_overlap_grad_reduce",
-        "rope_embeddings_interleaved",
-    )
+    kind = ("resume_torch_dist", "dist_optimizer_overlap_grad_reduce", "rope_embeddings_interleaved")
     platform = ("dgx_h100", "dgx_gb200", "dgx_a100")[number % 3]
     model = ("gpt", "moe", "bert", "t5")[number % 4]
     name = f"{model}3_mcore_te_tp{tp}_pp{pp}_{kind[number % 3]}_{number}_1node"
@@ -100,11 +90,7 @@ def _calm(number: int, steps: int, rng: np.random.Generator) -> Change:
         new = np.round(old * (1 + rng.normal(0, jitter, steps)), 5)
         same = bool((old == new).all())
         verdict = Verdict.SAME if same else Verdict.NOISE
-        why = (
-            "every step is bit-equal"
-            if same
-            else "max |·| is under 0.01, the noise level of the rule"
-        )
+        why = "every step is bit-equal" if same else "max |·| is under 0.01, the noise level of the rule"
         rows.append(measured(metric, old, new, verdict, why))
     noted: tuple[Finding, ...] = ()
     if number % 9 == 0:
@@ -120,13 +106,9 @@ def _calm(number: int, steps: int, rng: np.random.Generator) -> Change:
     )
 
 
-def _finding(
-    kind: str, severity: Severity, path: str, message: str, metric: str | None = None
-) -> Finding:
+def _finding(kind: str, severity: Severity, path: str, message: str, metric: str | None = None) -> Finding:
     after = f"karat diff --only {path} --metric '{metric}'" if metric else f"karat review {path}"
-    return Finding(
-        kind=kind, severity=severity, message=message, path=path, metric=metric, next=after
-    )
+    return Finding(kind=kind, severity=severity, message=message, path=path, metric=metric, next=after)
 
 
 def _with(number: int, rows: list[MetricChange], *findings: Finding) -> Change:
@@ -160,13 +142,9 @@ def _broken(number: int, steps: int, rng: np.random.Generator) -> Change:
     new = old.copy()
     half = steps // 2
     new[half:] = np.round(old[half:] * (1 + 0.06 * np.sqrt(np.arange(steps - half) / half)), 5)
-    row = measured(
-        "lm loss", old, new, Verdict.BREAK, "max |·| 0.0594 is over 0.05, the rule's break level"
-    )
+    row = measured("lm loss", old, new, Verdict.BREAK, "max |·| 0.0594 is over 0.05, the rule's break level")
     message = f"lm loss left its course at step {half + 2} and ends 5.9% higher than before"
-    return _with(
-        number, [row], _finding("value-drift", Severity.FAIL, case(number), message, "lm loss")
-    )
+    return _with(number, [row], _finding("value-drift", Severity.FAIL, case(number), message, "lm loss"))
 
 
 def _slower(number: int, steps: int, rng: np.random.Generator) -> Change:
@@ -202,9 +180,7 @@ def _lost_steps(number: int, steps: int, rng: np.random.Generator) -> Change:
         new=new,
     )
     message = "11 steps that had a value are gone"
-    return _with(
-        number, [cut], _finding("lost-steps", Severity.FAIL, case(number), message, "lm loss")
-    )
+    return _with(number, [cut], _finding("lost-steps", Severity.FAIL, case(number), message, "lm loss"))
 
 
 def _others() -> list[Change]:
@@ -233,24 +209,10 @@ def _others() -> list[Change]:
     fresh = f"{ROOT}/moe/moe_brand_new/golden_values_dev_dgx_gb200.json"
     doc = f"{ROOT}/inference/gpt_static_inference/golden_values_dev_dgx_h100.json"
     made = [
-        (
-            bad,
-            Verdict.UNREADABLE,
-            None,
-            "conflict-markers",
-            Severity.FAIL,
-            "line 41: '<<<<<<< HEAD'",
-        ),
+        (bad, Verdict.UNREADABLE, None, "conflict-markers", Severity.FAIL, "line 41: '<<<<<<< HEAD'"),
         (gone, Verdict.REMOVED, None, "removed-golden", Severity.WARN, "the golden is gone"),
         (fresh, Verdict.NEW, "series", "new-golden", Severity.INFO, "no old side to compare with"),
-        (
-            doc,
-            Verdict.DRIFT,
-            "document",
-            "text-changed",
-            Severity.WARN,
-            "$.0.generated_text changed",
-        ),
+        (doc, Verdict.DRIFT, "document", "text-changed", Severity.WARN, "$.0.generated_text changed"),
     ]
     changes = [
         Change(path=p, verdict=v, shape=s, findings=(_finding(k, sev, p, text),))  # type: ignore[arg-type]
@@ -258,15 +220,7 @@ def _others() -> list[Change]:
     ]
     worse = "hf_T5: graph_breaks grew from 7 to 9"
     found = _finding("status-regressed", Severity.FAIL, table, worse, "graph_breaks")
-    changes.append(
-        Change(
-            path=table,
-            verdict=Verdict.BREAK,
-            shape="table",
-            metrics=(graph_breaks,),
-            findings=(found,),
-        )
-    )
+    changes.append(Change(path=table, verdict=Verdict.BREAK, shape="table", metrics=(graph_breaks,), findings=(found,)))
     return changes
 
 
@@ -351,6 +305,4 @@ def hostile() -> Diff:
         direction="up",
         members=tuple((change.path, None) for change in changes),
     )
-    return Diff(
-        old=HOSTILE[0], new=HOSTILE[1], changes=tuple(changes), groups=(group,), root=HOSTILE[2]
-    )
+    return Diff(old=HOSTILE[0], new=HOSTILE[1], changes=tuple(changes), groups=(group,), root=HOSTILE[2])

@@ -26,9 +26,7 @@ class EngineElsewhere:
 
     abandoned = False
 
-    def __init__(
-        self, env: Mapping[str, str], kind: str, *, errors: IO[bytes] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, env: Mapping[str, str], kind: str, *, errors: IO[bytes] | None = None, **settings: Any) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "factories.engines_elsewhere"],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **env},
@@ -47,9 +45,7 @@ class EngineElsewhere:
         if not line:
             self.process.wait()
             self.close()
-            raise ElsewhereError(
-                "expected an answer of the engine, found that its process has ended", "ray status"
-            )
+            raise ElsewhereError("expected an answer of the engine, found that its process has ended", "ray status")
         answer = json.loads(line)
         if "error" in answer:
             self.process.wait()

@@ -8,19 +8,12 @@ from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]
-    masked_crc32c,
-)
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c  # type: ignore[import-untyped]
 
 
 def framed(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
-    return (
-        length
-        + struct.pack("<I", masked_crc32c(length))
-        + data
-        + struct.pack("<I", masked_crc32c(data))
-    )
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
 
 
 def scalar_event(tag: str, step: int, value: float, wall: float = 1000.0) -> bytes:
@@ -38,9 +31,7 @@ def run_folder(path: Path, curves: Mapping[str, Mapping[int, float]], wall: floa
     """A folder with one event file of these curves."""
     path.mkdir(parents=True)
     events = [
-        scalar_event(tag, step, value, wall + step)
-        for tag, values in curves.items()
-        for step, value in values.items()
+        scalar_event(tag, step, value, wall + step) for tag, values in curves.items() for step, value in values.items()
     ]
     event_file(path / f"events.out.tfevents.{int(wall)}.host", events)
     return path

@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.gradients.report import GradVerdict
-from karat.policy.journal import (
-    Began,
-    Collected,
-    Ended,
-    Evidence,
-    OpTested,
-    Outcome,
-    Record,
-    encode,
-)
+from karat.policy.journal import Began, Collected, Ended, Evidence, OpTested, Outcome, Record, encode
 
 TEST = "tests/test_ops.py::TestTanh"
 
@@ -24,16 +15,29 @@ TEST = "tests/test_ops.py::TestTanh"
 def evidence(**said: Any) -> Evidence:
     """A comparison that counts, unless said otherwise."""
     usual: dict[str, Any] = {
-        "op": "tanh", "input": "X", "output": "Out", "dtype": "float64", "device": "cpu", "mode": "reverse", "order": 1,
-        "test": TEST, "verdict": GradVerdict.PASS, "oracle": "complex-step", "strength": "strong", "vacuous": False,
-        "error": 1e-16, "tolerance": 1e-13, "smallest_error": 1e-12, "seed": 7,
-    }  # fmt: skip
+        "op": "tanh",
+        "input": "X",
+        "output": "Out",
+        "dtype": "float64",
+        "device": "cpu",
+        "mode": "reverse",
+        "order": 1,
+        "test": TEST,
+        "verdict": GradVerdict.PASS,
+        "oracle": "complex-step",
+        "strength": "strong",
+        "vacuous": False,
+        "error": 1e-16,
+        "tolerance": 1e-13,
+        "smallest_error": 1e-12,
+        "seed": 7,
+    }
     return Evidence(**(usual | said))
 
 
 def declared(**said: Any) -> OpTested:
     """An op test with one input in double precision, unless said otherwise."""
-    usual: dict[str, Any] = {"op": "tanh", "test": TEST, "file": "tests/test_ops.py", "inputs": {"X": "float64"}}  # fmt: skip
+    usual: dict[str, Any] = {"op": "tanh", "test": TEST, "file": "tests/test_ops.py", "inputs": {"X": "float64"}}
     return OpTested(**(usual | said))
 
 
@@ -63,9 +67,7 @@ def journal(
     **said: Any,
 ) -> Path:
     """Writes a journal; `said` goes into its first line."""
-    began = Began(
-        session=session, worker=worker, karat="0.1.0", python="3.11.7", started=started, **said
-    )
+    began = Began(session=session, worker=worker, karat="0.1.0", python="3.11.7", started=started, **said)
     lines: list[Record] = [began, *records]
     if ended:
         ran = sum(isinstance(one, Outcome) for one in lines)

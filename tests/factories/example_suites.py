@@ -18,9 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def copy_example(name: str, to: Path) -> Path:
     """The example without what earlier runs of it left behind."""
-    ignored = shutil.ignore_patterns(
-        "__pycache__", ".pytest_cache", "golden*", "packed", "evidence"
-    )
+    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", "golden*", "packed", "evidence")
     return shutil.copytree(EXAMPLES / name, to, ignore=ignored)
 
 

@@ -65,13 +65,9 @@ class Faults:
         with self._lock:
             return [fault for fault in self._faults if fault.strikes(host, target)]
 
-    def too_many_requests(
-        self, pattern: str, *, retry_after: float | str = 0, times: int | None = 1
-    ) -> None:
+    def too_many_requests(self, pattern: str, *, retry_after: float | str = 0, times: int | None = 1) -> None:
         """429; `retry_after` in seconds, or an HTTP date."""
-        self._refuse(
-            pattern, 429, "Too many requests", {"retry-after": _whole(retry_after)}, times=times
-        )
+        self._refuse(pattern, 429, "Too many requests", {"retry-after": _whole(retry_after)}, times=times)
 
     def rate_limit(self, pattern: str, *, reset_in: float = 0, times: int | None = 1) -> None:
         """GitHub's primary limit: 403, nothing remaining, and when it resets."""
@@ -84,9 +80,7 @@ class Faults:
         }
         self._refuse(pattern, 403, "API rate limit exceeded for user ID 1.", headers, times=times)
 
-    def secondary_limit(
-        self, pattern: str, *, retry_after: float | None = 0, times: int | None = 1
-    ) -> None:
+    def secondary_limit(self, pattern: str, *, retry_after: float | None = 0, times: int | None = 1) -> None:
         """GitHub's other limit: 403 although requests remain, perhaps with Retry-After."""
         headers = {"x-ratelimit-remaining": "4711"}
         if retry_after is not None:
@@ -94,16 +88,10 @@ class Faults:
         message = "You have exceeded a secondary rate limit. Please wait a few minutes."
         self._refuse(pattern, 403, message, headers, times=times)
 
-    def server_error(
-        self, pattern: str, *, status: int = 502, times: int | None = 1, skip: int = 0
-    ) -> None:
+    def server_error(self, pattern: str, *, status: int = 502, times: int | None = 1, skip: int = 0) -> None:
         page = b"<html><body><h1>Bad Gateway</h1></body></html>"
         headers = {"content-type": "text/html"}
-        self.add(
-            Fault(
-                pattern=pattern, status=status, body=page, headers=headers, times=times, skip=skip
-            )
-        )
+        self.add(Fault(pattern=pattern, status=status, body=page, headers=headers, times=times, skip=skip))
 
     def forbidden(
         self,
@@ -126,9 +114,7 @@ class Faults:
         skip: int = 0,
     ) -> None:
         """The connection ends after so many bytes of the body; Content-Length promised them all."""
-        self.add(
-            Fault(pattern=pattern, cut_after=after, reset=reset, times=times, host=host, skip=skip)
-        )
+        self.add(Fault(pattern=pattern, cut_after=after, reset=reset, times=times, host=host, skip=skip))
 
     def slow(self, pattern: str, *, rate: float, times: int | None = None) -> None:
         """Bodies trickle at `rate` bytes per second."""
@@ -145,17 +131,13 @@ class Faults:
     def overstate(self, pattern: str, *, length: int, times: int | None = 1) -> None:
         """Content-Length promises `length` bytes; the body ends before, and the connection with it."""
         headers = {"content-length": str(length)}
-        self.add(
-            Fault(pattern=pattern, headers=headers, cut_after=length, times=times, host="blob")
-        )
+        self.add(Fault(pattern=pattern, headers=headers, cut_after=length, times=times, host="blob"))
 
     def html(self, pattern: str, *, times: int | None = None) -> None:
         """A page with status 200 where an archive should be, as captive portals have it."""
         page = b"<!DOCTYPE html><html><body>Sign in to continue</body></html>"
         headers = {"content-type": "text/html; charset=utf-8"}
-        self.add(
-            Fault(pattern=pattern, status=200, body=page, headers=headers, times=times, host="blob")
-        )
+        self.add(Fault(pattern=pattern, status=200, body=page, headers=headers, times=times, host="blob"))
 
     def no_ranges(self, pattern: str = "", *, times: int | None = None) -> None:
         """A server that does not know ranges: 200 and everything."""
@@ -165,32 +147,14 @@ class Faults:
         """The signed URL has expired by the time it is used; a new redirect gives a new one."""
         page = b"<?xml version='1.0'?><Error><Code>AuthenticationFailed</Code></Error>"
         headers = {"content-type": "application/xml", "x-ms-error-code": "AuthenticationFailed"}
-        self.add(
-            Fault(
-                pattern=pattern,
-                status=403,
-                body=page,
-                headers=headers,
-                times=times,
-                skip=skip,
-                host="blob",
-            )
-        )
+        self.add(Fault(pattern=pattern, status=403, body=page, headers=headers, times=times, skip=skip, host="blob"))
 
     def _refuse(
-        self,
-        pattern: str,
-        status: int,
-        message: str,
-        headers: Mapping[str, str],
-        *,
-        times: int | None,
+        self, pattern: str, status: int, message: str, headers: Mapping[str, str], *, times: int | None
     ) -> None:
         body = json.dumps({"message": message, "documentation_url": "", "status": str(status)})
         given = {"content-type": "application/json; charset=utf-8", **headers}
-        self.add(
-            Fault(pattern=pattern, status=status, body=body.encode(), headers=given, times=times)
-        )
+        self.add(Fault(pattern=pattern, status=status, body=body.encode(), headers=given, times=times))
 
 
 def _whole(seconds: float | str) -> str:

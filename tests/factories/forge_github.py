@@ -101,9 +101,7 @@ class GitHubPull:
         self.retargeted.append(EPOCH + 60.0 * len(self.reviews) - 30.0)
         return self.retargeted[-1]
 
-    def review(
-        self, login: str | None, state: str = "APPROVED", commit: str | None = ""
-    ) -> GitHubReview:
+    def review(self, login: str | None, state: str = "APPROVED", commit: str | None = "") -> GitHubReview:
         """Add a review, by default of the head as it is now."""
         number = next(self.ids)
         review = GitHubReview(
@@ -231,9 +229,7 @@ class GitHubRun:
         )
         self.artifacts.append(artifact)
         if not expired:
-            self.hub.blobs.put(
-                artifact.path, body, filename=f"{name}.zip", modified=artifact.created
-            )
+            self.hub.blobs.put(artifact.path, body, filename=f"{name}.zip", modified=artifact.created)
         return artifact
 
     def jobs_of(self, attempt: int | None) -> list[GitHubJob]:
@@ -244,9 +240,7 @@ class GitHubRun:
             return self.disorder([job for job in self.jobs if job.attempt == attempt])
         newest: dict[str, GitHubJob] = {}
         for job in self.jobs:
-            if job.attempt <= attempt and (
-                job.key not in newest or newest[job.key].attempt < job.attempt
-            ):
+            if job.attempt <= attempt and (job.key not in newest or newest[job.key].attempt < job.attempt):
                 newest[job.key] = job
         return self.disorder(list(newest.values()))
 
@@ -286,9 +280,7 @@ class GitHub:
             self.repositories[full_name.lower()] = known
         return known
 
-    def pull(
-        self, full_name: str, number: int, *, author: str, head: str, merge: str | None = None
-    ) -> GitHubPull:
+    def pull(self, full_name: str, number: int, *, author: str, head: str, merge: str | None = None) -> GitHubPull:
         """Add a pull request (and its repository)."""
         pull = GitHubPull(number=number, author=author, head=head, merge=merge, ids=self.ids)
         self.repository(full_name).pulls[number] = pull

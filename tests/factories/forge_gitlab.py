@@ -70,16 +70,10 @@ class GitLabMergeRequest:
         self.approvals = [one for one in self.approvals if one.username != username]
         self.notes.append((username, "unapproved this merge request", self.clock))
 
-    def commit(
-        self, sha: str, email: str, *, committer: str = "", message: str = "x", parents: int = 1
-    ) -> None:
+    def commit(self, sha: str, email: str, *, committer: str = "", message: str = "x", parents: int = 1) -> None:
         self.commits.append(
             GitLabCommit(
-                sha=sha,
-                author_email=email,
-                committer_email=committer or email,
-                message=message,
-                parents=parents,
+                sha=sha, author_email=email, committer_email=committer or email, message=message, parents=parents
             )
         )
 
@@ -182,17 +176,10 @@ class GitLabPipeline:
         return job
 
     def bridge(
-        self,
-        name: str,
-        downstream: GitLabPipeline | None,
-        *,
-        stage: str = "trigger",
-        status: str = "success",
+        self, name: str, downstream: GitLabPipeline | None, *, stage: str = "trigger", status: str = "success"
     ) -> GitLabBridge:
         """Add a bridge; one that started nothing has no downstream pipeline."""
-        bridge = GitLabBridge(
-            id=next(self.lab.ids), name=name, stage=stage, status=status, downstream=downstream
-        )
+        bridge = GitLabBridge(id=next(self.lab.ids), name=name, stage=stage, status=status, downstream=downstream)
         self.bridges.append(bridge)
         return bridge
 

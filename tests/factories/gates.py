@@ -19,9 +19,14 @@ WEAK = {"strength": "weak", "oracle": "user"}
 
 def entry(**said: Any) -> Exemption:
     usual: dict[str, Any] = {
-        "op": "tanh", "reason": "it has its reasons", "owner": "@a", "issue": "https://x.org/1",
-        "expires": date(2027, 1, 1), "path": "exemptions.toml", "line": 1,
-    }  # fmt: skip
+        "op": "tanh",
+        "reason": "it has its reasons",
+        "owner": "@a",
+        "issue": "https://x.org/1",
+        "expires": date(2027, 1, 1),
+        "path": "exemptions.toml",
+        "line": 1,
+    }
     return Exemption(**{**usual, **said})
 
 

@@ -55,11 +55,7 @@ class GitHubApi:
             response = self._route(request)
         except Refused as refused:
             response = _json(
-                {
-                    "message": str(refused),
-                    "documentation_url": _DOCS,
-                    "status": str(refused.status),
-                },
+                {"message": str(refused), "documentation_url": _DOCS, "status": str(refused.status)},
                 status=refused.status,
             )
         if response.status == 200:
@@ -81,10 +77,7 @@ class GitHubApi:
     def _route(self, request: Request) -> Response:
         if (answer := self._reviews.elsewhere(request, known=self._known(request))) is not None:
             return answer
-        place = re.fullmatch(
-            r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/(?P<rest>.+)",
-            request.path,
-        )
+        place = re.fullmatch(r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/(?P<rest>.+)", request.path)
         if place is None or request.method not in {"GET", "HEAD"}:
             raise Refused(404, "Not Found")
         repository = self._repository(place["name"], place["id"])
@@ -122,18 +115,14 @@ class GitHubApi:
     def _runs(self, request: Request, repository: GitHubRepository) -> Response:
         return self._list_runs(request, repository, list(repository.runs.values()))
 
-    def _workflow_runs(
-        self, request: Request, repository: GitHubRepository, workflow: str
-    ) -> Response:
+    def _workflow_runs(self, request: Request, repository: GitHubRepository, workflow: str) -> Response:
         runs = list(repository.runs.values())
         of_it = [run for run in runs if workflow in {str(run.workflow_id), run.workflow_file}]
         if not of_it:
             raise Refused(404, "Not Found")
         return self._list_runs(request, repository, of_it)
 
-    def _list_runs(
-        self, request: Request, repository: GitHubRepository, runs: list[GitHubRun]
-    ) -> Response:
+    def _list_runs(self, request: Request, repository: GitHubRepository, runs: list[GitHubRun]) -> Response:
         query = request.query
         kept = [
             run
@@ -165,9 +154,7 @@ class GitHubApi:
         every = request.query.get("filter", "latest") == "all"
         return self._list_jobs(request, run, None if every else run.attempts)
 
-    def _attempt_jobs(
-        self, request: Request, repository: GitHubRepository, run_id: str, attempt: str
-    ) -> Response:
+    def _attempt_jobs(self, request: Request, repository: GitHubRepository, run_id: str, attempt: str) -> Response:
         run = _run(repository, run_id)
         if not 1 <= int(attempt) <= run.attempts:
             raise Refused(404, "Not Found")
@@ -221,9 +208,7 @@ class GitHubApi:
                     return _json(bodies.artifact(self._url(), one))
         raise Refused(404, "Not Found")
 
-    def _download(
-        self, request: Request, repository: GitHubRepository, artifact_id: str
-    ) -> Response:
+    def _download(self, request: Request, repository: GitHubRepository, artifact_id: str) -> Response:
         if not self._hub.anonymous_downloads and not self._known(request):
             raise Refused(401, "Requires authentication")
         for run in repository.runs.values():
@@ -235,9 +220,7 @@ class GitHubApi:
                     return Response(status=302, headers={"location": location})
         raise Refused(404, "Not Found")
 
-    def _page(
-        self, request: Request, repository: GitHubRepository, key: str, items: Sequence[Any]
-    ) -> Response:
+    def _page(self, request: Request, repository: GitHubRepository, key: str, items: Sequence[Any]) -> Response:
         """One page of a list, and where the others are: under the repository's number, as GitHub has it."""
         query = request.query
         size = min(100, max(1, _number(query.get("per_page"), 30)))
@@ -251,10 +234,7 @@ class GitHubApi:
             del places["next"], places["last"]
         if page == 1:
             del places["prev"], places["first"]
-        links = [
-            f'<{base}?{urlencode(query | {"page": str(number)})}>; rel="{rel}"'
-            for rel, number in places.items()
-        ]
+        links = [f'<{base}?{urlencode(query | {"page": str(number)})}>; rel="{rel}"' for rel, number in places.items()]
         if links:
             response.headers["link"] = ", ".join(links)
         return response

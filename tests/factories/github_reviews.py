@@ -11,15 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from factories import github_bodies as bodies
-from factories.forge_github import (
-    EPOCH,
-    HOUR,
-    GitHub,
-    GitHubCommit,
-    GitHubPull,
-    GitHubRepository,
-    GitHubReview,
-)
+from factories.forge_github import EPOCH, HOUR, GitHub, GitHubCommit, GitHubPull, GitHubRepository, GitHubReview
 from factories.http_host import Request, Response
 
 
@@ -52,9 +44,7 @@ class GitHubReviewsApi:
 
     def events(self, request: Request, repository: GitHubRepository, number: str) -> Response:
         pull = _of(repository, number)
-        kinds = [("base_ref_changed", when) for when in pull.retargeted] + [
-            ("labeled", EPOCH + 9 * HOUR)
-        ]
+        kinds = [("base_ref_changed", when) for when in pull.retargeted] + [("labeled", EPOCH + 9 * HOUR)]
         shown = [_event(self._url(), repository, pull, *each, i) for i, each in enumerate(kinds)]
         return self._page(request, shown)
 
@@ -92,10 +82,15 @@ def _pull(api: str, repository: GitHubRepository, pull: GitHubPull) -> dict[str,
     issue = home.replace("/pulls/", "/issues/")
     statuses = f"{api}/repos/{repository.full_name}/statuses/{pull.head}"
     places = {
-        "self": home, "html": home, "issue": issue, "comments": f"{issue}/comments", "statuses": statuses,
-        "review_comments": f"{home}/comments", "review_comment": f"{home}/comments{{/number}}",
+        "self": home,
+        "html": home,
+        "issue": issue,
+        "comments": f"{issue}/comments",
+        "statuses": statuses,
+        "review_comments": f"{home}/comments",
+        "review_comment": f"{home}/comments{{/number}}",
         "commits": f"{home}/commits",
-    }  # fmt: skip
+    }
     return {
         "url": home,
         "id": 1000 + pull.number,
@@ -146,15 +141,26 @@ def _end(api: str, repository: GitHubRepository, branch: str, sha: str) -> dict[
     owner = repository.full_name.split("/")[0]
     whole = bodies.repository(api, repository)
     more = {
-        **dict.fromkeys(("forks", "forks_count", "stargazers_count", "watchers", "watchers_count", "size",
-                         "open_issues", "open_issues_count"), 0),
+        **dict.fromkeys(
+            (
+                "forks",
+                "forks_count",
+                "stargazers_count",
+                "watchers",
+                "watchers_count",
+                "size",
+                "open_issues",
+                "open_issues_count",
+            ),
+            0,
+        ),
         **dict.fromkeys(("has_issues", "has_projects", "has_wiki", "has_downloads"), True),
         **dict.fromkeys(("has_pages", "archived", "disabled"), False),
         **dict.fromkeys(("homepage", "language", "license", "mirror_url"), None),
         **dict.fromkeys(("pushed_at", "created_at", "updated_at"), bodies.when(EPOCH)),
         **dict.fromkeys(("clone_url", "git_url", "ssh_url", "svn_url"), f"{whole['html_url']}.git"),
         "default_branch": "main",
-    }  # fmt: skip
+    }
     return {
         "label": f"{owner}:{branch}",
         "ref": branch,
@@ -164,9 +170,7 @@ def _end(api: str, repository: GitHubRepository, branch: str, sha: str) -> dict[
     }
 
 
-def _review(
-    api: str, repository: GitHubRepository, pull: GitHubPull, review: GitHubReview
-) -> dict[str, Any]:
+def _review(api: str, repository: GitHubRepository, pull: GitHubPull, review: GitHubReview) -> dict[str, Any]:
     home = f"{api}/repos/{repository.full_name}/pulls/{pull.number}"
     body = {
         "id": review.id,
@@ -204,7 +208,9 @@ def _event(
 
 def _commit(api: str, repository: GitHubRepository, commit: GitHubCommit) -> dict[str, Any]:
     home = f"{api}/repos/{repository.full_name}"
-    parents = [hashlib.sha1(f"{commit.sha}{i}".encode(), usedforsecurity=False).hexdigest() for i in range(commit.parents)]  # fmt: skip
+    parents = [
+        hashlib.sha1(f"{commit.sha}{i}".encode(), usedforsecurity=False).hexdigest() for i in range(commit.parents)
+    ]
     people = {
         "author": {"name": "A", "email": commit.author_email, "date": bodies.when(EPOCH)},
         "committer": {"name": "C", "email": commit.committer_email, "date": bodies.when(EPOCH)},

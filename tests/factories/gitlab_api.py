@@ -10,13 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlencode
 
 from factories.blob_host import Blob, serve
-from factories.forge_gitlab import (
-    GitLab,
-    GitLabBridge,
-    GitLabJob,
-    GitLabPipeline,
-    GitLabProject,
-)
+from factories.forge_gitlab import GitLab, GitLabBridge, GitLabJob, GitLabPipeline, GitLabProject
 from factories.gitlab_reviews import ROOT, GitLabReviewsApi, Refused
 from factories.http_host import Request, Response
 
@@ -69,9 +63,7 @@ class GitLabApi:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         private = headers.get("private-token") or bearer
         job = headers.get("job-token")
-        if (private and private not in self._lab.tokens) or (
-            job and job not in self._lab.job_tokens
-        ):
+        if (private and private not in self._lab.tokens) or (job and job not in self._lab.job_tokens):
             raise Refused(401, "401 Unauthorized")
         return bool(private or job)
 
@@ -118,12 +110,7 @@ class GitLabApi:
         if job.body is None or job.expired:
             raise Refused(404, "404 Not Found")
         if job.direct:
-            blob = Blob(
-                body=job.body,
-                etag=f'"{job.id}"',
-                modified=job.finished or 0,
-                filename="artifacts.zip",
-            )
+            blob = Blob(body=job.body, etag=f'"{job.id}"', modified=job.finished or 0, filename="artifacts.zip")
             return serve(request, blob)
         return Response(status=302, headers={"location": self._lab.blobs.signed_url(job.path)})
 
@@ -147,12 +134,7 @@ class GitLabApi:
         kept = job.body is not None and not job.expired
         size = len(job.body or b"")
         trace = {"file_type": "trace", "size": 1000, "filename": "job.log", "file_format": None}
-        archive = {
-            "file_type": "archive",
-            "size": size,
-            "filename": "artifacts.zip",
-            "file_format": "zip",
-        }
+        archive = {"file_type": "archive", "size": size, "filename": "artifacts.zip", "file_format": "zip"}
         expiry = None if job.finished is None else _when(job.finished + 30 * 86_400)
         body = {
             **_job_frame(pipeline, job.id, job.name, job.stage, job.status),
@@ -210,9 +192,7 @@ class GitLabApi:
         return response
 
 
-def _job_frame(
-    pipeline: GitLabPipeline, number: int, name: str, stage: str, status: str
-) -> dict[str, Any]:
+def _job_frame(pipeline: GitLabPipeline, number: int, name: str, stage: str, status: str) -> dict[str, Any]:
     """What jobs and bridges have in common."""
     return {
         "id": number,

@@ -80,17 +80,23 @@ class GitLabReviewsApi:
 
     def _versions(self, request: Request, project: GitLabProject, iid: str) -> Response:
         versions = [
-            {"id": 100 + i, "head_commit_sha": sha, "base_commit_sha": "0" * 40,
-             "start_commit_sha": "0" * 40, "created_at": _when(when), "state": "collected"}
+            {
+                "id": 100 + i,
+                "head_commit_sha": sha,
+                "base_commit_sha": "0" * 40,
+                "start_commit_sha": "0" * 40,
+                "created_at": _when(when),
+                "state": "collected",
+            }
             for i, (sha, when) in enumerate(_of(project, iid).versions)
-        ]  # fmt: skip
+        ]
         return self._page(request, versions[::-1])
 
     def _notes(self, request: Request, project: GitLabProject, iid: str) -> Response:
         notes = [
             {"id": 700 + i, "body": body, "system": True, "author": self._basic(who), "created_at": _when(when)}
             for i, (who, body, when) in enumerate(_of(project, iid).notes)
-        ]  # fmt: skip
+        ]
         # What a person writes is no system note, whatever it says.
         made_up = {"id": 1, "body": "approved this merge request", "system": False}
         first = made_up | {"author": self._basic("mallory"), "created_at": _when(4e9)}
@@ -104,11 +110,19 @@ class GitLabReviewsApi:
 
     def _commits(self, request: Request, project: GitLabProject, iid: str) -> Response:
         shown = [
-            {"id": one.sha, "short_id": one.sha[:8], "title": "x", "message": one.message,
-             "author_name": "A", "author_email": one.author_email, "committer_name": "C",
-             "committer_email": one.committer_email, "parent_ids": ["f" * 40] * one.parents}
+            {
+                "id": one.sha,
+                "short_id": one.sha[:8],
+                "title": "x",
+                "message": one.message,
+                "author_name": "A",
+                "author_email": one.author_email,
+                "committer_name": "C",
+                "committer_email": one.committer_email,
+                "parent_ids": ["f" * 40] * one.parents,
+            }
             for one in _of(project, iid).commits
-        ]  # fmt: skip
+        ]
         return self._page(request, shown)
 
     def _project_members(self, request: Request, project: GitLabProject) -> Response:

@@ -12,13 +12,7 @@ import msgspec
 from factories.repositories import Repository
 from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
-from karat.hunts.settings import (
-    CheckoutSettings,
-    HuntSettings,
-    ProbeSettings,
-    RepositorySettings,
-    Stage,
-)
+from karat.hunts.settings import CheckoutSettings, HuntSettings, ProbeSettings, RepositorySettings, Stage
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 NOON = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp())
@@ -65,9 +59,7 @@ def imported(root: Path, dates: Sequence[int]) -> History:
             f"data {len(f'c{number}')}\nc{number}\n"
             f"M 100644 inline n.txt\ndata {len(str(number))}\n{number}\n"
         )
-    subprocess.run(
-        ["git", "fast-import", "--quiet"], cwd=root, input="".join(parts).encode(), check=True
-    )
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=root, input="".join(parts).encode(), check=True)
     return history
 
 

@@ -38,11 +38,7 @@ def natural(text: str) -> str:
 def in_order(diff: Diff, column: str, direction: int) -> list[tuple[str, str | None]]:
     def value(row: tuple[str, str | None, Verdict, MetricChange | None]) -> Any:
         path, metric, verdict, numbers = row
-        named = {
-            "verdict": verdict.rank,
-            "file": natural(path),
-            "metric": metric and natural(metric),
-        }
+        named = {"verdict": verdict.rank, "file": natural(path), "metric": metric and natural(metric)}
         return named[column] if column in named else numbers and getattr(numbers, column)
 
     rows = table_rows(diff)
@@ -63,8 +59,7 @@ def _sort_down(rows: list[Any], value: Callable[[Any], Any]) -> None:
 def seen(page: Page) -> list[tuple[str, str | None]]:
     """(file, metric) of the rows that exist in the page now, top to bottom."""
     found = page.eval_on_selector_all(
-        "tr.row",
-        "rows => rows.map(r => [r.querySelector('.path').title, r.querySelector('.c-metric').textContent])",
+        "tr.row", "rows => rows.map(r => [r.querySelector('.path').title, r.querySelector('.c-metric').textContent])"
     )
     return [(path, metric or None) for path, metric in found]
 

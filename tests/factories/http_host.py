@@ -168,9 +168,7 @@ class Host:
         self._answer = answer
         self._faults = faults
         self._server = _Server(self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
     def port(self) -> int:
@@ -217,9 +215,7 @@ class Host:
                 response.headers.pop("accept-ranges", None)
             if fault.keep is not None:
                 response.body = response.body[: fault.keep]
-            response.cut_after = (
-                fault.cut_after if fault.cut_after is not None else response.cut_after
-            )
+            response.cut_after = fault.cut_after if fault.cut_after is not None else response.cut_after
             response.reset = response.reset or fault.reset
             response.rate = fault.rate or response.rate
             response.delay += fault.delay
@@ -227,9 +223,7 @@ class Host:
         return response
 
 
-def _spoil(
-    response: Response, status: int | None, headers: Mapping[str, str], body: bytes | None
-) -> None:
+def _spoil(response: Response, status: int | None, headers: Mapping[str, str], body: bytes | None) -> None:
     """Another answer instead of the true one."""
     if status is not None:
         response.status = status

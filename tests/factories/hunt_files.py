@@ -23,9 +23,7 @@ def settings(probe: str = "", rest: str = "", *, command: str = '"probe"') -> Hu
 
 def text(probe: str = "", rest: str = "", *, command: str = '"probe"') -> str:
     """The same, as hunt.toml."""
-    looked_at = (
-        "" if "probe." in probe else '[[probe.metrics]]\nname = "speed"\nregex = "SPEED: (.*)"\n'
-    )
+    looked_at = "" if "probe." in probe else '[[probe.metrics]]\nname = "speed"\nregex = "SPEED: (.*)"\n'
     values = "" if "[values]" in rest else '[values]\nlist = ["a", "b", "c"]\n'
     stages = "" if "stages" in rest else 'stages = ["values"]\n'
     return f"{stages}{rest}\n{values}[probe]\ncommand = {command}\n{probe}\n{looked_at}"
@@ -39,9 +37,7 @@ def place(root: Path) -> Workspace:
 def ran(output: str | bytes = "", **fields: Any) -> Ran:
     """One measured run that succeeded, but for what is said."""
     data = output.encode() if isinstance(output, str) else output
-    return msgspec.structs.replace(
-        Ran(role="measure", exit_code=0, output=data, seconds=1.5), **fields
-    )
+    return msgspec.structs.replace(Ran(role="measure", exit_code=0, output=data, seconds=1.5), **fields)
 
 
 def result(*runs: Ran, **fields: Any) -> JobResult:

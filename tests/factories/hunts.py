@@ -70,9 +70,7 @@ list = {json.dumps(list(levels))}
     return file
 
 
-def stepped(
-    count: int, *changes: tuple[int, float], first: float = 100.0
-) -> dict[str, str | float]:
+def stepped(count: int, *changes: tuple[int, float], first: float = 100.0) -> dict[str, str | float]:
     """Levels of `count` values: from each index on the given one, with a little noise that stays what it is."""
     levels: dict[str, str | float] = {}
     current = first
@@ -105,19 +103,30 @@ def commit_at(repository: Repository, when: datetime, message: str) -> str:
     repository.git("add", "--all")
     stamp = {"GIT_AUTHOR_DATE": when.isoformat(), "GIT_COMMITTER_DATE": when.isoformat()}
     subprocess.run(
-        ["git", "-c", "user.name=Ann Author", "-c", "user.email=a@example.invalid", "-c",
-         "commit.gpgsign=false", "commit", "--quiet", "--allow-empty", "-m", message],
-        cwd=repository.root, env={**os.environ, **stamp}, check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "git",
+            "-c",
+            "user.name=Ann Author",
+            "-c",
+            "user.email=a@example.invalid",
+            "-c",
+            "commit.gpgsign=false",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-m",
+            message,
+        ],
+        cwd=repository.root,
+        env={**os.environ, **stamp},
+        check=True,
+        capture_output=True,
+    )
     return repository.git("rev-parse", "HEAD").strip()
 
 
 def commits_hunt(
-    folder: Path,
-    repositories: Mapping[str, Repository],
-    probe: str,
-    more: str,
-    stages: Sequence[str],
+    folder: Path, repositories: Mapping[str, Repository], probe: str, more: str, stages: Sequence[str]
 ) -> Path:
     """A hunt over commits of repositories; `probe` is a line for sh in the folder that holds them."""
     folder.mkdir(parents=True, exist_ok=True)

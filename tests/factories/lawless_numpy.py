@@ -86,18 +86,8 @@ def cases() -> dict[str, Case]:
     holed[1, 1] = 0
     right = (twice, twice_backward, (x,))
     return {
-        "gradient-form": (
-            twice,
-            lambda _i, _o, c: np.asarray(2 * c[0], np.longdouble),
-            *right,
-        ),
-        "finite": (
-            np.abs,
-            _modulus_backward,
-            np.abs,
-            lambda i, _o, c: c[0] * np.sign(i[0]),
-            (holed,),
-        ),
+        "gradient-form": (twice, lambda _i, _o, c: np.asarray(2 * c[0], np.longdouble), *right),
+        "finite": (np.abs, _modulus_backward, np.abs, lambda i, _o, c: c[0] * np.sign(i[0]), (holed,)),
         "deterministic-forward": (_uneven, twice_backward, *right),
         "deterministic-backward": (twice, _trembling, *right),
         "inputs-unmodified": (_writes_to_input, twice_backward, *right),
@@ -106,18 +96,6 @@ def cases() -> dict[str, Case]:
         "linearity": (twice, lambda _i, _o, c: 2 * np.clip(c[0], -1, 1), *right),
         "non-contiguous-cotangent": (twice, lambda _i, _o, c: 2 * _dense(c[0]), *right),
         "expanded-cotangent": (twice, _divides_expanded, *right),
-        "non-contiguous": (
-            squared,
-            lambda i, _o, c: 2 * _dense(i[0]) * c[0],
-            squared,
-            squared_backward,
-            (x,),
-        ),
-        "interleaving": (
-            _keeps,
-            lambda _i, _o, c: 2 * _kept[0] * c[0],
-            squared,
-            squared_backward,
-            (x,),
-        ),
+        "non-contiguous": (squared, lambda i, _o, c: 2 * _dense(i[0]) * c[0], squared, squared_backward, (x,)),
+        "interleaving": (_keeps, lambda _i, _o, c: 2 * _kept[0] * c[0], squared, squared_backward, (x,)),
     }

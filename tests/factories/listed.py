@@ -39,10 +39,7 @@ class Listed:
         return self._listing
 
     def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        wanted: Callable[[str], bool],
-        progress: Progress | None = None,
+        self, artifacts: Sequence[Artifact], wanted: Callable[[str], bool], progress: Progress | None = None
     ) -> Iterator[Fetched]:
         del progress
         for artifact in reversed(artifacts):

@@ -65,9 +65,7 @@ def page(data: bytes, rng: random.Random) -> bytes:  # noqa: ARG001 - one form f
     return PAGE
 
 
-ANYWHERE: tuple[Bytes, ...] = (
-    flip, flip, cut, zero, junk_after, junk_before, page, scramble, swap_blocks,
-)  # fmt: skip
+ANYWHERE: tuple[Bytes, ...] = (flip, flip, cut, zero, junk_after, junk_before, page, scramble, swap_blocks)
 
 
 def in_zip(change: Callable[[Pieces, random.Random], None]) -> Bytes:
@@ -178,9 +176,16 @@ def _unpacked(member: ZipMember, data: bytes) -> bytes:
 
 
 IN_ZIPS: tuple[Bytes, ...] = (
-    swap_members, rename_member, rename_case, duplicate_member, drop_member, reorder_members, page_member,
-    change_member, older_index,
-)  # fmt: skip
+    swap_members,
+    rename_member,
+    rename_case,
+    duplicate_member,
+    drop_member,
+    reorder_members,
+    page_member,
+    change_member,
+    older_index,
+)
 
 
 def befall_files(root: Path, rng: random.Random) -> str:

@@ -71,8 +71,7 @@ class ModelOutput(OrderedDict[str, Any]):
 CLASSES = (Colour, Level, Bits, Pair, Old, Box, Frozen, Derived, ModelOutput)
 
 DOUBLES = st.one_of(
-    st.floats(),
-    st.binary(min_size=8, max_size=8).map(lambda data: float(struct.unpack("<d", data)[0])),
+    st.floats(), st.binary(min_size=8, max_size=8).map(lambda data: float(struct.unpack("<d", data)[0]))
 )
 PLAIN = st.one_of(
     st.none(),
@@ -171,8 +170,7 @@ def _same_set(one: Any, other: Any) -> bool:
 def _same_fields(one: Any, other: Any) -> bool:
     names = [each.name for each in fields(one)]
     own = all(
-        hasattr(one, name) == hasattr(other, name)
-        and same(getattr(one, name, None), getattr(other, name, None))
+        hasattr(one, name) == hasattr(other, name) and same(getattr(one, name, None), getattr(other, name, None))
         for name in names
     )
     return own and (not isinstance(one, dict) or _same_entries(one, other))
@@ -191,9 +189,7 @@ def same_array(one: Any, other: Any) -> bool:
         torch = sys.modules["torch"]
         as_bytes = [
             # One element may have any stride and count as contiguous, but cannot be looked at as bytes then.
-            each.detach().contiguous().as_strided((each.numel(),), (1,)).view(torch.uint8)
-            if each.numel()
-            else each
+            each.detach().contiguous().as_strided((each.numel(),), (1,)).view(torch.uint8) if each.numel() else each
             for each in (one, other)
         ]
         return bool((as_bytes[0] == as_bytes[1]).all()) if one.numel() else True

@@ -67,11 +67,7 @@ class Commit:
 
 def _engine() -> Iterator[Commit]:
     planted = {DIP: 18, BACK: -18, SLOWER: 10}
-    titles = {
-        DIP: "Unroll the inner loop",
-        BACK: 'Revert "Unroll the inner loop"',
-        SLOWER: "Fuse loads",
-    }
+    titles = {DIP: "Unroll the inner loop", BACK: 'Revert "Unroll the inner loop"', SLOWER: "Fuse loads"}
     cost = 6
     for day in range(-1, NIGHTS):
         for hour in (5, 11, 17):
@@ -84,18 +80,14 @@ def _front() -> Iterator[Commit]:
     cost, broken = 6, False
     for day in range(-1, NIGHTS):
         broken = (broken or (day, 8) == BROKEN) and (day, 8) != MENDED
-        title = {BROKEN: "Move tile elsewhere", MENDED: "Find tile again"}.get(
-            (day, 8), f"Words {day}"
-        )
+        title = {BROKEN: "Move tile elsewhere", MENDED: "Find tile again"}.get((day, 8), f"Words {day}")
         yield Commit(when=_at(day, 8), title=title, cost=cost, broken=broken)
         for hour in (15, 18):
             slower = (day, hour) == SLOWEST
             cost += 40 if slower else 0
             title = "Copy tiles before use" if slower else f"Draft {day}.{hour}"
             yield Commit(when=_at(day, hour), title=title, cost=cost, broken=broken, branch=True)
-        yield Commit(
-            when=_at(day, 20), title=f"Merge draft {day}", cost=cost, broken=broken, merge=True
-        )
+        yield Commit(when=_at(day, 20), title=f"Merge draft {day}", cost=cost, broken=broken, merge=True)
 
 
 def _at(day: int, hour: int) -> dt.datetime:
@@ -138,9 +130,7 @@ class ToyProject:
             told[f"karat.commit.{name}"] = last.id
         return Image(layers=(packed(files),), labels=told if labels else {})
 
-    def write_hunt(
-        self, registry: Registry, *, first: int = 0, last: int = NIGHTS - 1, build: bool = True
-    ) -> Path:
+    def write_hunt(self, registry: Registry, *, first: int = 0, last: int = NIGHTS - 1, build: bool = True) -> Path:
         """A hunt over these nights; without `build` the test itself builds, which halves the calls of the engine."""
         built = 'build = "sh /dir/build.sh"\n' if build else ""
         start, end = (FIRST + dt.timedelta(days=day) for day in (first, last))
@@ -196,10 +186,7 @@ def _written(root: Path, commits: list[Commit]) -> list[Commit]:
     words = ["git", "fast-import", "--quiet", "--export-marks=.git/marks"]
     subprocess.run(words, cwd=root, input="".join(parts).encode(), check=True)
     marks = dict(line.split() for line in (root / ".git/marks").read_text().splitlines())
-    return [
-        Commit(**{**vars(commit), "id": marks[f":{mark}"]})
-        for mark, commit in enumerate(commits, 1)
-    ]
+    return [Commit(**{**vars(commit), "id": marks[f":{mark}"]}) for mark, commit in enumerate(commits, 1)]
 
 
 def _entry(commit: Commit, mark: int, parent: int, merged: int) -> str:

@@ -34,7 +34,6 @@ def noise(kind: str, n: int, generator: np.random.Generator) -> Floats:
 def series_of(values: npt.ArrayLike, **more: object) -> Series:
     """A series of plain values, labelled by their number."""
     observations = tuple(
-        Observation(label=str(number), values=(float(value),))
-        for number, value in enumerate(np.asarray(values))
+        Observation(label=str(number), values=(float(value),)) for number, value in enumerate(np.asarray(values))
     )
     return Series(metric="speed", observations=observations, **more)  # type: ignore[arg-type]

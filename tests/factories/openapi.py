@@ -164,9 +164,7 @@ def translated(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain = {
-        key: value
-        if key in {"example", "examples", "default", "enum", "required"}
-        else translated(value)
+        key: value if key in {"example", "examples", "default", "enum", "required"} else translated(value)
         for key, value in schema.items()
         if key != "nullable" or not isinstance(value, bool)
     }

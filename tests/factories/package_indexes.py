@@ -21,15 +21,11 @@ _BACKEND = """
 import os, zipfile
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     {body}
-"""  # fmt: skip
+"""
 
 
 def wheel(
-    name: str,
-    version: str,
-    modules: Mapping[str, str],
-    requires: Sequence[str] = (),
-    scripts: str = "",
+    name: str, version: str, modules: Mapping[str, str], requires: Sequence[str] = (), scripts: str = ""
 ) -> bytes:
     """A pure wheel; `modules` are files by their paths."""
     info = f"{name}-{version}.dist-info"
@@ -82,9 +78,7 @@ class Listed:
 class PackageIndex:
     """A simple API; a context manager that listens while it is open."""
 
-    def __init__(
-        self, *, html: bool = False, password: str = "", tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, *, html: bool = False, password: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.html, self.password, self.tls = html, password, tls
         self.projects: dict[str, list[Listed]] = {}
         self.answers: list[int | str] = []
@@ -95,19 +89,9 @@ class PackageIndex:
         self._server = _Server(self)
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
-    def add(
-        self,
-        name: str,
-        version: str,
-        text: str = "",
-        *,
-        requires: Sequence[str] = (),
-        **attributes: Any,
-    ) -> None:
+    def add(self, name: str, version: str, text: str = "", *, requires: Sequence[str] = (), **attributes: Any) -> None:
         """A release with one pure wheel, whose module prints or defines what is said."""
         data = wheel(name, version, {f"{name}.py": text}, requires)
         said = {key.replace("_", "-"): value for key, value in attributes.items()}
@@ -116,9 +100,7 @@ class PackageIndex:
     def file(self, name: str, filename: str, data: bytes = b"", **attributes: Any) -> None:
         """Any file."""
         said = {key.replace("_", "-"): value for key, value in attributes.items()}
-        self.projects.setdefault(name, []).append(
-            Listed(filename=filename, data=data, attributes=said)
-        )
+        self.projects.setdefault(name, []).append(Listed(filename=filename, data=data, attributes=said))
 
     @property
     def url(self) -> str:
@@ -148,11 +130,7 @@ class PackageIndex:
         if data is not None:
             return 200, "application/octet-stream", data
         if first == "pypi" and self.pages:
-            return (
-                200,
-                "application/json",
-                json.dumps({"info": {"project_urls": self.pages}}).encode(),
-            )
+            return (200, "application/json", json.dumps({"info": {"project_urls": self.pages}}).encode())
         return 404, "text/plain", b""
 
     def listing(self, name: str) -> tuple[str, bytes]:
@@ -161,16 +139,19 @@ class PackageIndex:
         if self.html:
             return "text/html; charset=utf-8", "".join(map(_anchor, files)).encode()
         listed = [
-            {"filename": f.filename, "url": f"/files/{f.filename}", "hashes": {"sha256": hashlib.sha256(f.data).hexdigest()}, **f.attributes}
+            {
+                "filename": f.filename,
+                "url": f"/files/{f.filename}",
+                "hashes": {"sha256": hashlib.sha256(f.data).hexdigest()},
+                **f.attributes,
+            }
             for f in files
-        ]  # fmt: skip
+        ]
         body = {"meta": {"api-version": "1.1"}, "name": name, "files": listed, "versions": []}
         return JSON_TYPE, json.dumps(body).encode()
 
     def bytes_of(self, filename: str) -> bytes | None:
-        found = [
-            f.data for files in self.projects.values() for f in files if f.filename == filename
-        ]
+        found = [f.data for files in self.projects.values() for f in files if f.filename == filename]
         return found[0] if found else None
 
 
@@ -180,7 +161,9 @@ def _anchor(file: Listed) -> str:
         for key, value in file.attributes.items()
         if value is not False
     )
-    return f'<a href="/files/{file.filename}#sha256={hashlib.sha256(file.data).hexdigest()}"{said}>{file.filename}</a>\n'
+    return (
+        f'<a href="/files/{file.filename}#sha256={hashlib.sha256(file.data).hexdigest()}"{said}>{file.filename}</a>\n'
+    )
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -199,9 +182,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.index.answers:
             answer = self.server.index.answers.pop(0)
             moved = isinstance(answer, str)
-            self._send(
-                302 if moved else int(answer), "text/plain", b"", str(answer) if moved else ""
-            )
+            self._send(302 if moved else int(answer), "text/plain", b"", str(answer) if moved else "")
         else:
             self._send(*self.server.index.answer(self.path, self.headers.get("Authorization", "")))
 

@@ -16,8 +16,4 @@ def packed(tmp_path: Path, *roots: Path, out: str = "out", **options: Any) -> Pa
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

@@ -113,7 +113,7 @@ class RayCluster:
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[RayCluster]:
     """A cluster of one node; add others."""
-    from conftest import missing  # noqa: PLC0415 - it imports this module itself
+    from conftest import missing
 
     if " " in sys.executable:
         # Ray starts its workers by a line that it splits at spaces; the head ends a moment after it has started.

@@ -31,9 +31,32 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 _APPLETS = (
-    "sh", "sleep", "cat", "echo", "env", "true", "false", "awk", "sed", "ls", "mkdir", "cp", "rm", "kill",
-    "head", "tail", "grep", "test", "touch", "expr", "date", "id", "pwd", "wc", "ps",
-)  # fmt: skip
+    "sh",
+    "sleep",
+    "cat",
+    "echo",
+    "env",
+    "true",
+    "false",
+    "awk",
+    "sed",
+    "ls",
+    "mkdir",
+    "cp",
+    "rm",
+    "kill",
+    "head",
+    "tail",
+    "grep",
+    "test",
+    "touch",
+    "expr",
+    "date",
+    "id",
+    "pwd",
+    "wc",
+    "ps",
+)
 
 
 def digest_of(content: bytes) -> str:
@@ -65,8 +88,7 @@ def busybox() -> bytes:
     """A layer with a static busybox and a few of its names."""
     program = shutil.which("busybox") or missing("busybox (apt install busybox-static)")
     return packed(
-        {"bin/busybox": Path(program).read_bytes(), "tmp/.keep": b""},
-        {f"bin/{name}": "busybox" for name in _APPLETS},
+        {"bin/busybox": Path(program).read_bytes(), "tmp/.keep": b""}, {f"bin/{name}": "busybox" for name in _APPLETS}
     )
 
 
@@ -86,12 +108,14 @@ class Image:
         return self.layers if self.bare else (busybox(), *self.layers)
 
     def config(self) -> bytes:
-        return json.dumps({
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Env": list(self.env), "Labels": dict(self.labels), "Cmd": ["sh"]},
-            "rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in self.stack]},
-        }).encode()  # fmt: skip
+        return json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "config": {"Env": list(self.env), "Labels": dict(self.labels), "Cmd": ["sh"]},
+                "rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in self.stack]},
+            }
+        ).encode()
 
 
 @cache
@@ -105,9 +129,7 @@ class Registry:
     def __init__(self, folder: Path, *, htpasswd: str = "") -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._program = shutil.which("docker-registry") or missing(
-            "docker-registry (apt install docker-registry)"
-        )
+        self._program = shutil.which("docker-registry") or missing("docker-registry (apt install docker-registry)")
         self.port = _free_port()
         self._settings = folder / "registry.json"
         auth = {}
@@ -120,10 +142,7 @@ class Registry:
                 {
                     "version": "0.1",
                     "log": {"level": "error"},
-                    "storage": {
-                        "filesystem": {"rootdirectory": str(folder / "storage")},
-                        "delete": {"enabled": True},
-                    },
+                    "storage": {"filesystem": {"rootdirectory": str(folder / "storage")}, "delete": {"enabled": True}},
                     "http": {"addr": f"127.0.0.1:{self.port}"},
                     **auth,
                 }
@@ -199,9 +218,7 @@ class Registry:
         with self.client() as client:
             for architecture, each in pushed.items():
                 inner = self.push(repository, f"{tag}-{architecture}", each)
-                answer = client.get(
-                    f"/v2/{repository}/manifests/{inner}", headers={"Accept": MANIFEST}
-                )
+                answer = client.get(f"/v2/{repository}/manifests/{inner}", headers={"Accept": MANIFEST})
                 platform = {"os": "linux", "architecture": architecture}
                 entries.append({**_described(MANIFEST, answer.content), "platform": platform})
             index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}
@@ -222,14 +239,10 @@ class Registry:
         client.put(where, content=content).raise_for_status()
         self._there.add((repository, digest))
 
-    def _manifest(
-        self, client: httpx.Client, repository: str, tag: str, manifest: Mapping[str, object]
-    ) -> str:
+    def _manifest(self, client: httpx.Client, repository: str, tag: str, manifest: Mapping[str, object]) -> str:
         content = json.dumps(manifest).encode()
         answer = client.put(
-            f"/v2/{repository}/manifests/{tag}",
-            content=content,
-            headers={"Content-Type": str(manifest["mediaType"])},
+            f"/v2/{repository}/manifests/{tag}", content=content, headers={"Content-Type": str(manifest["mediaType"])}
         )
         answer.raise_for_status()
         return digest_of(content)

@@ -21,17 +21,8 @@ class Repository:
         self.git("init", "--quiet", "--initial-branch=main", *flags)
 
     def git(self, *words: str) -> str:
-        identity = (
-            "-c",
-            "user.name=t",
-            "-c",
-            "user.email=t@example.invalid",
-            "-c",
-            "commit.gpgsign=false",
-        )
-        done = subprocess.run(
-            ["git", *identity, *words], cwd=self.root, check=True, capture_output=True, text=True
-        )
+        identity = ("-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *identity, *words], cwd=self.root, check=True, capture_output=True, text=True)
         return done.stdout
 
     def write(self, name: str, text: str | bytes) -> Path:
@@ -56,24 +47,15 @@ def curves(seed: int, *, steps: int = 50) -> dict[str, np.ndarray]:
     }
 
 
-def golden_text(
-    values: Mapping[str, np.ndarray], *, stop: int | None = None, indent: int | None = 4
-) -> str:
+def golden_text(values: Mapping[str, np.ndarray], *, stop: int | None = None, indent: int | None = 4) -> str:
     """A golden as Megatron writes it; `stop` for a run that died there."""
     blocks = {}
     for name, curve in values.items():
         samples: dict[str, float | str] = {}
         for step, value in enumerate(curve.tolist(), 1):
             dead = stop is not None and step > stop
-            samples[str(step)] = (
-                "nan" if dead or (name == "iteration-time" and step == 1) else value
-            )
-        blocks[name] = {
-            "start_step": 1,
-            "end_step": len(curve),
-            "step_interval": 1,
-            "values": samples,
-        }
+            samples[str(step)] = "nan" if dead or (name == "iteration-time" and step == 1) else value
+        blocks[name] = {"start_step": 1, "end_step": len(curve), "step_interval": 1, "values": samples}
     return json.dumps(blocks, indent=indent)
 
 

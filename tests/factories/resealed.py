@@ -24,9 +24,7 @@ def negate_expected(case: Path) -> None:
     start, end = _span(bytes(content), record)
     content[end - 1] ^= 0x80
     path.write_bytes(content)
-    changed = msgspec.structs.replace(
-        record, sha256=digest(record.dtype, record.shape, [bytes(content[start:end])])
-    )
+    changed = msgspec.structs.replace(record, sha256=digest(record.dtype, record.shape, [bytes(content[start:end])]))
     _write(case, manifest, [changed if t == record else t for t in manifest.tensors])
 
 
@@ -36,9 +34,7 @@ def replace_program(case: Path, program: Path) -> None:
     assert manifest.program is not None
     shutil.copyfile(program, case / manifest.program.file)
     content = program.read_bytes()
-    file = msgspec.structs.replace(
-        manifest.program, sha256=sha256(content).hexdigest(), size=len(content)
-    )
+    file = msgspec.structs.replace(manifest.program, sha256=sha256(content).hexdigest(), size=len(content))
     changed = msgspec.structs.replace(manifest, program=file)
     _write(case, changed, list(changed.tensors))
 

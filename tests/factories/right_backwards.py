@@ -24,9 +24,7 @@ def normal(*shape: int, scale: float = 1.0) -> Callable[[np.random.Generator], t
     return lambda rng: (scale * rng.standard_normal(shape),)
 
 
-def elementwise(
-    name: str, fn: Callable[[Array], Array], slope: Callable[[Array], Array], scale: float = 1.0
-) -> Right:
+def elementwise(name: str, fn: Callable[[Array], Array], slope: Callable[[Array], Array], scale: float = 1.0) -> Right:
     return Right(name, fn, lambda i, _o, c: slope(i[0]) * c[0], normal(37, scale=scale))
 
 
@@ -75,9 +73,7 @@ RIGHT = (
     elementwise("cubic", lambda x: x**3 - 2 * x, lambda x: 3 * x**2 - 2),
     elementwise("rational", lambda x: x / (1 + x**2), lambda x: (1 - x**2) / (1 + x**2) ** 2),
     elementwise("wave", lambda x: np.sin(30 * x), lambda x: 30 * np.cos(30 * x)),
-    elementwise(
-        "softplus", lambda x: np.logaddexp(0, x), lambda x: 1 / (1 + np.exp(-x)), scale=4.0
-    ),
+    elementwise("softplus", lambda x: np.logaddexp(0, x), lambda x: 1 / (1 + np.exp(-x)), scale=4.0),
     elementwise("square of tiny", lambda x: x * x, lambda x: 2 * x, scale=1e-12),
     elementwise("square of huge", lambda x: x * x, lambda x: 2 * x, scale=1e12),
     elementwise("huge outputs", lambda x: 1e30 * np.sin(x), lambda x: 1e30 * np.cos(x)),
@@ -85,19 +81,9 @@ RIGHT = (
     elementwise("relu", lambda x: np.maximum(x, 0), lambda x: (x > 0) * 1.0),
     elementwise("abs", np.abs, np.sign),
     elementwise("clamp", lambda x: np.clip(x, -0.5, 1), lambda x: ((x > -0.5) & (x < 1)) * 1.0),
-    Right(
-        "log",
-        np.log,
-        lambda i, _o, c: c[0] / i[0],
-        lambda rng: (np.exp(3 * rng.standard_normal(40)),),
-    ),
+    Right("log", np.log, lambda i, _o, c: c[0] / i[0], lambda rng: (np.exp(3 * rng.standard_normal(40)),)),
     Right("sum", np.sum, lambda i, _o, c: c[0] * np.ones_like(i[0]), normal(500)),
-    Right(
-        "mean of squares",
-        lambda x: np.mean(x * x),
-        lambda i, _o, c: c[0] * 2 * i[0] / i[0].size,
-        normal(300),
-    ),
+    Right("mean of squares", lambda x: np.mean(x * x), lambda i, _o, c: c[0] * 2 * i[0] / i[0].size, normal(300)),
     Right(
         "logsumexp",
         lambda x: np.logaddexp.reduce(x, -1),
@@ -120,12 +106,7 @@ RIGHT = (
         lambda rng: (rng.standard_normal((6, 6)) + 4 * np.eye(6),),
     ),
     Right("max pool", pooled, _pooled_back, normal(200)),
-    Right(
-        "sum of relu",
-        lambda x: np.maximum(x, 0).sum(),
-        lambda i, _o, c: (i[0] > 0) * c[0],
-        normal(1000),
-    ),
+    Right("sum of relu", lambda x: np.maximum(x, 0).sum(), lambda i, _o, c: (i[0] > 0) * c[0], normal(1000)),
     Right(
         "sum of max pool",
         lambda x: pooled(x).sum(),
@@ -133,12 +114,7 @@ RIGHT = (
         normal(400),
     ),
     Right("median", lambda x: np.sort(x)[len(x) // 2], _median_back, normal(1001)),
-    Right(
-        "sort",
-        np.sort,
-        lambda i, _o, c: c[0][np.argsort(np.argsort(i[0]))],
-        normal(50),
-    ),
+    Right("sort", np.sort, lambda i, _o, c: c[0][np.argsort(np.argsort(i[0]))], normal(50)),
     Right("norm", np.linalg.norm, lambda i, o, c: c[0] * i[0] / o[0], normal(30)),
     Right("cancelling", lambda x: (x + 1e6) - 1e6, lambda _i, _o, c: c[0], normal(30)),
     Right(

@@ -78,11 +78,7 @@ class S3:
 
     def fetches(self) -> list[Request]:
         """Requests for objects, rather than for lists of them."""
-        return [
-            request
-            for request in self.requests
-            if request.method == "GET" and "list-type" not in request.query
-        ]
+        return [request for request in self.requests if request.method == "GET" and "list-type" not in request.query]
 
     def _forward(self, request: Request) -> Response:
         assert self._client is not None

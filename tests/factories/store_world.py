@@ -21,9 +21,7 @@ class World:
         self.captures = capture_many(root / "captures", 2)
         self.store = root / "the store"
 
-    def run(
-        self, *words: str, code: int = 0, cwd: Path | None = None, **environment: str
-    ) -> Outcome:
+    def run(self, *words: str, code: int = 0, cwd: Path | None = None, **environment: str) -> Outcome:
         known = {"KARAT_STORE": str(self.store), **environment}
         done = karat_here(*words, cwd=cwd or self.root, **known)
         assert done.code == code, (done.out, done.err)

@@ -17,25 +17,18 @@ from karat.store.upload import CaseFiles
 FILES = {"manifest.json": 900, "inputs.safetensors": 300, "expected.safetensors": 120}
 
 
-def case(
-    number: int, version: str = "", files: Mapping[str, int] | None = None, night: str = ""
-) -> CaseFiles:
+def case(number: int, version: str = "", files: Mapping[str, int] | None = None, night: str = "") -> CaseFiles:
     """One case; another version has other bytes, another night another manifest."""
     sizes = {**FILES, "program/model.pte": 70_000} if files is None else files
     contents = {
-        name: random.Random(
-            f"{number} {version} {name} {night if name == 'manifest.json' else ''}"
-        ).randbytes(size)
+        name: random.Random(f"{number} {version} {name} {night if name == 'manifest.json' else ''}").randbytes(size)
         for name, size in sizes.items()
     }
     return made(f"models/xnnpack/case-{number:05}", contents)
 
 
 def made(path: str, contents: Mapping[str, bytes]) -> CaseFiles:
-    return CaseFiles(
-        path=path,
-        files={name: MemoryExtent(data=data, name=name) for name, data in contents.items()},
-    )
+    return CaseFiles(path=path, files={name: MemoryExtent(data=data, name=name) for name, data in contents.items()})
 
 
 def cases(count: int, *, changed: int = 0, **more: Any) -> list[CaseFiles]:
@@ -53,9 +46,7 @@ def contents(some: Sequence[CaseFiles]) -> dict[str, bytes]:
     }
 
 
-def pushed(
-    backend: Backend, some: Sequence[CaseFiles], name: str = "models/nightly", **options: Any
-) -> Pushed:
+def pushed(backend: Backend, some: Sequence[CaseFiles], name: str = "models/nightly", **options: Any) -> Pushed:
     return push(backend, some, name, PushOptions(**{"workers": 4, **options}))
 
 

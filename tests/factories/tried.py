@@ -16,10 +16,7 @@ def tried(fn: Callable[..., Any], inputs: Any, seed: int = 0, **more: Any) -> tu
     in_place = more.pop("in_place", None)
     bound = more.pop("nondeterminism_bound", 0.0)
     return check_properties(
-        open_problem(fn, inputs, **more),
-        rng=np.random.default_rng(seed),
-        in_place=in_place,
-        nondeterminism_bound=bound,
+        open_problem(fn, inputs, **more), rng=np.random.default_rng(seed), in_place=in_place, nondeterminism_bound=bound
     )
 
 

@@ -20,14 +20,7 @@ RIGHT, NO_MEAN_TERM, SECOND_BLOCK = 0, 1, 2
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _forward(  # type: ignore[no-untyped-def]
-    x,
-    w,
-    y,
-    means,
-    scales,
-    n,
-    ACC: tl.constexpr,
-    SIZE: tl.constexpr,
+    x, w, y, means, scales, n, ACC: tl.constexpr, SIZE: tl.constexpr
 ):
     row = tl.program_id(0)
     total = tl.zeros((SIZE,), ACC)
@@ -53,16 +46,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_x(  # type: ignore[no-untyped-def]
-    g,
-    x,
-    w,
-    dx,
-    means,
-    scales,
-    n,
-    BUG: tl.constexpr,
-    ACC: tl.constexpr,
-    SIZE: tl.constexpr,
+    g, x, w, dx, means, scales, n, BUG: tl.constexpr, ACC: tl.constexpr, SIZE: tl.constexpr
 ):
     row = tl.program_id(0)
     mean, scale = tl.load(means + row), tl.load(scales + row)
@@ -91,15 +75,7 @@ def _backward_x(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_w(  # type: ignore[no-untyped-def]
-    g,
-    x,
-    dw,
-    means,
-    scales,
-    rows,
-    n,
-    ACC: tl.constexpr,
-    SIZE: tl.constexpr,
+    g, x, dw, means, scales, rows, n, ACC: tl.constexpr, SIZE: tl.constexpr
 ):
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     total = tl.zeros((SIZE,), ACC)

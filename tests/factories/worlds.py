@@ -53,9 +53,12 @@ class World:
         repository.commit()
 
     def refresh(
-        self, jobs: Sequence[Job], artifacts: Sequence[tuple[Artifact, Contents]],
-        opts: RefreshOptions | None = None, failing: Mapping[str, Finding] | None = None,
-    ) -> RefreshReport:  # fmt: skip
+        self,
+        jobs: Sequence[Job],
+        artifacts: Sequence[tuple[Artifact, Contents]],
+        opts: RefreshOptions | None = None,
+        failing: Mapping[str, Finding] | None = None,
+    ) -> RefreshReport:
         source = Listed(self.folder, jobs=jobs, artifacts=artifacts, failing=failing)
         return refresh(source, self.repository.root, opts or options())
 

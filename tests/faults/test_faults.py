@@ -58,9 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         push(open_backend(str(top / "store")), gather(place), name, PushOptions(workers=2))
     values = loaded(str(captures))
     assert len(values) == 4
-    return World(
-        captures=captures, zips=tuple(zips), unpacked=top / "unpacked", store=top / "store", values=values
-    )  # fmt: skip
+    return World(captures=captures, zips=tuple(zips), unpacked=top / "unpacked", store=top / "store", values=values)
 
 
 def loaded(word: str) -> Values:

@@ -11,14 +11,9 @@ from karat.goldens import formats
 from karat.goldens.document_json import FORMAT
 from karat.goldens.shapes import Document, Series
 
-leaves = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
-)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 values = st.recursive(
-    leaves,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
-    ),
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
 )
 
 
@@ -52,9 +47,7 @@ def test_one_new_value_changes_only_its_token(index: int, value: float) -> None:
 def test_nothing_inside_is_a_failure(data: bytes) -> None:
     reading = formats.read(data, "x.json")
     assert reading.golden == Document(json.loads(data))
-    assert [(f.kind, f.severity, f.path) for f in reading.findings] == [
-        ("empty", Severity.FAIL, "x.json")
-    ]
+    assert [(f.kind, f.severity, f.path) for f in reading.findings] == [("empty", Severity.FAIL, "x.json")]
 
 
 @pytest.mark.parametrize("data", [b"0", b"false", b'""', b"12.5"])
@@ -68,9 +61,7 @@ def test_broken_json_has_no_golden_and_one_finding() -> None:
     reading = formats.read(b'{"a": [1, 2}', "x.json")
     assert reading.golden is None
     assert reading.format == "document-json"
-    assert [(f.kind, f.where, f.path) for f in reading.findings] == [
-        ("unreadable", "line 1", "x.json")
-    ]
+    assert [(f.kind, f.where, f.path) for f in reading.findings] == [("unreadable", "line 1", "x.json")]
 
 
 def test_a_byte_order_mark_is_kept() -> None:
@@ -96,12 +87,7 @@ def wrapped(value: Any, style: dict[str, Any], *, ascii_only: bool) -> bytes:
     return json.dumps(json.dumps(value, **style), ensure_ascii=ascii_only).encode()
 
 
-@given(
-    containers,
-    inner_styles,
-    st.sampled_from(["ascii", "utf-8"]),
-    st.sampled_from([b"", b"\n", b"\r\n"]),
-)
+@given(containers, inner_styles, st.sampled_from(["ascii", "utf-8"]), st.sampled_from([b"", b"\n", b"\r\n"]))
 @example({"a": 1, "b": 2}, {}, "ascii", b"")
 @example([1, 2], {}, "ascii", b"\n")
 def test_a_document_dumped_twice_is_read_through_and_keeps_every_byte(
@@ -114,9 +100,7 @@ def test_a_document_dumped_twice_is_read_through_and_keeps_every_byte(
 
 
 @given(containers, containers, inner_styles)
-def test_a_new_document_over_one_dumped_twice_stays_wrapped(
-    old: Any, new: Any, style: dict[str, Any]
-) -> None:
+def test_a_new_document_over_one_dumped_twice_stays_wrapped(old: Any, new: Any, style: dict[str, Any]) -> None:
     data = wrapped(old, style, ascii_only=True)
     written = formats.write(Document(new), like=data)
     assert isinstance(json.loads(written), str)
@@ -151,9 +135,7 @@ def test_what_is_odd_inside_a_string_is_told() -> None:
 
 @pytest.mark.parametrize("value", [{"a": 1, "b": 2, "c": [3, 4]}, [{"a": 1, "b": 2}]])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_wrapped_document_that_was_cut_short_is_broken_json(
-    value: Any, indent: int | None
-) -> None:
+def test_a_wrapped_document_that_was_cut_short_is_broken_json(value: Any, indent: int | None) -> None:
     data = wrapped(value, {"indent": indent}, ascii_only=True)
     reading = formats.read(data[:-6])
     assert (reading.golden, reading.format) == (None, "document-json")

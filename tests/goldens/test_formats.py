@@ -19,12 +19,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, bytes] = {
     "series-json": json.dumps(
         {
-            "lm loss": {
-                "start_step": 1,
-                "end_step": 3,
-                "step_interval": 1,
-                "values": {"1": 10.5, "2": "nan", "3": 9},
-            },
+            "lm loss": {"start_step": 1, "end_step": 3, "step_interval": 1, "values": {"1": 10.5, "2": "nan", "3": 9}},
             "timing": 0.5,
         },
         indent=4,
@@ -41,9 +36,7 @@ WRAPPED = [
 ]
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )
 GARBAGE = [
@@ -163,29 +156,19 @@ def test_text_in_no_format_is_one_finding() -> None:
     reading = formats.read(b"some prose\nand more\n", "notes.txt")
     assert (reading.golden, reading.format) == (None, None)
     (finding,) = reading.findings
-    assert (finding.kind, finding.severity, finding.path) == (
-        "unreadable",
-        Severity.FAIL,
-        "notes.txt",
-    )
+    assert (finding.kind, finding.severity, finding.path) == ("unreadable", Severity.FAIL, "notes.txt")
 
 
 def test_a_shape_without_a_file_gets_its_usual_format() -> None:
     series = Series({"loss": Metric(np.array([1]), np.array([2.0]))})
     table = Table(("name", "x"), ("name",), {("a",): ("a", "1")})
     document = Document([1, 2])
-    for golden, name in (
-        (series, "series-json"),
-        (table, "table-csv"),
-        (document, "document-json"),
-    ):
+    for golden, name in ((series, "series-json"), (table, "table-csv"), (document, "document-json")):
         assert formats.read(formats.write(golden)).format == name
 
 
 def test_a_file_of_another_shape_lends_no_style() -> None:
-    assert formats.write(Document({"a": 1}), like=SAMPLES["table-csv"]) == formats.write(
-        Document({"a": 1})
-    )
+    assert formats.write(Document({"a": 1}), like=SAMPLES["table-csv"]) == formats.write(Document({"a": 1}))
 
 
 def test_a_format_can_be_asked_for() -> None:
@@ -271,9 +254,7 @@ def test_a_broken_third_party_is_a_warning(install: Callable[..., None], target:
     assert '"broken"' in finding.message
 
 
-def test_a_third_party_that_raises_is_passed_over_with_a_warning(
-    install: Callable[..., None],
-) -> None:
+def test_a_third_party_that_raises_is_passed_over_with_a_warning(install: Callable[..., None]) -> None:
     install(failing="FAILING")
     reading = formats.read(b'{"a": 1}')
     assert reading.golden == Document({"a": 1})
@@ -308,8 +289,6 @@ def test_no_json_is_claimed_as_a_table_or_as_lines_of_text(
     check_no_crash(data)
 
 
-@pytest.mark.parametrize(
-    "data", [b'"a,b",1\n"c",2\n', b'"name","x"\n"a","1"\n', b'"[a]",1\n"{b}",2\n']
-)
+@pytest.mark.parametrize("data", [b'"a,b",1\n"c",2\n', b'"name","x"\n"a","1"\n', b'"[a]",1\n"{b}",2\n'])
 def test_a_table_may_begin_with_a_quote(data: bytes) -> None:
     assert formats.read(data).format == "table-csv"

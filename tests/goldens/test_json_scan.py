@@ -21,9 +21,7 @@ leaves = (
 )
 values = st.recursive(
     leaves,
-    lambda inner: (
-        st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=4), inner, max_size=6)
-    ),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=4), inner, max_size=6),
     max_leaves=30,
 )
 styles = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}])
@@ -54,9 +52,7 @@ def test_the_walk_and_the_tree_break_alike(text: str) -> None:
 
 
 @given(values, styles, st.data())
-def test_a_damaged_value_breaks_alike(
-    value: Any, style: dict[str, Any], data: st.DataObject
-) -> None:
+def test_a_damaged_value_breaks_alike(value: Any, style: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(value, **style)
     assert walk_break(text) is None
     at = data.draw(st.integers(0, len(text)))
@@ -89,9 +85,7 @@ def test_long_runs_are_counted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 1 << 23])
-def test_a_large_file_that_was_cut_short_is_read_no_other_way(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_that_was_cut_short_is_read_no_other_way(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "LARGE", limit)
     monkeypatch.setattr(series_fast, "_LARGE", limit)
     (finding,) = formats.read(STEPS.encode(), "x.json").findings

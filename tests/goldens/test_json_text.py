@@ -23,9 +23,7 @@ scalars = (
 )
 keys = st.text(max_size=5) | st.integers(-3, 30).map(str)
 values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=5),
-    max_leaves=20,
+    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=5), max_leaves=20
 )
 styles = st.sampled_from(
     [
@@ -157,9 +155,7 @@ def test_a_looked_at_value_is_handed_over_only_once() -> None:
 
 
 @given(values, styles, st.sampled_from(["\n", "\r\n"]), st.sampled_from([b"", b"\xef\xbb\xbf"]))
-def test_an_unchanged_value_keeps_every_byte(
-    value: Any, style: dict[str, Any], end: str, mark: bytes
-) -> None:
+def test_an_unchanged_value_keeps_every_byte(value: Any, style: dict[str, Any], end: str, mark: bytes) -> None:
     data = mark + dumped(value, style).replace(b"\n", end.encode()) + b"\n"
     assert json_text.rewrite(data, json_text.parse(data).value) == data
 
@@ -189,28 +185,18 @@ def _ordered(new: Any, like: Any) -> Any:
         pytest.param('{"a":1,"b":2}', {"a": 1}, '{"a":1}', id="remove-last"),
         pytest.param('{"a":1}', {}, "{}", id="remove-all"),
         pytest.param('{"a":1}', {"a": 1, "b": [2]}, '{"a":1,"b":[2]}', id="add-compact"),
-        pytest.param(
-            '{"1": 5, "10": 6}', {"10": 6, "2": 9, "1": 5}, '{"1": 5, "2": 9, "10": 6}', id="step"
-        ),
-        pytest.param(
-            '{"1": 5, "x": 6}', {"1": 5, "x": 6, "2": 9}, '{"1": 5, "x": 6, "2": 9}', id="at-end"
-        ),
+        pytest.param('{"1": 5, "10": 6}', {"10": 6, "2": 9, "1": 5}, '{"1": 5, "2": 9, "10": 6}', id="step"),
+        pytest.param('{"1": 5, "x": 6}', {"1": 5, "x": 6, "2": 9}, '{"1": 5, "x": 6, "2": 9}', id="at-end"),
         pytest.param("[1, 2, 3.0]", [1, 3.0], "[1, 3.0]", id="array-remove"),
         pytest.param("[1,3]", [1, 2, 3], "[1,2,3]", id="array-insert"),
         pytest.param("[1.0]", [1], "[1]", id="float-to-int"),
         pytest.param("[1, 0]", [True, False], "[true, false]", id="int-to-bool"),
         pytest.param("[NaN, 1]", [math.nan, 2], "[NaN, 2]", id="nan-stays"),
-        pytest.param(
-            '{"a": 1, "a": 2, "b": 3}', {"a": 2, "b": 4}, '{"a": 1, "a": 2, "b": 4}', id="dup"
-        ),
-        pytest.param(
-            '{"a": 1, "a": 2, "b": 3}', {"a": 9, "b": 3}, '{"a": 9, "b": 3}', id="dup-changed"
-        ),
+        pytest.param('{"a": 1, "a": 2, "b": 3}', {"a": 2, "b": 4}, '{"a": 1, "a": 2, "b": 4}', id="dup"),
+        pytest.param('{"a": 1, "a": 2, "b": 3}', {"a": 9, "b": 3}, '{"a": 9, "b": 3}', id="dup-changed"),
         pytest.param("{}", {"a": 1}, '{"a": 1}', id="filled"),
         pytest.param('{"é": 1}', {"é": 2, "ü": 3}, '{"é": 2, "ü": 3}', id="unescaped"),
-        pytest.param(
-            r'{"\u00e9": 1}', {"é": 2, "ü": 3}, r'{"\u00e9": 2, "\u00fc": 3}', id="escaped"
-        ),
+        pytest.param(r'{"\u00e9": 1}', {"é": 2, "ü": 3}, r'{"\u00e9": 2, "\u00fc": 3}', id="escaped"),
     ],
 )
 def test_rewriting_touches_only_what_changed(old: str, new: Any, expected: str) -> None:
@@ -226,9 +212,7 @@ def test_an_added_block_is_laid_out_like_its_neighbour() -> None:
 
 def test_an_added_step_takes_its_own_line_with_the_files_line_ending() -> None:
     data = b'{\r\n\t"1": 1,\r\n\t"3": 3\r\n}\r\n'
-    assert json_text.rewrite(data, {"1": 1, "2": 2, "3": 3}) == (
-        b'{\r\n\t"1": 1,\r\n\t"2": 2,\r\n\t"3": 3\r\n}\r\n'
-    )
+    assert json_text.rewrite(data, {"1": 1, "2": 2, "3": 3}) == (b'{\r\n\t"1": 1,\r\n\t"2": 2,\r\n\t"3": 3\r\n}\r\n')
 
 
 def test_one_line_lists_stay_on_one_line() -> None:
@@ -238,16 +222,11 @@ def test_one_line_lists_stay_on_one_line() -> None:
 
 
 def test_fresh_json_is_indented_unescaped_and_ends_with_a_newline() -> None:
-    assert (
-        json_text.fresh({"ü": [1.0, None]}).decode()
-        == '{\n    "ü": [\n        1.0,\n        null\n    ]\n}\n'
-    )
+    assert json_text.fresh({"ü": [1.0, None]}).decode() == '{\n    "ü": [\n        1.0,\n        null\n    ]\n}\n'
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", " "])
-def test_twenty_thousand_literals_are_counted_and_few_of_them_placed(
-    end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twenty_thousand_literals_are_counted_and_few_of_them_placed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     def make(*held: Any) -> Finding:
@@ -288,10 +267,7 @@ def test_one_key_a_thousand_times_names_few_lines() -> None:
 @given(st.text(st.sampled_from("a\n\r"), min_size=1), st.data())
 def test_the_table_of_lines_places_as_counting_does(text: str, data: st.DataObject) -> None:
     offset = data.draw(st.integers(0, len(text) - 1))
-    assert json_text._Places(text)(offset) == (
-        text.count("\n", 0, offset) + 1,
-        offset - text.rfind("\n", 0, offset),
-    )
+    assert json_text._Places(text)(offset) == (text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -2,14 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from karat.goldens.paths import (
-    DEFAULT_GLOBS,
-    PathFilter,
-    common_root,
-    glob_regex,
-    identity_of,
-    narrow,
-)
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, glob_regex, identity_of, narrow
 
 
 @pytest.mark.parametrize(
@@ -69,9 +62,7 @@ def test_identity_is_read_off_the_path() -> None:
 
 def test_narrowing() -> None:
     path = "a/b/golden_h100.json"
-    assert all(
-        narrow(path, [item]) for item in (path, "a", "a/", "a/b", "b", "*h100*", "b/*", "**/*.json")
-    )
+    assert all(narrow(path, [item]) for item in (path, "a", "a/", "a/b", "b", "*h100*", "b/*", "**/*.json"))
     assert not any(narrow(path, [item]) for item in ("c", "a/b/golden", "*gb200*"))
     assert narrow(path, [])
 

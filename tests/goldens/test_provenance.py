@@ -31,9 +31,7 @@ def test_no_record_is_none(repository: Repository) -> None:
 def test_a_record_is_read_from_gits_private_files(repository: Repository) -> None:
     path = record_path(repository.root)
     path.parent.mkdir()
-    path.write_text(
-        json.dumps({"schema": RECORD_SCHEMA, "run_id": "7", "scope": "all"}), encoding="utf-8"
-    )
+    path.write_text(json.dumps({"schema": RECORD_SCHEMA, "run_id": "7", "scope": "all"}), encoding="utf-8")
     assert read_record(repository.root) == RefreshRecord(run_id="7", scope="all")
     assert ".git" in path.parts
     assert repository.git("status", "--porcelain") == ""
@@ -56,9 +54,7 @@ def entry(run: str = "1") -> LockEntry:
 
 
 @given(st.dictionaries(TEXT.filter(lambda t: t != "schema"), TEXT, max_size=8))
-def test_what_is_written_is_read_back_sorted(
-    tmp_path_factory: pytest.TempPathFactory, runs: dict[str, str]
-) -> None:
+def test_what_is_written_is_read_back_sorted(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, str]) -> None:
     file = tmp_path_factory.mktemp("lock") / NAME
     entries = {path: entry(run) for path, run in runs.items()}
     assert write_lock(file, entries)
@@ -69,10 +65,7 @@ def test_what_is_written_is_read_back_sorted(
 
 def test_it_fits_its_schema(tmp_path: Path) -> None:
     origin = Provenance(source="s3", job="x")
-    write_lock(
-        tmp_path / NAME,
-        {"a.json": LockEntry(source="github", sha256="0" * 64, metrics={"lm loss": origin})},
-    )
+    write_lock(tmp_path / NAME, {"a.json": LockEntry(source="github", sha256="0" * 64, metrics={"lm loss": origin})})
     schema = json.loads(karat("schema", "karat.lock/1", cwd=tmp_path).out)
     jsonschema.validate(json.loads((tmp_path / NAME).read_text()), schema)
 
@@ -90,8 +83,7 @@ def test_two_branches_that_refresh_different_goldens_merge(repository: Repositor
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "{}", '{"schema": "karat.lock/2"}', '<<<<<<< HEAD\n{"schema": "karat.lock/1"}'],
+    "content", ["", "{", "[]", "{}", '{"schema": "karat.lock/2"}', '<<<<<<< HEAD\n{"schema": "karat.lock/1"}']
 )
 def test_a_wreck_is_not_believed(tmp_path: Path, content: str) -> None:
     (tmp_path / NAME).write_text(content)
@@ -102,19 +94,13 @@ def test_a_wreck_is_not_believed(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("path", "globs", "root"),
     [
-        (
-            "tests/cases/gpt/a/golden_values_x.json",
-            ("tests/cases/**/golden_values_*.json",),
-            "tests/cases",
-        ),
+        ("tests/cases/gpt/a/golden_values_x.json", ("tests/cases/**/golden_values_*.json",), "tests/cases"),
         ("a/golden.json", ("**/*golden*.json",), ""),
         ("b/c/t.csv", ("a/*.csv", "b/**/*.csv"), "b"),
         ("exact/file.csv", ("exact/file.csv",), "exact"),
     ],
 )
-def test_the_lock_stands_at_the_fixed_part_of_the_glob(
-    path: str, globs: tuple[str, ...], root: str
-) -> None:
+def test_the_lock_stands_at_the_fixed_part_of_the_glob(path: str, globs: tuple[str, ...], root: str) -> None:
     lock, name = place_of(path, globs)
     assert lock.rpartition("/")[0] == root
     assert f"{root}/{name}".lstrip("/") == path

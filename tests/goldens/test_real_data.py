@@ -11,9 +11,7 @@ from karat.goldens.shapes import Metric, Series, Table
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 NOT_GOLDENS = {".md", ".yaml"}
-FILES = sorted(
-    path for path in DATA.rglob("*") if path.is_file() and path.suffix not in NOT_GOLDENS
-)
+FILES = sorted(path for path in DATA.rglob("*") if path.is_file() and path.suffix not in NOT_GOLDENS)
 
 pytestmark = pytest.mark.skipif(not FILES, reason="no shared data beside the repository")
 
@@ -45,17 +43,9 @@ def test_one_changed_sample_changes_one_line() -> None:
         values = metric.values.copy()
         values[0] = 123.25
         changed = Metric(
-            metric.steps,
-            values,
-            metric.start,
-            metric.end,
-            metric.interval,
-            metric.precision,
-            metric.extra,
+            metric.steps, values, metric.start, metric.end, metric.interval, metric.precision, metric.extra
         )
-        after = formats.write(
-            Series({**golden.metrics, name: changed}, golden.scalars, golden.others), like=data
-        )
+        after = formats.write(Series({**golden.metrics, name: changed}, golden.scalars, golden.others), like=data)
         old, new = data.split(b"\n"), after.split(b"\n")
         assert len(old) == len(new), path
         assert sum(a != b for a, b in zip(old, new, strict=True)) == 1, path
@@ -72,21 +62,13 @@ def test_one_removed_row_removes_only_its_lines() -> None:
         less = Table(golden.columns, golden.key, rows, header=golden.header)
         after = formats.write(less, like=data)
         assert formats.read(after).golden == less, path
-        kept = [
-            line
-            for line in data.split(b"\n")
-            if line != ",".join(golden.rows[gone]).encode() and line
-        ]
+        kept = [line for line in data.split(b"\n") if line != ",".join(golden.rows[gone]).encode() and line]
         assert [line for line in after.split(b"\n") if line] == kept, path
         assert formats.write(golden, like=data) == data
 
 
 def test_a_pair_of_versions_agrees_on_its_keys() -> None:
-    pairs = [
-        (path, path.with_name(path.name.replace(".old.", ".new.")))
-        for path in FILES
-        if ".old." in path.name
-    ]
+    pairs = [(path, path.with_name(path.name.replace(".old.", ".new."))) for path in FILES if ".old." in path.name]
     assert pairs
     for one, two in pairs:
         old, new = formats.read(one.read_bytes()).golden, formats.read(two.read_bytes()).golden

@@ -15,27 +15,18 @@ from karat.goldens.series_json import FORMAT, read_value
 from karat.goldens.shapes import Document, Metric, Reading, Series
 
 numbers = st.floats(allow_nan=True, allow_infinity=False) | st.integers(-(10**6), 10**6).map(float)
-names = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
-    ["lm loss", "a:b", 'q"']
-)
+names = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["lm loss", "a:b", 'q"'])
 counts = st.none() | st.integers(-(2**40), 2**40)
-extras = st.dictionaries(
-    st.sampled_from(["unit", "note"]), st.text(max_size=3) | st.integers() | st.none(), max_size=2
-)
+extras = st.dictionaries(st.sampled_from(["unit", "note"]), st.text(max_size=3) | st.integers() | st.none(), max_size=2)
 
 
 @st.composite
 def metrics(draw: st.DrawFn) -> Metric:
-    samples = draw(
-        st.dictionaries(st.integers(-(2**62), 2**62) | st.integers(0, 60), numbers, max_size=8)
-    )
+    samples = draw(st.dictionaries(st.integers(-(2**62), 2**62) | st.integers(0, 60), numbers, max_size=8))
     steps = sorted(samples)
     fields = (draw(counts), draw(counts), draw(counts), draw(counts))
     return Metric(
-        np.array(steps, np.int64),
-        np.array([samples[step] for step in steps], np.float64),
-        *fields,
-        draw(extras),
+        np.array(steps, np.int64), np.array([samples[step] for step in steps], np.float64), *fields, draw(extras)
     )
 
 
@@ -109,18 +100,13 @@ def test_what_is_written_is_read_back(golden: Series) -> None:
 
 @pytest.mark.slow
 @given(series(), series(), styles)
-def test_what_is_written_over_another_is_read_back(
-    old: Series, new: Series, style: dict[str, Any]
-) -> None:
+def test_what_is_written_over_another_is_read_back(old: Series, new: Series, style: dict[str, Any]) -> None:
     like = json.dumps(json.loads(FORMAT.write(old)), **style).encode()
     assert FORMAT.read(FORMAT.write(new, like=like)).golden == new
 
 
 @pytest.mark.slow
-@given(
-    st.dictionaries(names, blocks | st.floats(allow_nan=False, allow_infinity=False), min_size=1),
-    styles,
-)
+@given(st.dictionaries(names, blocks | st.floats(allow_nan=False, allow_infinity=False), min_size=1), styles)
 def test_the_quick_and_the_precise_way_agree(value: dict[str, Any], style: dict[str, Any]) -> None:
     data = json.dumps(value, **style).encode()
     quick = read_fast(data)
@@ -132,9 +118,7 @@ def test_the_quick_and_the_precise_way_agree(value: dict[str, Any], style: dict[
 
 @pytest.mark.slow
 @given(st.dictionaries(names, blocks, min_size=1), styles, wrapping)
-def test_an_unchanged_series_keeps_every_byte(
-    value: dict[str, Any], style: dict[str, Any], wrap: str
-) -> None:
+def test_an_unchanged_series_keeps_every_byte(value: dict[str, Any], style: dict[str, Any], wrap: str) -> None:
     text = json.dumps(value, **style)
     data = (json.dumps(text) if wrap == "wrapped" else text).encode()
     golden = formats.read(data).golden
@@ -189,9 +173,7 @@ def test_arrays_cannot_be_written_to() -> None:
 )
 def test_duplicates_are_never_swallowed_by_the_quick_way(data: bytes) -> None:
     reading = formats.read(data, "x.json")
-    assert [(f.kind, f.severity, f.path) for f in reading.findings] == [
-        ("duplicate-key", Severity.FAIL, "x.json")
-    ]
+    assert [(f.kind, f.severity, f.path) for f in reading.findings] == [("duplicate-key", Severity.FAIL, "x.json")]
     assert isinstance(reading.golden, Series)
 
 
@@ -216,9 +198,7 @@ def test_no_sample_is_nan_without_a_finding(raw: object) -> None:
     assert reading.findings == ()
 
 
-@pytest.mark.parametrize(
-    ("raw", "value"), [("inf", math.inf), ("-inf", -math.inf), ("2.5", 2.5), ("7", 7.0)]
-)
+@pytest.mark.parametrize(("raw", "value"), [("inf", math.inf), ("-inf", -math.inf), ("2.5", 2.5), ("7", 7.0)])
 def test_a_number_as_text_is_read_with_a_warning(raw: str, value: float) -> None:
     metric, reading = read_one({"values": {"1": raw, "2": 1.0}})
     assert metric.values[0] == value
@@ -244,9 +224,7 @@ def test_a_key_that_is_no_step_is_a_failure_and_stays_on_disk(key: str) -> None:
     assert reading.golden.metrics["loss"].steps.tolist() == [1]
     assert [f.kind for f in reading.findings] == ["unreadable"]
     changed = Series({"loss": Metric(np.array([1]), np.array([3.0]))})
-    assert json.loads(FORMAT.write(changed, like=data)) == {
-        "loss": {"values": {"1": 3.0, key: 2.0}}
-    }
+    assert json.loads(FORMAT.write(changed, like=data)) == {"loss": {"values": {"1": 3.0, key: 2.0}}}
 
 
 def test_an_integer_beyond_floats_is_infinite_with_a_warning() -> None:
@@ -273,9 +251,7 @@ def test_an_overflowing_literal_is_infinite_with_a_warning() -> None:
         ({"step_interval": 0}, [0, 1, 2, 3]),
     ],
 )
-def test_a_list_of_values_has_the_start_and_then_multiples(
-    fields: dict[str, int], steps: list[int]
-) -> None:
+def test_a_list_of_values_has_the_start_and_then_multiples(fields: dict[str, int], steps: list[int]) -> None:
     metric, reading = read_one({**fields, "values": [1, "nan", 3.5, 4]})
     assert metric.steps.tolist() == steps
     assert math.isnan(metric.values[1])
@@ -295,21 +271,12 @@ def test_a_list_of_values_stays_a_list() -> None:
 def test_a_list_that_lost_its_rhythm_becomes_steps() -> None:
     data = one({"values": [1.0, 2.0]})
     gap = Metric(np.array([0, 7]), np.array([1.0, 2.0]))
-    assert json.loads(FORMAT.write(Series({"loss": gap}), like=data)) == {
-        "loss": {"values": {"0": 1.0, "7": 2.0}}
-    }
+    assert json.loads(FORMAT.write(Series({"loss": gap}), like=data)) == {"loss": {"values": {"0": 1.0, "7": 2.0}}}
 
 
 def test_scalars_and_others_stand_beside_the_blocks() -> None:
     data = json.dumps(
-        {
-            "loss": {"values": {"1": 1}},
-            "timing": 0.35,
-            "n": 3,
-            "note": "x",
-            "ok": True,
-            "b": {"values": "?"},
-        }
+        {"loss": {"values": {"1": 1}}, "timing": 0.35, "n": 3, "note": "x", "ok": True, "b": {"values": "?"}}
     ).encode()
     golden = formats.read(data).golden
     assert isinstance(golden, Series)
@@ -369,6 +336,4 @@ def test_json_that_was_dumped_twice_is_read_through_and_stays_so() -> None:
     golden = formats.read(data).golden
     assert isinstance(golden, Series)
     less = Series({name: golden.metrics[name] for name in ("lm loss",)})
-    assert json.loads(json.loads(formats.write(less, like=data))) == {
-        "lm loss": megatron(3)["lm loss"]
-    }
+    assert json.loads(json.loads(formats.write(less, like=data))) == {"lm loss": megatron(3)["lm loss"]}

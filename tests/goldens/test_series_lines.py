@@ -20,9 +20,7 @@ LOG = b"""\
 """
 
 names = st.sampled_from(["loss", "a.b", "a", "lr", "grad norm", "ü", "deep.er.name"])
-samples = st.dictionaries(
-    st.integers(-(2**60), 2**60) | st.integers(0, 20), st.floats(), min_size=1, max_size=6
-)
+samples = st.dictionaries(st.integers(-(2**60), 2**60) | st.integers(0, 20), st.floats(), min_size=1, max_size=6)
 
 
 def metric(held: dict[int, float]) -> Metric:
@@ -33,15 +31,12 @@ def metric(held: dict[int, float]) -> Metric:
 @st.composite
 def series(draw: st.DrawFn) -> Series:
     metrics = {
-        name: metric(held)
-        for name, held in draw(st.dictionaries(names, samples, min_size=1, max_size=3)).items()
+        name: metric(held) for name, held in draw(st.dictionaries(names, samples, min_size=1, max_size=3)).items()
     }
     texts = draw(
         st.dictionaries(
             st.sampled_from(["note", "host"]),
-            st.dictionaries(
-                st.integers(0, 9).map(str), st.sampled_from(["x", "y z", ""]), min_size=1
-            ),
+            st.dictionaries(st.integers(0, 9).map(str), st.sampled_from(["x", "y z", ""]), min_size=1),
             max_size=1,
         )
     )
@@ -63,12 +58,9 @@ def test_what_is_written_is_read_back(golden: Series) -> None:
 
 @pytest.mark.slow
 @given(series(), series(), st.sampled_from([(", ", ": "), (",", ":")]))
-def test_what_is_written_over_another_is_read_back(
-    old: Series, new: Series, style: tuple[str, str]
-) -> None:
+def test_what_is_written_over_another_is_read_back(old: Series, new: Series, style: tuple[str, str]) -> None:
     like = b"".join(
-        json.dumps(json.loads(line), separators=style).encode() + b"\n"
-        for line in FORMAT.write(old).splitlines()
+        json.dumps(json.loads(line), separators=style).encode() + b"\n" for line in FORMAT.write(old).splitlines()
     )
     assert FORMAT.read(like).golden == old
     assert FORMAT.write(old, like=like) == like
@@ -126,16 +118,12 @@ def test_a_summary_without_a_step_gives_scalars() -> None:
 
 
 def test_a_summary_that_comes_twice_is_named() -> None:
-    reading = formats.read(
-        b'{"step": 1, "loss": 1.0}\n{"step": 2, "loss": 1.0}\n{"best": 1}\n{"best": 2}\n'
-    )
+    reading = formats.read(b'{"step": 1, "loss": 1.0}\n{"step": 2, "loss": 1.0}\n{"best": 1}\n{"best": 2}\n')
     assert [(f.kind, f.where) for f in reading.findings] == [("duplicate-key", "line 4")]
 
 
 def test_a_bad_line_is_named_and_the_rest_is_read() -> None:
-    reading = formats.read(
-        b'{"step": 1, "loss": 1}\noops\n[1]\n{"step": 2, "loss": 2}\n', "log.jsonl"
-    )
+    reading = formats.read(b'{"step": 1, "loss": 1}\noops\n[1]\n{"step": 2, "loss": 2}\n', "log.jsonl")
     assert [(f.kind, f.severity, f.where, f.path) for f in reading.findings] == [
         ("unreadable", Severity.FAIL, "line 2", "log.jsonl"),
         ("unreadable", Severity.FAIL, "line 3", "log.jsonl"),
@@ -145,9 +133,7 @@ def test_a_bad_line_is_named_and_the_rest_is_read() -> None:
 
 def test_a_last_line_that_breaks_off_means_truncated() -> None:
     reading = formats.read(LOG + b'{"step": 5, "lo')
-    assert [(f.kind, f.severity, f.where) for f in reading.findings] == [
-        ("truncated", Severity.FAIL, "line 4")
-    ]
+    assert [(f.kind, f.severity, f.where) for f in reading.findings] == [("truncated", Severity.FAIL, "line 4")]
     assert reading.golden == read(LOG)
 
 
@@ -164,9 +150,7 @@ def test_a_key_that_comes_twice_on_a_line_is_named_with_the_line_of_the_file() -
 
 
 def test_numbers_as_text_count_only_where_the_field_has_numbers() -> None:
-    reading = formats.read(
-        b'{"step": 1, "loss": "1.5", "v": "2"}\n{"step": 2, "loss": 2, "v": "3"}\n'
-    )
+    reading = formats.read(b'{"step": 1, "loss": "1.5", "v": "2"}\n{"step": 2, "loss": 2, "v": "3"}\n')
     assert isinstance(reading.golden, Series)
     assert reading.golden.metrics["loss"].values.tolist() == [1.5, 2.0]
     assert reading.golden.others == {"v": {"1": "2", "2": "3"}}
@@ -197,12 +181,7 @@ def test_a_step_without_fields_is_removed_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b'{"a": 1}\n{"b": [1, 2]}\n',
-        b'{"a":1}\r\n\r\n{"b":2}',
-        b'{"step": "one"}\n{"step": "two"}\n',
-    ],
+    "data", [b'{"a": 1}\n{"b": [1, 2]}\n', b'{"a":1}\r\n\r\n{"b":2}', b'{"step": "one"}\n{"step": "two"}\n']
 )
 def test_lines_without_steps_are_a_document_that_round_trips(data: bytes) -> None:
     reading = formats.read(data)
@@ -213,9 +192,7 @@ def test_lines_without_steps_are_a_document_that_round_trips(data: bytes) -> Non
 
 def test_a_document_of_lines_changes_only_the_line_that_changed() -> None:
     data = b'{"a":1.50}\n{"b":2}\n'
-    assert formats.write(Document([{"a": 1.5}, {"b": 3}, {"c": 4}]), like=data) == (
-        b'{"a":1.50}\n{"b":3}\n{"c": 4}\n'
-    )
+    assert formats.write(Document([{"a": 1.5}, {"b": 3}, {"c": 4}]), like=data) == (b'{"a":1.50}\n{"b":3}\n{"c": 4}\n')
     assert formats.write(Document([{"a": 1.5}]), like=data) == b'{"a":1.50}\n'
 
 
@@ -224,9 +201,7 @@ def test_a_single_line_is_a_log_only_if_it_counts_steps() -> None:
     assert formats.read(b'{"epoch": 1, "accuracy": 0.5}\n').format == "document-json"
 
 
-@pytest.mark.parametrize(
-    "golden", [Table(("a", "b"), ("a",), {}), Document({"a": 1}), Document([1])]
-)
+@pytest.mark.parametrize("golden", [Table(("a", "b"), ("a",), {}), Document({"a": 1}), Document([1])])
 def test_what_has_no_place_in_the_file_is_refused(golden: Golden) -> None:
     with pytest.raises(UsageError, match="series-lines"):
         FORMAT.write(golden)
@@ -234,9 +209,7 @@ def test_what_has_no_place_in_the_file_is_refused(golden: Golden) -> None:
 
 @given(
     st.lists(
-        st.dictionaries(
-            st.sampled_from(["a", "b"]), st.integers() | st.text(max_size=3), max_size=2
-        ),
+        st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(max_size=3), max_size=2),
         min_size=2,
         max_size=4,
     )
@@ -304,9 +277,7 @@ def test_new_steps_stand_among_blank_lines_and_before_a_summary() -> None:
         ({"extra": {"unit": "s"}}, "extra fields"),
     ],
 )
-def test_fields_beside_the_values_are_refused(
-    like: bytes | None, change: dict[str, Any], word: str
-) -> None:
+def test_fields_beside_the_values_are_refused(like: bytes | None, change: dict[str, Any], word: str) -> None:
     loss = Metric(np.array([1, 2]), np.array([1.0, 2.0]), **change)
     with pytest.raises(UsageError, match=word):
         formats.write(Series({"loss": loss}), like=like, format="series-lines")
@@ -323,9 +294,7 @@ def test_fields_beside_the_values_are_refused(
         Series({"loss": metric({1: 1.0}), "step": metric({1: 1.0})}),
     ],
 )
-def test_a_series_that_would_be_read_otherwise_is_refused(
-    like: bytes | None, golden: Series
-) -> None:
+def test_a_series_that_would_be_read_otherwise_is_refused(like: bytes | None, golden: Series) -> None:
     with pytest.raises(UsageError, match="series-lines cannot hold this series: expected"):
         FORMAT.write(golden, like)
 

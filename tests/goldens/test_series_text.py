@@ -12,17 +12,13 @@ from karat.goldens import formats
 from karat.goldens.series_text import FORMAT, METRIC, SeriesText
 from karat.goldens.shapes import Document, Metric, Reading, Series
 
-samples = st.dictionaries(
-    st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12
-)
+samples = st.dictionaries(st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12)
 silent = st.sampled_from(["", "# a comment", "   ", "#", "  # 1 2.0"])
 
 
 def series(held: dict[int, float]) -> Series:
     steps = sorted(held)
-    return Series(
-        {METRIC: Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))}
-    )
+    return Series({METRIC: Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))})
 
 
 @st.composite
@@ -56,9 +52,7 @@ def test_an_unchanged_series_keeps_every_byte(file: tuple[str, dict[int, float]]
 
 
 @given(files(), samples)
-def test_what_is_written_over_another_is_read_back(
-    file: tuple[str, dict[int, float]], new: dict[int, float]
-) -> None:
+def test_what_is_written_over_another_is_read_back(file: tuple[str, dict[int, float]], new: dict[int, float]) -> None:
     assert FORMAT.read(FORMAT.write(series(new), like=file[0].encode())).golden == series(new)
 
 
@@ -83,11 +77,7 @@ def test_steps_are_sorted_and_numbers_may_be_nan_or_infinite() -> None:
 def test_a_line_that_does_not_fit_is_named() -> None:
     reading = formats.read(b"1 2.0\n2 3.0\nthree\n4 1.0\n")
     (finding,) = reading.findings
-    assert (finding.kind, finding.severity, finding.where) == (
-        "ragged-row",
-        Severity.FAIL,
-        "line 3",
-    )
+    assert (finding.kind, finding.severity, finding.where) == ("ragged-row", Severity.FAIL, "line 3")
     assert reading.golden == series({1: 2.0, 2: 3.0, 4: 1.0})
 
 
@@ -113,10 +103,7 @@ def test_steps_come_and_go_at_their_place() -> None:
 
 def test_a_rewritten_file_does_not_carry_ragged_lines_along() -> None:
     like = b"1 1.0\n2 2.0\n3 3.0\n4"
-    assert (
-        formats.write(series({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}), like=like)
-        == b"1 1.0\n2 2.0\n3 3.0\n4 4.0"
-    )
+    assert formats.write(series({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}), like=like) == b"1 1.0\n2 2.0\n3 3.0\n4 4.0"
 
 
 @pytest.mark.parametrize("data", [b"word 1\n", b"1.5 2\n", b"1\n", b"1 2 3\n", b"# 1 2\n"])
@@ -124,9 +111,7 @@ def test_other_text_is_not_claimed(data: bytes) -> None:
     assert not FORMAT.claims(data)
 
 
-@pytest.mark.parametrize(
-    "golden", [Document(1), Series({}), Series({"loss": Metric(np.array([1]), np.array([1.0]))})]
-)
+@pytest.mark.parametrize("golden", [Document(1), Series({}), Series({"loss": Metric(np.array([1]), np.array([1.0]))})])
 def test_what_has_no_place_in_the_file_is_refused(golden: Document | Series) -> None:
     with pytest.raises(UsageError, match="one metric"):
         FORMAT.write(golden)
@@ -140,10 +125,7 @@ def test_only_comments_hold_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("line", "kind", "more"),
-    [
-        ("1 2.0", "duplicate-key", 20_000 - 1 - 8),
-        ("{n} 1e999", "non-finite-literal", 20_000 - 8),
-    ],
+    [("1 2.0", "duplicate-key", 20_000 - 1 - 8), ("{n} 1e999", "non-finite-literal", 20_000 - 8)],
 )
 def test_many_odd_lines_are_few_findings(line: str, kind: str, more: int) -> None:
     data = "".join(line.format(n=n) + "\n" for n in range(20_000)).encode()
@@ -180,9 +162,7 @@ def test_thousands_of_steps_come_to_their_places() -> None:
 def test_new_steps_of_an_unsorted_file_stand_behind_the_last_smaller_one() -> None:
     like = b"5 5.0\n# middle\n1 1.0\n# end\n"
     held = {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0, 5: 5.0, 6: 6.0}
-    assert formats.write(series(held), like=like) == (
-        b"0 0.0\n5 5.0\n# middle\n1 1.0\n2 2.0\n3 3.0\n6 6.0\n# end\n"
-    )
+    assert formats.write(series(held), like=like) == (b"0 0.0\n5 5.0\n# middle\n1 1.0\n2 2.0\n3 3.0\n6 6.0\n# end\n")
 
 
 @pytest.mark.parametrize("like", [None, b"1 1.0\n2 2.0\n", b"1 1.0\n"])
@@ -196,9 +176,7 @@ def test_new_steps_of_an_unsorted_file_stand_behind_the_last_smaller_one() -> No
         ({"extra": {"unit": "s"}}, "extra fields"),
     ],
 )
-def test_fields_beside_the_values_are_refused(
-    like: bytes | None, change: dict[str, Any], word: str
-) -> None:
+def test_fields_beside_the_values_are_refused(like: bytes | None, change: dict[str, Any], word: str) -> None:
     metric = Metric(np.array([1, 2]), np.array([1.0, 2.0]), **change)
     with pytest.raises(UsageError, match=word):
         formats.write(Series({METRIC: metric}), like=like, format="series-text")
@@ -216,10 +194,7 @@ def test_what_the_reader_sets_may_be_written_back(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(SeriesText, "read", read_with_end)
     like = b"1 1.0\n2 2.0\n"
-    assert (
-        FORMAT.write(Series({METRIC: Metric(np.array([1, 2]), np.array([1.0, 2.0]), end=2)}), like)
-        == like
-    )
+    assert FORMAT.write(Series({METRIC: Metric(np.array([1, 2]), np.array([1.0, 2.0]), end=2)}), like) == like
     changed = Metric(np.array([1, 3]), np.array([1.0, 3.0]), end=3)
     assert FORMAT.write(Series({METRIC: changed}), like) == b"1 1.0\n3 3.0\n"
     with pytest.raises(UsageError, match="end_step"):

@@ -11,22 +11,17 @@ from karat.goldens.table_csv import FORMAT, Form, key_columns, read_table
 PADDED = "name,accuracy,graph_breaks\n\n\n\nadv,pass,0\n\n\n\nbeit,pass,6\n\n\n\nzoo,fail,2\n"
 HEADERLESS = "add_loop,instructions,3070000000,0.1\n\n\n\nsum_loop,instructions,4432000000,0.1\n"
 
-cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6).map(
-    str.strip
-) | st.sampled_from(["pass", "1.5", "a,b", 'say "x"', "#x", "two\nlines", ""])
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6).map(str.strip) | st.sampled_from(
+    ["pass", "1.5", "a,b", 'say "x"', "#x", "two\nlines", ""]
+)
 plain_cells = st.sampled_from(["pass", "fail", "0", "6", "1.50", "", "x y"])
 
 
 @st.composite
 def tables(draw: st.DrawFn, *, values: st.SearchStrategy[str] = cells) -> Table:
-    columns = (
-        "name",
-        *draw(st.lists(st.sampled_from(["accuracy", "breaks", "speed"]), unique=True, min_size=1)),
-    )
+    columns = ("name", *draw(st.lists(st.sampled_from(["accuracy", "breaks", "speed"]), unique=True, min_size=1)))
     keys = draw(st.lists(values.filter(bool), unique=True, max_size=5))
-    rows: dict[RowKey, RowKey] = {
-        (key,): (key, *(draw(values) for _ in columns[1:])) for key in keys
-    }
+    rows: dict[RowKey, RowKey] = {(key,): (key, *(draw(values) for _ in columns[1:])) for key in keys}
     return Table(columns, ("name",), rows)
 
 
@@ -39,9 +34,7 @@ def files(draw: st.DrawFn) -> bytes:
     head = draw(st.sampled_from(["name,accuracy,breaks", "#name,accuracy,breaks"]))
     rows = [head, *(f"{name}, {draw(plain_cells)},{draw(plain_cells)}" for name in names)]
     rows.insert(draw(st.integers(1, len(rows))), "#gone,pass,3")
-    return (end * (padding + 1)).join(rows).encode() + draw(
-        st.sampled_from(["", end, end * 4])
-    ).encode()
+    return (end * (padding + 1)).join(rows).encode() + draw(st.sampled_from(["", end, end * 4])).encode()
 
 
 def table(data: bytes) -> Table:
@@ -152,11 +145,7 @@ def test_a_key_can_be_given() -> None:
 def test_rows_with_one_key_and_other_cells_are_a_failure() -> None:
     reading = formats.read(b"name,x\na,1\nb,2\na,3\n", "t.csv")
     (finding,) = reading.findings
-    assert (finding.kind, finding.severity, finding.path) == (
-        "duplicate-row",
-        Severity.FAIL,
-        "t.csv",
-    )
+    assert (finding.kind, finding.severity, finding.path) == ("duplicate-row", Severity.FAIL, "t.csv")
     assert "line 2 and on line 4" in finding.message
     assert isinstance(reading.golden, Table)
     assert reading.golden.rows["a",] == ("a", "1")
@@ -169,10 +158,7 @@ def test_rows_that_are_the_same_are_a_warning() -> None:
 
 def test_ragged_rows_are_named_and_kept() -> None:
     reading = formats.read(b"name,x,y\na,1\nb,1,2,3\nc,1,2\nd,1,2\n")
-    assert [(f.kind, f.where) for f in reading.findings] == [
-        ("ragged-row", "line 2"),
-        ("ragged-row", "line 3"),
-    ]
+    assert [(f.kind, f.where) for f in reading.findings] == [("ragged-row", "line 2"), ("ragged-row", "line 3")]
     assert isinstance(reading.golden, Table)
     assert reading.golden.rows["a",] == ("a", "1", "")
     assert reading.golden.rows["b",] == ("b", "1", "2")
@@ -193,18 +179,14 @@ def test_quoted_cells_keep_their_spelling_beside_a_change() -> None:
     golden = table(data)
     rows = {**golden.rows, ("a",): ("a", "one, two", "5")}
     assert golden.rows["b",][1] == 'say "hi"'
-    assert formats.write(Table(golden.columns, golden.key, rows), like=data) == data.replace(
-        b" 1\n", b" 5\n"
-    )
+    assert formats.write(Table(golden.columns, golden.key, rows), like=data) == data.replace(b" 1\n", b" 5\n")
 
 
 def test_removed_rows_go_with_their_padding() -> None:
     golden = table(PADDED.encode())
     for key in golden.rows:
         rows = {other: row for other, row in golden.rows.items() if other != key}
-        written = formats.write(
-            Table(golden.columns, golden.key, rows), like=PADDED.encode()
-        ).decode()
+        written = formats.write(Table(golden.columns, golden.key, rows), like=PADDED.encode()).decode()
         names = [name for (name,) in rows]
         assert [line.split(",")[0] for line in written.split("\n")[::4]] == ["name", *names]
         assert written.endswith("\n")
@@ -226,10 +208,7 @@ def test_added_rows_go_to_the_end_of_an_unsorted_file() -> None:
     data = b"name,x\r\nz,1\r\na,2"
     golden = table(data)
     rows = {**golden.rows, ("m",): ("m", "3")}
-    assert (
-        formats.write(Table(golden.columns, golden.key, rows), like=data)
-        == b"name,x\r\nz,1\r\na,2\r\nm,3"
-    )
+    assert formats.write(Table(golden.columns, golden.key, rows), like=data) == b"name,x\r\nz,1\r\na,2\r\nm,3"
 
 
 def test_a_commented_header_outlives_its_rows() -> None:
@@ -243,10 +222,7 @@ def test_comments_stay_where_they_are() -> None:
     data = b"#name,x\n#old,1\na,2\n# note\nb,3\n"
     golden = table(data)
     rows: dict[RowKey, RowKey] = {("b",): ("b", "4")}
-    assert (
-        formats.write(Table(golden.columns, golden.key, rows), like=data)
-        == b"#name,x\n#old,1\n# note\nb,4\n"
-    )
+    assert formats.write(Table(golden.columns, golden.key, rows), like=data) == b"#name,x\n#old,1\n# note\nb,4\n"
 
 
 def test_a_new_column_is_added_to_every_row() -> None:
@@ -342,10 +318,7 @@ def test_one_odd_cell_does_not_change_the_headerless_form(row: int, cell: str) -
     ("data", "columns"),
     [
         (b"a,m,,0.1\nb,m,1,0.1\n", "benchmark,metric,expected,noise_margin"),
-        (
-            b"a,m,1,0.1\nb,m,1\nc,m,1,2\nd,m,2,2\ne,m,2,2\n",
-            "benchmark,metric,expected,noise_margin",
-        ),
+        (b"a,m,1,0.1\nb,m,1\nc,m,1,2\nd,m,2,2\ne,m,2,2\n", "benchmark,metric,expected,noise_margin"),
         (b"a,m,,0.1\nb,m,,0.1\nc,m,1,2\n", "c1,c2,c3,c4"),
         (b"a,m,,0.1\n", "c1,c2,c3,c4"),
         (b"a,1,2,3\nb,1,2,3\n", "c1,c2,c3,c4"),

@@ -35,9 +35,7 @@ def test_lfs_pointer_names_the_command_that_fetches_it() -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_conflict_markers_are_named_with_their_line(end: bytes) -> None:
-    data = end.join(
-        [b"{", b"<<<<<<< HEAD", b'"a": 1', b"=======", b'"a": 2', b">>>>>>> theirs", b"}"]
-    )
+    data = end.join([b"{", b"<<<<<<< HEAD", b'"a": 1', b"=======", b'"a": 2', b">>>>>>> theirs", b"}"])
     found = text_file.check(data)
     assert found is not None
     assert (found.kind, found.where) == ("conflict-markers", "line 2")
@@ -121,6 +119,4 @@ def test_counts_of_findings_add_up() -> None:
     assert len(twice) == 9
     assert twice[-1].numbers["more"] == 53
     assert twice[-1].message == "53 more findings of this kind, the last one: no 0"
-    assert text_file.limited([*once, *once])[-1].message.startswith(
-        "52 more findings of this kind, the"
-    )
+    assert text_file.limited([*once, *once])[-1].message.startswith("52 more findings of this kind, the")

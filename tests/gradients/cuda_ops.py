@@ -32,12 +32,7 @@ class Planted(NamedTuple):
 
 def triton_ops(torch: Any, device: str) -> Iterator[Planted]:
     """A layer norm whose rows are longer than one block of the kernel."""
-    from factories.triton_layer_norm import (  # noqa: PLC0415 - imports triton
-        NO_MEAN_TERM,
-        RIGHT,
-        SECOND_BLOCK,
-        layer_norm,
-    )
+    from factories.triton_layer_norm import NO_MEAN_TERM, RIGHT, SECOND_BLOCK, layer_norm
 
     random = torch.Generator().manual_seed(SEED)
     x = torch.randn(3, 1500, dtype=torch.float64, generator=random).to(device)
@@ -81,19 +76,11 @@ def scatter_ops(torch: Any, device: str) -> Iterator[Planted]:
     x = torch.randn(4, 3, dtype=torch.float64, generator=random).to(device)
     index = torch.randint(0, 4, (20_000,), generator=random).to(device)
     bound: dict[str, Any] = {"nondeterminism_bound": ROUNDING}
-    yield Planted(
-        "atomic scatter, with a bound", "PASS", taking(torch, index, overwrite=False), (x,), bound
-    )
-    yield Planted(
-        "scatter that overwrites", "FAIL", taking(torch, index, overwrite=True), (x,), bound
-    )
+    yield Planted("atomic scatter, with a bound", "PASS", taking(torch, index, overwrite=False), (x,), bound)
+    yield Planted("scatter that overwrites", "FAIL", taking(torch, index, overwrite=True), (x,), bound)
     if device != "cpu":
         yield Planted(
-            "atomic scatter, said to be deterministic",
-            "FAIL",
-            taking(torch, index, overwrite=False),
-            (x,),
-            {},
+            "atomic scatter, said to be deterministic", "FAIL", taking(torch, index, overwrite=False), (x,), {}
         )
 
 
@@ -160,12 +147,8 @@ def told(one: Planted, report: GradReport) -> str:
 
 def library(frameworks: tuple[str, ...], device: str) -> int:
     """The library's pairs on the device: how many were misjudged."""
-    from factories.wrong_backwards.judging import (  # noqa: PLC0415 - frameworks
-        inconclusive,
-        judge_all,
-        misjudged,
-    )
-    from factories.wrong_backwards.pair import MODULES, framework_of, pairs_of  # noqa: PLC0415
+    from factories.wrong_backwards.judging import inconclusive, judge_all, misjudged
+    from factories.wrong_backwards.pair import MODULES, framework_of, pairs_of
 
     bad = 0
     for name in frameworks:
@@ -185,7 +168,7 @@ def jax_with(device: str) -> Any | None:
     """jax where it is and sees the kind of device; else None."""
     if importlib.util.find_spec("jax") is None:
         return None
-    import jax  # noqa: PLC0415 - where it is
+    import jax
 
     try:
         jax.devices("cpu" if device == "cpu" else "gpu")
@@ -205,7 +188,7 @@ def ops(torch: Any, jax: Any | None, device: str) -> Iterator[Planted]:
 
 def main() -> int:
     """Runs all of it, and says on what."""
-    import torch  # noqa: PLC0415
+    import torch
 
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     said = torch.cuda.get_device_name(0) if device != "cpu" else "no CUDA device; the CPU instead"

@@ -63,9 +63,7 @@ class TestDerivatives:
 
     def test_a_cotangent_of_none_is_left_out(self, opened: Problem) -> None:
         v = RNG.standard_normal((3, 4))
-        for found, expected in zip(
-            opened.vjp((X, Y), (v, None)), gradients(X, Y, v, 0.0), strict=True
-        ):
+        for found, expected in zip(opened.vjp((X, Y), (v, None)), gradients(X, Y, v, 0.0), strict=True):
             near(found, expected, rtol=1e-13)
         assert all(one is None or not one.any() for one in opened.vjp((X, Y), (None, None)))
 
@@ -102,9 +100,7 @@ class TestDerivatives:
     @pytest.mark.parametrize("name", ["torch", "jax"])
     def test_second_order_by_forward_over_reverse(self, name: str) -> None:
         v, u = RNG.standard_normal((2, 3, 4))
-        second = open_problem(function, (tensor(name, X), tensor(name, Y))).gradient_problem(
-            (v, None)
-        )
+        second = open_problem(function, (tensor(name, X), tensor(name, Y))).gradient_problem((v, None))
         found = second.jvp((X, Y), (u, np.zeros_like(u)))[0]
         near(found, 2 * Y * v * u, rtol=1e-13)
 
@@ -115,9 +111,7 @@ class TestDerivatives:
 
     def test_an_input_that_is_not_used_has_no_gradient(self) -> None:
         for name in ("torch", "paddle"):
-            problem = open_problem(
-                lambda x, y: x * 2 + 0 * y.detach(), (tensor(name, X), tensor(name, Y))
-            )
+            problem = open_problem(lambda x, y: x * 2 + 0 * y.detach(), (tensor(name, X), tensor(name, Y)))
             assert problem.vjp((X, Y), (X,))[1] is None
 
     def test_twice_is_refused_where_once_was_said(self) -> None:
@@ -129,11 +123,11 @@ class TestDerivatives:
 
     @pytest.mark.slow
     def test_a_custom_function_without_forward_mode_is_unsupported(self) -> None:
-        from factories.lawless_torch import Twice  # noqa: PLC0415 - needs torch
+        from factories.lawless_torch import Twice
 
         with pytest.raises(Unsupported, match="forward mode"):
             open_problem(Twice.apply, (tensor("torch", X),)).jvp((X,), (X,))
-        from factories.lawless_jax import cases  # noqa: PLC0415 - needs jax
+        from factories.lawless_jax import cases
 
         right = cases()["linearity"][1]
         with pytest.raises(Unsupported, match="forward mode"):
@@ -142,7 +136,7 @@ class TestDerivatives:
 
 def differentiable_once(torch: Any) -> Callable[[Any], Any]:
     """x², whose backward is marked as differentiable once."""
-    from factories.lawless_torch import Squared  # noqa: PLC0415 - needs torch
+    from factories.lawless_torch import Squared
 
     backward = torch.autograd.function.once_differentiable(Squared.backward)
     made = type("Once", (Squared,), {"backward": staticmethod(backward)})
@@ -241,7 +235,7 @@ class TestNumbers:
 
 def _all_finite(dtype: str) -> Any:
     if TABLE[dtype].itemsize == 1:
-        import ml_dtypes  # noqa: PLC0415 - by name above
+        import ml_dtypes
 
         every = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, dtype)).astype(np.float64)
     elif dtype == "bfloat16":
@@ -273,10 +267,7 @@ class TestNothingIsLeftBehind:
         expected = torch.rand(3), paddle.rand([3]).numpy()
         torch.manual_seed(5)
         paddle.seed(5)
-        for functional, x in (
-            (torch.nn.functional, tensor("torch", X)),
-            (paddle.nn.functional, tensor("paddle", X)),
-        ):
+        for functional, x in ((torch.nn.functional, tensor("torch", X)), (paddle.nn.functional, tensor("paddle", X))):
             problem = open_problem(functional.dropout, (x,))
             same(*problem.forward((X,)), *problem.forward((X,)))
             problem.vjp((X,), (X,))
@@ -289,11 +280,7 @@ class TestNothingIsLeftBehind:
         problem = open_problem(lambda x: x * weight, (tensor("torch", X),))
         problem.vjp((X,), (X,))
         problem.adapter.accumulate(
-            problem.flat(None),
-            problem.natives((X,), None),
-            [tensor("torch", X)],
-            [tensor("torch", X)],
-            2,
+            problem.flat(None), problem.natives((X,), None), [tensor("torch", X)], [tensor("torch", X)], 2
         )
         assert weight.grad is None
 
@@ -369,9 +356,7 @@ class TestNothingIsLeftBehind:
             "check_properties(p, rng=np.random.default_rng(0))\n"
             "print([name for name in ('torch', 'jax', 'paddle') if name in sys.modules])\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]"
 
 
@@ -393,7 +378,7 @@ class TestFinding:
             adapter_named("pytorch")
 
     def test_third_parties_register_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from importlib import metadata  # noqa: PLC0415 - what is patched
+        from importlib import metadata
 
         class Point:
             name = "mine"
@@ -412,7 +397,7 @@ class TestFinding:
         assert adapter_named("mine").name == "mine"
 
     def test_the_built_in_ones_are_registered_too(self) -> None:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - of the installed karat
+        from importlib.metadata import entry_points
 
         points = {point.name: point for point in entry_points(group="karat.adapters")}
         if not points:

@@ -43,20 +43,11 @@ PATTERNS: dict[str, tuple[Callable[..., Any], str]] = {
         "off by one along axis 0: one too far, with the ends lost",
     ),
     "flipped": (lambda g, *_: g[::-1].copy(), "reversed along axis 0"),
-    "no cotangent": (
-        lambda _g, x, *_: np.cos(x),
-        "the gradient does not change with the cotangent",
-    ),
-    "not of this point": (
-        lambda _g, _x, _y, v: 0.3 * v,
-        "the gradient does not change with the inputs",
-    ),
+    "no cotangent": (lambda _g, x, *_: np.cos(x), "the gradient does not change with the cotangent"),
+    "not of this point": (lambda _g, _x, _y, v: 0.3 * v, "the gradient does not change with the inputs"),
     "one element": (lambda g, *_: g + at(3, g.size), "this element alone is wrong"),
     "last element": (lambda g, *_: g * ~at(g.size - 1, g.size), "this element alone is wrong"),
-    "negative inputs": (
-        lambda g, x, *_: np.where(x < 0, 0.9 * g, g),
-        "wrong only where the input is negative",
-    ),
+    "negative inputs": (lambda g, x, *_: np.where(x < 0, 0.9 * g, g), "wrong only where the input is negative"),
     "NaN": (lambda g, *_: np.where(at(3, g.size), np.nan, g), "NaN at 1 element"),
 }
 
@@ -176,9 +167,7 @@ def test_a_missing_sum_over_a_broadcast_axis_is_recognised() -> None:
         return lambda i, _o, c: (part(c[0] * np.sin(i[1])), c[0] * i[0] * np.cos(i[1]))
 
     first = diagnosed(forward, (bias, x), taking(lambda g: g[:1])).hint
-    assert first == (
-        "only the first slice of the cotangent along axis 0 is used; the sum over that axis is missing"
-    )
+    assert first == ("only the first slice of the cotangent along axis 0 is used; the sum over that axis is missing")
     mean = diagnosed(forward, (bias, x), taking(lambda g: g.mean(0, keepdims=True))).hint
     assert mean.startswith("1/9 of the expected gradient; 9 is the length of axis 0 of out, over")
 
@@ -254,14 +243,7 @@ def test_in_low_precision_the_double_run_is_what_is_expected() -> None:
     double = problem.vjp(problem.point, [cotangent])
     (low,) = compare_low(problem, "bfloat16", rng=rng, cotangents=[cotangent], double=double)
     assert low.verdict is GradVerdict.FAIL
-    found = diagnose(
-        problem,
-        low,
-        cotangent=cotangent,
-        gradient=None,
-        oracle=lambda _u: (np.nan, np.nan),
-        rng=rng,
-    )
+    found = diagnose(problem, low, cotangent=cotangent, gradient=None, oracle=lambda _u: (np.nan, np.nan), rng=rng)
     assert found.hint == "only in bfloat16, float64 is right: twice the expected gradient"
     assert isinstance(found.expected, float)
     assert found.found == pytest.approx(2 * found.expected, rel=0.02)

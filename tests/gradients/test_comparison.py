@@ -24,18 +24,14 @@ def _expected(direction: Vector, gradient: Vector, error: float = 1e-9) -> Expec
     terms = direction * gradient
     size = float(np.linalg.norm(terms))
     return Expectation(
-        direction, dense=True, value=float(terms.sum()), error=error * size, size=size,
-        weight=size, count=1,
-    )  # fmt: skip
+        direction, dense=True, value=float(terms.sum()), error=error * size, size=size, weight=size, count=1
+    )
 
 
 def _met(gradient: Vector, rng: np.random.Generator, error: float = 1e-9) -> list[Measurement]:
     drawn = [rng.integers(128, 256, gradient.size) / 256 for _ in range(2)]
     signs = [rng.choice([-1.0, 1.0], gradient.size) for _ in range(2)]
-    return [
-        measure(gradient, _expected(u * s, gradient, error), "float64")
-        for u, s in zip(drawn, signs, strict=True)
-    ]
+    return [measure(gradient, _expected(u * s, gradient, error), "float64") for u, s in zip(drawn, signs, strict=True)]
 
 
 def _caught(gradient: Array, error: float = 1e-9) -> dict[str, bool]:
@@ -78,24 +74,17 @@ def test_a_tolerance_that_a_test_widens_applies_to_its_controls() -> None:
 
 @settings(max_examples=200)
 @given(st.integers(0, 2**40), st.integers(1, 200), st.sampled_from([-1, 1]))
-def test_an_error_of_one_element_above_the_smallest_is_found(
-    seed: int, count: int, sign: int
-) -> None:
+def test_an_error_of_one_element_above_the_smallest_is_found(seed: int, count: int, sign: int) -> None:
     rng = np.random.default_rng(seed)
     gradient, scales = rng.standard_normal(count), np.ones(count)
     met = _met(gradient, rng)
     judged = judge(met)
     assert not judged.failed
-    bound = smallest_error(judged, typical_element(gradient, scales)) * typical_element(
-        gradient, scales
-    )
+    bound = smallest_error(judged, typical_element(gradient, scales)) * typical_element(gradient, scales)
     place = int(rng.integers(0, count))
     wrong = gradient.copy()
     wrong[place] += 1.0001 * bound * sign
-    again = [
-        Measurement(one.expected, float(np.sum(one.expected.direction * wrong)), one.tolerance)
-        for one in met
-    ]
+    again = [Measurement(one.expected, float(np.sum(one.expected.direction * wrong)), one.tolerance) for one in met]
     assert judge(again).failed
 
 

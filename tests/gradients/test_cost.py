@@ -36,10 +36,7 @@ def softmax_back(g: Array, y: Array) -> Array:
 OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sine": (np.sin, lambda x, _y, g: (np.cos(x[0]) * g[0],)),
     "softmax": (softmax, lambda _x, y, g: (softmax_back(g[0], y[0]),)),
-    "product": (
-        lambda x: (rows(x) @ W).reshape(-1),
-        lambda _x, _y, g: ((rows(g[0]) @ W.T).reshape(-1),),
-    ),
+    "product": (lambda x: (rows(x) @ W).reshape(-1), lambda _x, _y, g: ((rows(g[0]) @ W.T).reshape(-1),)),
 }
 
 
@@ -82,9 +79,7 @@ def _off(gradient: Array) -> Array:
 def test_a_diagnosis_takes_tens_of_forwards(name: str, size: int) -> None:
     forward, wrong = WRONG[name]
     x = np.random.default_rng(size).standard_normal(size)
-    report = gradcheck(
-        forward, (x,), backward=lambda i, _o, c: (wrong(i[0], c[0]),), seed=size, properties=()
-    )
+    report = gradcheck(forward, (x,), backward=lambda i, _o, c: (wrong(i[0], c[0]),), seed=size, properties=())
     assert report.verdict is GradVerdict.FAIL
     (one,) = report.diagnoses
     assert one.forwards <= 130  # the last question may take the whole ladder of steps

@@ -18,9 +18,7 @@ from conftest import framework
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     framework("torch")
-    spec = importlib.util.spec_from_file_location(
-        "cuda_ops", Path(__file__).with_name("cuda_ops.py")
-    )
+    spec = importlib.util.spec_from_file_location("cuda_ops", Path(__file__).with_name("cuda_ops.py"))
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)

@@ -22,11 +22,7 @@ def test_one_wrong_element_is_found_in_log_n_probes(size: int, where: int, seed:
     assert probe.asked <= np.ceil(np.log2(size)) + 2
 
 
-@given(
-    st.integers(1, 600),
-    st.sets(st.integers(0, 599), min_size=1, max_size=40),
-    st.integers(0, 2**32),
-)
+@given(st.integers(1, 600), st.sets(st.integers(0, 599), min_size=1, max_size=40), st.integers(0, 2**32))
 def test_of_several_wrong_elements_one_is_found(size: int, where: set[int], seed: int) -> None:
     off = np.zeros(size)
     rng = np.random.default_rng(seed)

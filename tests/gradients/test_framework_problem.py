@@ -32,9 +32,7 @@ class Two(NamedTuple):
 
 class TestChoosing:
     def test_every_floating_tensor_by_default(self) -> None:
-        problem = open_problem(
-            lambda x, i, flag, axis: x[i] * axis if flag else x, (X, np.arange(2), True, 1)
-        )
+        problem = open_problem(lambda x, i, flag, axis: x[i] * axis if flag else x, (X, np.arange(2), True, 1))
         assert [slot.name for slot in problem.inputs] == ["x"]
         assert [(one.name, one.why) for one in problem.excluded] == [("i", "int64 has no gradient")]
 
@@ -167,14 +165,7 @@ class TestWrittenBackwards:
         same(cotangents, (v,))
 
     @pytest.mark.parametrize(
-        "result",
-        [
-            lambda g: (g, None, None),
-            lambda g: (g, None),
-            lambda g: (g,),
-            lambda g: g,
-            lambda g: {"x": g},
-        ],
+        "result", [lambda g: (g, None, None), lambda g: (g, None), lambda g: (g,), lambda g: g, lambda g: {"x": g}]
     )
     def test_gradients_for_all_for_tensors_or_for_what_is_checked(self, result: Any) -> None:
         index = np.array([0, 0, 2])
@@ -280,9 +271,7 @@ class TestProblems:
     def test_randomness_is_noted(self) -> None:
         torch = framework("torch")
         problem = open_problem(torch.nn.functional.dropout, (torch.ones(50),))
-        assert problem.notes == (
-            "the function draws random numbers; each run starts from the same seed",
-        )
+        assert problem.notes == ("the function draws random numbers; each run starts from the same seed",)
         assert open_problem(torch.exp, (torch.ones(2),)).notes == ()
 
         def noisy(x: Any) -> Any:

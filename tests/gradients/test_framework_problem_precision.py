@@ -34,9 +34,7 @@ class TestPrecision:
         assert problem.computes == "float32"
         assert not problem.double
         assert problem.vjp(problem.point, (np.ones(4),))[0] is not None
-        assert problem.notes == (
-            "cannot be run in double precision: RuntimeError: no kernel for torch.float64",
-        )
+        assert problem.notes == ("cannot be run in double precision: RuntimeError: no kernel for torch.float64",)
 
     def test_errors_at_the_given_point_are_the_caller_s(self) -> None:
         def broken(_: Any) -> Any:
@@ -59,10 +57,7 @@ class TestPrecision:
     @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e5, 1e12])
     def test_whatever_the_scale(self, scale: float) -> None:
         torch = framework("torch")
-        x = (
-            torch.randn(4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-            * scale
-        )
+        x = torch.randn(4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * scale
         for fn in (
             lambda x: (x.float() @ x.float().mT).double(),
             lambda x: (x.float() * 1.1).double() * 3.3,
@@ -96,20 +91,7 @@ class TestPrecision:
         assert problem.computes == "float32"
 
     @pytest.mark.parametrize(
-        "name",
-        [
-            "exp",
-            "floor",
-            "sign",
-            "relu",
-            "sum",
-            "softmax",
-            "sort",
-            "round",
-            "one",
-            "narrow",
-            "zero",
-        ],
+        "name", ["exp", "floor", "sign", "relu", "sum", "softmax", "sort", "round", "one", "narrow", "zero"]
     )
     def test_a_kernel_in_doubles_is_not_suspected(self, name: str) -> None:
         torch = framework("torch")
@@ -123,10 +105,7 @@ class TestPrecision:
         }
         fn = functions.get(name) or getattr(torch, name)
         for scale in (1e-200, 1e-3, 1.0, 1e200):
-            for x in (
-                torch.randn(40).double() * scale,
-                torch.full((3,), scale, dtype=torch.float64),
-            ):
+            for x in (torch.randn(40).double() * scale, torch.full((3,), scale, dtype=torch.float64)):
                 if name == "exp" and scale > 1:
                     continue
                 assert open_problem(fn, (x,)).computes == "float64", scale

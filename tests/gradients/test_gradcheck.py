@@ -28,12 +28,7 @@ def test_a_report_says_what_was_done() -> None:
     (one,) = report.comparisons
     assert report.verdict is GradVerdict.PASS
     assert (report.op, report.framework, report.device) == ("sin", "numpy", "cpu")
-    assert (one.oracle, one.strength, one.mode, one.order) == (
-        "complex-step",
-        "strong",
-        "reverse",
-        1,
-    )
+    assert (one.oracle, one.strength, one.mode, one.order) == ("complex-step", "strong", "reverse", 1)
     assert one.dtype == "float64"
     assert one.error <= one.tolerance < 1e-10
     assert 0 < one.smallest_error < 1e-8
@@ -285,9 +280,7 @@ def test_one_wrong_element_of_many_is_found() -> None:
     x = np.random.default_rng(0).standard_normal(100_000)
     off = np.ones(x.size)
     off[77_777] = 1.01
-    report = _check(
-        lambda x: np.maximum(x, 0) + x, (x,), lambda i, _o, c: off * ((i[0] > 0) + 1) * c[0]
-    )
+    report = _check(lambda x: np.maximum(x, 0) + x, (x,), lambda i, _o, c: off * ((i[0] > 0) + 1) * c[0])
     assert report.verdict is GradVerdict.FAIL
     assert report.diagnoses[0].coordinate == (77_777,)
 
@@ -342,10 +335,7 @@ def test_a_number_is_an_output_too() -> None:
         ({"rtol": "wide"}, "rtol: expected a non-negative number"),
         ({"rtol": float("inf")}, "rtol: expected a non-negative number"),
         ({"delta": 0.0}, "delta: expected a positive step"),
-        (
-            {"nondeterminism_bound": float("nan")},
-            "nondeterminism_bound: expected a non-negative number",
-        ),
+        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a non-negative number"),
         ({"seed": -1}, "seed: expected a non-negative integer"),
         ({"seed": 1.5}, "seed: expected a non-negative integer"),
         ({"outputs": (0,)}, "outputs: expected one of out, found 0"),

@@ -31,9 +31,7 @@ def test_arrays_are_those_of_the_mean_loss() -> None:
 
 
 def test_a_function_is_asked_for_a_drawn_cotangent() -> None:
-    report, weak = _check(
-        np.sin, _sin, lambda inputs, cotangents: np.cos(inputs[0]) * cotangents[0]
-    )
+    report, weak = _check(np.sin, _sin, lambda inputs, cotangents: np.cos(inputs[0]) * cotangents[0])
     assert report
     assert weak.verdict is GradVerdict.PASS
 
@@ -49,9 +47,7 @@ def test_gradients_of_ones_own_do_not_save_a_wrong_backward() -> None:
 
 def test_they_do_not_save_what_nothing_else_can_judge() -> None:
     rng = np.random.default_rng()
-    report, weak = _check(
-        lambda x: np.sin(x) + 1e-2 * rng.standard_normal(x.shape), _sin, np.cos(X) / X.size
-    )
+    report, weak = _check(lambda x: np.sin(x) + 1e-2 * rng.standard_normal(x.shape), _sin, np.cos(X) / X.size)
     assert weak.verdict is GradVerdict.PASS
     assert report.verdict is GradVerdict.INCONCLUSIVE
 
@@ -73,6 +69,4 @@ def test_gradients_of_another_shape_are_refused_not_reshaped(shape: tuple[int, .
 
 def test_cotangents_of_another_shape_are_refused_not_reshaped() -> None:
     with pytest.raises(UsageError, match=r"cotangents: expected shape \(3, 5\)"):
-        karat.gradcheck(
-            lambda x: x, (X,), backward=lambda _i, _o, c: c[0], cotangents=[np.ones((5, 3))]
-        )
+        karat.gradcheck(lambda x: x, (X,), backward=lambda _i, _o, c: c[0], cotangents=[np.ones((5, 3))])

@@ -63,9 +63,7 @@ def test_paddle_has_double_evidence_for_single_inputs() -> None:
 
 
 def test_reverse_mode_alone(torch: Any) -> None:
-    assert {
-        one.mode for one in _check(torch.sin, (torch.tensor(X),), modes=("reverse",)).comparisons
-    } == {"reverse"}
+    assert {one.mode for one in _check(torch.sin, (torch.tensor(X),), modes=("reverse",)).comparisons} == {"reverse"}
 
 
 def test_a_wrong_forward_mode_fails_and_says_so(torch: Any) -> None:
@@ -230,9 +228,7 @@ def test_masked_softmax_is_not_stepped_from_infinity(torch: Any) -> None:
 
 def test_layers_pass(torch: Any) -> None:
     rng = np.random.default_rng(0)
-    image, kernel = (
-        torch.tensor(rng.standard_normal(shape)) for shape in ((2, 3, 6, 6), (4, 3, 3, 3))
-    )
+    image, kernel = (torch.tensor(rng.standard_normal(shape)) for shape in ((2, 3, 6, 6), (4, 3, 3, 3)))
     assert _check(torch.conv2d, (image, kernel))
     x, w, b = (torch.tensor(rng.standard_normal(shape)) for shape in ((4, 9), (9,), (9,)))
     assert _check(lambda x, w, b: torch.nn.functional.layer_norm(x, (9,), w, b), (x, w, b))
@@ -243,7 +239,7 @@ def test_layers_pass(torch: Any) -> None:
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_reentrant_checkpoint_is_no_wrong_gradient() -> None:
     torch = framework("torch")
-    from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
+    from torch.utils.checkpoint import checkpoint
 
     x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
     report = karat.gradcheck(lambda x: checkpoint(torch.sin, x, use_reentrant=True), (x,))
@@ -294,9 +290,7 @@ def test_forward_mode_alone_must_be_there_and_reverse_is_not_left_out_in_silence
     assert report.verdict is GradVerdict.INCONCLUSIVE
     assert "forward mode was asked for, but there is none" in report.reason
     right = karat.gradcheck(
-        sine_with_jvp(torch, lambda ctx, t: t * ctx.saved_tensors[0].cos()),
-        (x,),
-        modes=("forward",),
+        sine_with_jvp(torch, lambda ctx, t: t * ctx.saved_tensors[0].cos()), (x,), modes=("forward",)
     )
     assert right
     assert {one.mode for one in right.comparisons} == {"reverse", "forward"}
@@ -324,9 +318,7 @@ print("all of it")
 def test_paddle_may_be_asked_for_some_inputs_alone() -> None:
     """In a process of its own: kernels that are asked for some gradients alone end it."""
     framework("paddle")
-    done = subprocess.run(
-        [sys.executable, "-c", PADDLE], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", PADDLE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.endswith("all of it\n")
 

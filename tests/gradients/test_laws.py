@@ -21,14 +21,30 @@ from karat.gradients.roundoff import eps_of
 
 TORCH = [name for name in LAWS if name != "gradient-form"]
 NUMPY = [
-    "gradient-form", "finite", "deterministic-forward", "deterministic-backward", "inputs-unmodified",
-    "cotangents-unmodified", "zero-cotangent", "linearity", "non-contiguous-cotangent",
-    "expanded-cotangent", "non-contiguous", "interleaving",
-]  # fmt: skip
+    "gradient-form",
+    "finite",
+    "deterministic-forward",
+    "deterministic-backward",
+    "inputs-unmodified",
+    "cotangents-unmodified",
+    "zero-cotangent",
+    "linearity",
+    "non-contiguous-cotangent",
+    "expanded-cotangent",
+    "non-contiguous",
+    "interleaving",
+]
 PADDLE = [
-    "finite", "deterministic-forward", "deterministic-backward", "inputs-unmodified", "zero-cotangent",
-    "linearity", "subset", "interleaving", "accumulation",
-]  # fmt: skip
+    "finite",
+    "deterministic-forward",
+    "deterministic-backward",
+    "inputs-unmodified",
+    "zero-cotangent",
+    "linearity",
+    "subset",
+    "interleaving",
+    "accumulation",
+]
 JAX = ["finite", "zero-cotangent", "linearity"]
 
 
@@ -40,11 +56,7 @@ def cases_of(name: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "law"),
-    [
-        *(("torch", law) for law in TORCH),
-        *(("paddle", law) for law in PADDLE),
-        *(("jax", law) for law in JAX),
-    ],
+    [*(("torch", law) for law in TORCH), *(("paddle", law) for law in PADDLE), *(("jax", law) for law in JAX)],
 )
 def test_a_broken_law_is_found_and_no_other(name: str, law: str) -> None:
     wrong, right, inputs = cases_of(name)[law]
@@ -96,12 +108,7 @@ class TestInPlace:
         def variant(x: Any) -> None:
             x *= 2
 
-        found = tried(
-            lambda x: 2 * x,
-            (np.arange(4.0),),
-            backward=lambda _i, _o, c: 2 * c[0],
-            in_place=variant,
-        )
+        found = tried(lambda x: 2 * x, (np.arange(4.0),), backward=lambda _i, _o, c: 2 * c[0], in_place=variant)
         assert "in-place" in passed(found)
 
     def test_paddle(self) -> None:
@@ -121,16 +128,12 @@ class TestBounds:
         torch = framework("torch")
         x = torch.randn(4, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         for seed in range(5):
-            found = tried(
-                lambda x: torch.nn.functional.layer_norm(x + 1e6, (500,)), (x,), seed=seed
-            )
+            found = tried(lambda x: torch.nn.functional.layer_norm(x + 1e6, (500,)), (x,), seed=seed)
             assert not broken(found)
 
     def test_a_backward_in_float32_behind_a_double_forward_breaks_linearity(self) -> None:
         found = tried(
-            lambda x: x * 3,
-            (np.linspace(0.1, 1, 7),),
-            backward=lambda _i, _o, c: (3 * c[0].astype("f4")).astype("f8"),
+            lambda x: x * 3, (np.linspace(0.1, 1, 7),), backward=lambda _i, _o, c: (3 * c[0].astype("f4")).astype("f8")
         )
         assert broken(found) == {"linearity"}
 
@@ -158,16 +161,12 @@ class TestBounds:
 
     def test_a_tolerance_may_be_given(self) -> None:
         problem = open_problem(
-            lambda x: 2 * x,
-            (np.ones(3),),
-            backward=lambda _i, _o, c: 2 * c[0] * (1 + 1e-6 * np.tanh(c[0])),
+            lambda x: 2 * x, (np.ones(3),), backward=lambda _i, _o, c: 2 * c[0] * (1 + 1e-6 * np.tanh(c[0]))
         )
         strict = check_properties(problem, rng=np.random.default_rng(0))
         assert "linearity" in broken(strict)
         loose = check_properties(
-            problem,
-            rng=np.random.default_rng(0),
-            tolerance=lambda array: 1e-4 * float(np.abs(array).max()),
+            problem, rng=np.random.default_rng(0), tolerance=lambda array: 1e-4 * float(np.abs(array).max())
         )
         assert not broken(loose)
 
@@ -190,9 +189,7 @@ class TestWhichApply:
 
     def test_which_names_laws_in_either_spelling(self) -> None:
         problem = open_problem(lambda x: 2 * x, (np.ones(3),), backward=lambda _i, _o, c: 2 * c[0])
-        found = check_properties(
-            problem, rng=np.random.default_rng(0), which=("zero_cotangent", "linearity")
-        )
+        found = check_properties(problem, rng=np.random.default_rng(0), which=("zero_cotangent", "linearity"))
         assert {one.name for one in found} == {"zero-cotangent", "linearity"}
         assert check_properties(problem, rng=np.random.default_rng(0), which=()) == ()
 
@@ -268,9 +265,13 @@ class Plain:
 def test_a_problem_without_a_framework_has_the_laws_that_need_none() -> None:
     found = check_properties(Plain(), rng=np.random.default_rng(0))
     assert passed(found) == {
-        "finite", "deterministic-forward", "deterministic-backward", "zero-cotangent", "linearity",
+        "finite",
+        "deterministic-forward",
+        "deterministic-backward",
+        "zero-cotangent",
+        "linearity",
         "forward-reverse",
-    }  # fmt: skip
+    }
     found = check_properties(Plain(1 + 1e-9), rng=np.random.default_rng(0))
     assert broken(found) == {"forward-reverse"}
 
@@ -282,25 +283,15 @@ def test_a_problem_without_a_framework_has_the_laws_that_need_none() -> None:
 )
 def test_no_right_backward_breaks_a_law(matrix: Any, at: Any, seed: int) -> None:
     found = tried(
-        lambda x: matrix @ np.sin(x),
-        (at,),
-        seed=seed,
-        backward=lambda i, _o, c: np.cos(i[0]) * (matrix.T @ c[0]),
+        lambda x: matrix @ np.sin(x), (at,), seed=seed, backward=lambda i, _o, c: np.cos(i[0]) * (matrix.T @ c[0])
     )
     assert not broken(found)
 
 
-@given(
-    bend=st.floats(1e-9, 10),
-    power=st.sampled_from([2, 3]),
-    seed=st.integers(0, 2**31),
-)
+@given(bend=st.floats(1e-9, 10), power=st.sampled_from([2, 3]), seed=st.integers(0, 2**31))
 def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed: int) -> None:
     found = tried(
-        lambda x: 2 * x,
-        (np.linspace(-1, 1, 6),),
-        seed=seed,
-        backward=lambda _i, _o, c: 2 * c[0] + bend * c[0] ** power,
+        lambda x: 2 * x, (np.linspace(-1, 1, 6),), seed=seed, backward=lambda _i, _o, c: 2 * c[0] + bend * c[0] ** power
     )
     assert broken(found) == {"linearity"}
 
@@ -309,10 +300,7 @@ def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed:
     ("given", "told"),
     [
         ({"nondeterminism_bound": -1.0}, "nondeterminism_bound: expected a non-negative number"),
-        (
-            {"nondeterminism_bound": float("nan")},
-            "nondeterminism_bound: expected a non-negative number",
-        ),
+        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a non-negative number"),
         ({"in_place": 3}, "in_place: expected a function, found int"),
     ],
 )

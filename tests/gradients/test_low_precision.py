@@ -35,10 +35,7 @@ LOW = ("float32", "bfloat16", "float16")
 def low(fn: Function, inputs: Any, dtype: str, seed: int = 0, **more: Any) -> list[Comparison]:
     problem = open_problem(fn, inputs, **more)
     rng = np.random.default_rng(seed)
-    given = [
-        rng.choice([-1.0, 1.0], slot.shape) * rng.uniform(0.5, 1.5, slot.shape)
-        for slot in problem.outputs
-    ]
+    given = [rng.choice([-1.0, 1.0], slot.shape) * rng.uniform(0.5, 1.5, slot.shape) for slot in problem.outputs]
     double = problem.vjp(problem.point, given)
     return list(compare_low(problem, dtype, rng=rng, cotangents=given, double=double))
 
@@ -47,9 +44,7 @@ def verdicts(found: list[Comparison]) -> set[str]:
     return {one.verdict.value for one in found}
 
 
-def right_ops() -> dict[
-    str, Callable[[Any, np.random.Generator], tuple[Function, tuple[Any, ...]]]
-]:
+def right_ops() -> dict[str, Callable[[Any, np.random.Generator], tuple[Function, tuple[Any, ...]]]]:
     """Right gradients of the kinds that low precision is hard on."""
 
     def normal(torch: Any, rng: np.random.Generator, *shape: int) -> Any:
@@ -57,10 +52,7 @@ def right_ops() -> dict[
 
     return {
         "softmax": lambda t, r: (lambda x: t.softmax(x, -1), (normal(t, r, 8, 50),)),
-        "logsumexp of one row": lambda t, r: (
-            lambda x: t.logsumexp(x, -1),
-            (normal(t, r, 2000),),
-        ),
+        "logsumexp of one row": lambda t, r: (lambda x: t.logsumexp(x, -1), (normal(t, r, 2000),)),
         "logsumexp of rows": lambda t, r: (lambda x: t.logsumexp(x, -1), (normal(t, r, 16, 500),)),
         "layer norm": lambda t, r: (
             lambda x, w: t.nn.functional.layer_norm(x, (64,), w),
@@ -73,10 +65,7 @@ def right_ops() -> dict[
             ),
             (normal(t, r, 8, 64),),
         ),
-        "matmul, K = 1024": lambda t, r: (
-            lambda a, b: a @ b,
-            (normal(t, r, 4, 1024), normal(t, r, 1024, 4)),
-        ),
+        "matmul, K = 1024": lambda t, r: (lambda a, b: a @ b, (normal(t, r, 4, 1024), normal(t, r, 1024, 4))),
         "relu between matmuls": lambda t, r: (
             lambda x, a, b: t.relu(x @ a) @ b,
             (normal(t, r, 8, 64), normal(t, r, 64, 64) / 8, normal(t, r, 64, 8) / 8),
@@ -89,14 +78,8 @@ def right_ops() -> dict[
             lambda q, k, v: t.softmax(q @ k.T / 4, -1) @ v,
             (normal(t, r, 12, 16), normal(t, r, 12, 16), normal(t, r, 12, 16)),
         ),
-        "scales mixed": lambda t, r: (
-            lambda x: x**2,
-            (normal(t, r, 300) * t.tensor(10.0 ** r.uniform(-2, 2, 300)),),
-        ),
-        "max with ties": lambda t, r: (
-            lambda x: x.max(-1).values,
-            (t.tensor(r.integers(-3, 3, (20, 9)) / 2.0),),
-        ),
+        "scales mixed": lambda t, r: (lambda x: x**2, (normal(t, r, 300) * t.tensor(10.0 ** r.uniform(-2, 2, 300)),)),
+        "max with ties": lambda t, r: (lambda x: x.max(-1).values, (t.tensor(r.integers(-3, 3, (20, 9)) / 2.0),)),
         "one element": lambda t, r: (t.exp, (normal(t, r, 1),)),
     }
 
@@ -237,11 +220,7 @@ def test_each_output_is_compared_by_itself() -> None:
     rng = np.random.default_rng(0)
     a, b = (torch.tensor(rng.standard_normal(30)) for _ in range(2))
     found = low(lambda x, y: (x * y, x.sin()), (a, b), "bfloat16")
-    assert {(one.input, one.output) for one in found if one.counts} == {
-        ("x", "out.0"),
-        ("y", "out.0"),
-        ("x", "out.1"),
-    }
+    assert {(one.input, one.output) for one in found if one.counts} == {("x", "out.0"), ("y", "out.0"), ("x", "out.1")}
 
 
 def test_arithmetic_that_loses_everything_is_inconclusive_not_wrong() -> None:
@@ -263,9 +242,7 @@ def test_overflow_and_underflow_are_called_by_name() -> None:
     assert "overflow" in of_forward.reason
     (of_input,) = low(torch.sin, (large * 1000,), "float16")
     assert "an input overflows float16, whose largest number is 65504" in of_input.reason
-    (under,) = low(
-        lambda x, s=small: x * s, (torch.tensor([1.0, 2.0]).double(),), "float16", wrt=[0]
-    )
+    (under,) = low(lambda x, s=small: x * s, (torch.tensor([1.0, 2.0]).double(),), "float16", wrt=[0])
     assert "underflows float16" in under.reason
     assert verdicts([of_gradient, of_forward, of_input, under]) == {"INCONCLUSIVE"}
 
@@ -326,9 +303,7 @@ def test_no_gradient_in_low_precision_alone_fails() -> None:
 
 
 def test_double_is_not_compared_with_itself() -> None:
-    found = low(
-        lambda x: x**2, (np.ones(3),), "float64", backward=lambda i, _o, c: (2 * i[0] * c[0],)
-    )
+    found = low(lambda x: x**2, (np.ones(3),), "float64", backward=lambda i, _o, c: (2 * i[0] * c[0],))
     assert found == []
 
 

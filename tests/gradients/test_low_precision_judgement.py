@@ -29,9 +29,7 @@ def numpys(dtype: str) -> np.dtype[np.generic]:
 
 @pytest.mark.parametrize("dtype", NARROW)
 @given(values)
-def test_as_ml_dtypes_rounds(
-    dtype: str, given_values: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> None:
+def test_as_ml_dtypes_rounds(dtype: str, given_values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
     # From float32 upwards: from doubles ml_dtypes rounds twice, through float32.
     with np.errstate(all="ignore"):
         expected = given_values.astype(np.float32).astype(numpys(dtype)).astype(np.float64)
@@ -41,9 +39,7 @@ def test_as_ml_dtypes_rounds(
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW)
 @given(arrays(np.float64, 8, elements=st.floats()))
-def test_what_is_rounded_stays(
-    dtype: str, given_values: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> None:
+def test_what_is_rounded_stays(dtype: str, given_values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
     once = rounded(given_values, dtype)
     np.testing.assert_array_equal(rounded(once, dtype), once)
 

@@ -48,9 +48,7 @@ def test_a_reference_has_slopes_where_the_function_is_too_coarse() -> None:
 
 
 def test_a_wrong_gradient_fails_against_the_reference() -> None:
-    report = karat.gradcheck(
-        np.tanh, (X,), backward=lambda _i, _o, c: c[0], reference=np.tanh, properties=()
-    )
+    report = karat.gradcheck(np.tanh, (X,), backward=lambda _i, _o, c: c[0], reference=np.tanh, properties=())
     assert report.verdict is GradVerdict.FAIL
 
 

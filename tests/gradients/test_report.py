@@ -10,20 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import karat
-from karat.gradients.report import (
-    SCHEMA,
-    Comparison,
-    Diagnosis,
-    Excluded,
-    GradReport,
-    GradVerdict,
-    Property,
-)
+from karat.gradients.report import SCHEMA, Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Property
 
 PUBLISHED = json.loads(
-    resources.files("karat")
-    .joinpath("schemas", "karat.grad-report.1.json")
-    .read_text(encoding="utf-8")
+    resources.files("karat").joinpath("schemas", "karat.grad-report.1.json").read_text(encoding="utf-8")
 )
 
 
@@ -57,9 +47,7 @@ def test_the_published_schema_is_one_and_names_itself() -> None:
 def test_a_report_that_passes() -> None:
     found = read(checked(1.0))
     assert (found["schema"], found["verdict"], found["op"]) == (SCHEMA, "PASS", "sine")
-    assert {(one["input"], one["dtype"], one["counts"]) for one in found["comparisons"]} == {
-        ("x", "float64", True)
-    }
+    assert {(one["input"], one["dtype"], one["counts"]) for one in found["comparisons"]} == {("x", "float64", True)}
     assert found["diagnoses"] == []
     assert int(found["seed"]) >= 0
 
@@ -78,16 +66,8 @@ texts = st.text()
 
 
 @pytest.mark.slow
-@given(
-    numbers,
-    numbers,
-    st.none() | numbers | st.complex_numbers(),
-    texts,
-    st.sampled_from(list(GradVerdict)),
-)
-def test_any_report_has_a_form(
-    one: float, two: float, three: complex | None, word: str, verdict: GradVerdict
-) -> None:
+@given(numbers, numbers, st.none() | numbers | st.complex_numbers(), texts, st.sampled_from(list(GradVerdict)))
+def test_any_report_has_a_form(one: float, two: float, three: complex | None, word: str, verdict: GradVerdict) -> None:
     hostile = word + "\udc80\x00"
     comparison = Comparison(
         input=hostile,
@@ -115,14 +95,7 @@ def test_any_report_has_a_form(
             comparisons=(comparison,),
             properties=(Property(name=word, verdict=verdict, measured=one, bound=two),),
             diagnoses=(
-                Diagnosis(
-                    input=word,
-                    output=hostile,
-                    dtype="float64",
-                    coordinate=(1, 2),
-                    expected=three,
-                    found=one,
-                ),
+                Diagnosis(input=word, output=hostile, dtype="float64", coordinate=(1, 2), expected=three, found=one),
             ),
             excluded=(Excluded(name=hostile, why=word),),
             notes=(hostile,),

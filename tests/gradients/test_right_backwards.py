@@ -49,9 +49,7 @@ def test_the_same_backwards_with_one_element_off_fail(one: Right) -> None:
 @given(st.integers(0, 2**40), st.integers(0, 36), st.floats(1, 100))
 def test_whatever_is_above_the_smallest_error_is_found(seed: int, place: int, times: float) -> None:
     x = np.random.default_rng(seed).standard_normal(37)
-    right = karat.gradcheck(
-        np.sin, (x,), backward=lambda i, _o, c: np.cos(i[0]) * c[0], properties=(), seed=seed
-    )
+    right = karat.gradcheck(np.sin, (x,), backward=lambda i, _o, c: np.cos(i[0]) * c[0], properties=(), seed=seed)
     assert right
     # Relative to the typical element seen at the input's scale; both are within a factor of ten of one here.
     off = 40 * times * right.smallest_error

@@ -12,15 +12,7 @@ import karat
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.report import GradVerdict
-from karat.gradients.roundoff import (
-    element_scales,
-    natural_sizes,
-    noise,
-    norm,
-    power_of_two,
-    sample,
-    typical_size,
-)
+from karat.gradients.roundoff import element_scales, natural_sizes, noise, norm, power_of_two, sample, typical_size
 from karat.gradients.slopes import ladders, slopes_on_line, unresolved
 
 RNG = np.random.default_rng(11)
@@ -92,11 +84,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
     "cancelling": (lambda x: np.exp(x) - 1, 1e-6 * X, lambda i, _o, c: np.exp(i[0]) * c[0]),
     "next to a pole": (np.linalg.inv, HILBERT, _ill),
     "fast": (np.sin, 1e6 * X, lambda i, _o, c: np.cos(i[0]) * c[0]),
-    "underflowing": (
-        lambda x: np.exp(-((50 * x) ** 2)),
-        X,
-        lambda i, o, c: -5000 * i[0] * o[0] * c[0],
-    ),
+    "underflowing": (lambda x: np.exp(-((50 * x) ** 2)), X, lambda i, o, c: -5000 * i[0] * o[0] * c[0]),
 }
 
 

@@ -11,14 +11,7 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.gradients import session
 from karat.gradients.report import Comparison, GradVerdict
-from karat.gradients.session import (
-    Focus,
-    Replay,
-    parse_focus,
-    parse_seed,
-    replay_command,
-    requested_replay,
-)
+from karat.gradients.session import Focus, Replay, parse_focus, parse_seed, replay_command, requested_replay
 
 AIM = Focus(input="x", output="out", dtype="float64")
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -114,15 +107,11 @@ else:
 """
 
 
-def test_outside_pytest_the_line_runs_in_a_shell_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_pytest_the_line_runs_in_a_shell_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_ops.py::test_that_starts_it (call)")
     script = tmp_path / "my check's.py"
     script.write_text(SCRIPT)
-    line = subprocess.check_output(
-        [sys.executable, str(script), "a b", "--fast"], text=True
-    ).strip()
+    line = subprocess.check_output([sys.executable, str(script), "a b", "--fast"], text=True).strip()
     assert line.startswith("KARAT_GRAD_SEED=41 KARAT_GRAD_FOCUS=")
     assert " python " in line
     # The line names plain `python`; here that must be this one.
@@ -147,11 +136,7 @@ def test_the_line_is_right_in_a_folder_below_the_root_of_the_tests(
     (tmp_path / "tests" / "deep").mkdir(parents=True)
     (tmp_path / "tests" / "test_x.py").write_text("")
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_x.py::test_y[a::b] (call)")
-    for folder, expected in (
-        (".", "tests/test_x.py"),
-        ("tests", "test_x.py"),
-        ("tests/deep", "../test_x.py"),
-    ):
+    for folder, expected in ((".", "tests/test_x.py"), ("tests", "test_x.py"), ("tests/deep", "../test_x.py")):
         monkeypatch.chdir(tmp_path / folder)
         words = shlex.split(replay_command(seed=1))
         assert words[1] == f"{expected}::test_y[a::b]"

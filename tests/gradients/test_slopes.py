@@ -33,9 +33,7 @@ FAMILIES: dict[str, tuple[Function, Function]] = {
     ),
     "rational": (
         lambda x, a: (a[0] + x) / (1 + a[1] ** 2 * x**2),
-        lambda x, a: (
-            (1 + a[1] ** 2 * x**2 - (a[0] + x) * 2 * a[1] ** 2 * x) / (1 + a[1] ** 2 * x**2) ** 2
-        ),
+        lambda x, a: (1 + a[1] ** 2 * x**2 - (a[0] + x) * 2 * a[1] ** 2 * x) / (1 + a[1] ** 2 * x**2) ** 2,
     ),
     "growing wave": (
         lambda x, a: np.exp(a[0] * x) * np.sin(a[1] * x),
@@ -56,17 +54,13 @@ def _swept(fn: Callable[[Array], Array], point: Array, direction: Array) -> Slop
     with np.errstate(all="ignore"):
         base = fn(point)
         noise = ULPS * unit("float64") * np.abs(base)
-        return slopes_on_line(
-            lambda t: [fn(point + t * direction)], [base], [noise], ladders("float64")
-        )[0]
+        return slopes_on_line(lambda t: [fn(point + t * direction)], [base], [noise], ladders("float64"))[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=60)
 @given(st.integers(0, 2**40), st.floats(-2, 1), st.sampled_from([1, 3, 64]))
-def test_the_true_error_never_exceeds_the_estimate(
-    family: str, seed: int, size: float, count: int
-) -> None:
+def test_the_true_error_never_exceeds_the_estimate(family: str, seed: int, size: float, count: int) -> None:
     fn, slope = FAMILIES[family]
     rng = np.random.default_rng(seed)
     a = rng.standard_normal(4) * 10 ** rng.uniform(-1, 1, 4)
@@ -171,9 +165,7 @@ def test_a_given_step_is_taken_as_a_power_of_two() -> None:
 
 
 def test_steps_longer_than_the_way_to_a_pole_are_not_believed() -> None:
-    (coarse,) = slopes_on_line(
-        lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP
-    )
+    (coarse,) = slopes_on_line(lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP)
     assert np.isinf(coarse.error).all()
 
 
@@ -181,9 +173,7 @@ def test_finer_steps_that_contradict_coarser_ones_are_in_doubt() -> None:
     def quantised(h: float) -> list[Array]:
         return [np.floor((X + h) * 2.0**20) / 2.0**20]
 
-    (found,) = slopes_on_line(
-        quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64")
-    )
+    (found,) = slopes_on_line(quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64"))
     assert np.all(np.abs(found.value - 1) <= found.error)
 
 
@@ -191,9 +181,7 @@ ComplexFunction = Callable[..., Any]
 POINT = np.random.default_rng(3).standard_normal(40)
 
 
-def _both(
-    fn: ComplexFunction, point: np.ndarray = POINT
-) -> tuple[list[Slopes] | None, list[Slopes]]:
+def _both(fn: ComplexFunction, point: np.ndarray = POINT) -> tuple[list[Slopes] | None, list[Slopes]]:
     at = baseline(FlatProblem(open_problem(fn, (point,))))
     direction = element_scales(point)
     exact = complex_step.complex_slopes(at.source, 0, direction, at.base, at.precision)
@@ -211,23 +199,13 @@ def test_an_analytic_function_is_known_to_round_off() -> None:
     assert complex_step.confirmed_by(exact, differences) is not None
 
 
-@pytest.mark.parametrize(
-    "fn",
-    [
-        np.abs,
-        lambda x: x.real,
-        lambda x: np.sqrt(x * np.conj(x)).real,
-        np.floor,
-    ],
-)
+@pytest.mark.parametrize("fn", [np.abs, lambda x: x.real, lambda x: np.sqrt(x * np.conj(x)).real, np.floor])
 def test_what_is_not_complex_is_not_taken(fn: ComplexFunction) -> None:
     exact, _ = _both(fn)
     assert exact is None
 
 
-@pytest.mark.parametrize(
-    "fn", [lambda x: x * np.conj(x), lambda x: x + 0 * x.imag, lambda x: np.sin(np.conj(x))]
-)
+@pytest.mark.parametrize("fn", [lambda x: x * np.conj(x), lambda x: x + 0 * x.imag, lambda x: np.sin(np.conj(x))])
 def test_what_is_complex_but_not_analytic_is_not_believed(fn: ComplexFunction) -> None:
     exact, differences = _both(fn)
     believed = exact is not None and complex_step.confirmed_by(exact, differences) is not None
@@ -284,9 +262,7 @@ def _relu(at_zero: float, point: Any, fn: Any = None) -> GradReport:
         x = i[0]
         return (np.where(x > 0, 1.0, np.where(x == 0, at_zero, 0.0)) * c[0],)
 
-    return karat.gradcheck(
-        fn or (lambda x: np.maximum(x, 0)), (point,), backward=backward, properties=()
-    )
+    return karat.gradcheck(fn or (lambda x: np.maximum(x, 0)), (point,), backward=backward, properties=())
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=1, max_size=8))

@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
-from karat.gradients.report import (
-    Comparison,
-    Diagnosis,
-    Excluded,
-    GradReport,
-    GradVerdict,
-    Property,
-)
+from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Property
 from karat.gradients.text import WIDTH, number, shortened, text
 from karat.report.words import printable
 
@@ -56,16 +49,12 @@ def test_every_comparison_has_a_row_the_gravest_first() -> None:
     rows = [line for line in lines if " → out" in line and "float64" in line]
     assert [row.split()[0] for row in rows] == ["x", "w"]
     assert "FAIL" in rows[0]
-    assert all(
-        word in rows[0] for word in ("float64", "reverse", "complex-step", "0.12", "4.0e-12")
-    )
+    assert all(word in rows[0] for word in ("float64", "reverse", "complex-step", "0.12", "4.0e-12"))
     assert lines[lines.index(rows[0]) + 1] == "    - expected 0.23 along a probe, found 0.11"
 
 
 def test_evidence_that_could_not_fail_does_not_read_as_a_pass() -> None:
-    vacuous = structs.replace(
-        RIGHT, vacuous=True, controls={"zero": False}, reason="zero everywhere it was looked"
-    )
+    vacuous = structs.replace(RIGHT, vacuous=True, controls={"zero": False}, reason="zero everywhere it was looked")
     shown = text(report(vacuous, verdict=GradVerdict.PASS))
     assert shown.startswith("PASS, but no evidence")
     assert "no evidence" in next(line for line in shown.splitlines() if "w → out" in line)
@@ -111,19 +100,12 @@ def test_laws_that_do_not_hold_are_named_with_numbers() -> None:
     laws = (
         Property(name="linearity", verdict=GradVerdict.PASS),
         Property(
-            name="zero cotangent",
-            verdict=GradVerdict.FAIL,
-            detail="the gradient is not zero",
-            measured=0.5,
-            bound=0.0,
+            name="zero cotangent", verdict=GradVerdict.FAIL, detail="the gradient is not zero", measured=0.5, bound=0.0
         ),
     )
     shown = text(report(WRONG, properties=laws))
     assert "properties: 1 of 2 hold" in shown
-    assert (
-        "FAIL  zero cotangent (float64): the gradient is not zero; measured 0.5, at most 0 allowed"
-        in shown
-    )
+    assert "FAIL  zero cotangent (float64): the gradient is not zero; measured 0.5, at most 0 allowed" in shown
     assert "linearity" not in shown
 
 
@@ -144,9 +126,7 @@ def test_long_lists_are_cut_and_counted() -> None:
             WRONG,
             notes=tuple(f"note {i}" for i in range(20)),
             excluded=tuple(Excluded(name=f"i{i}", why="int64") for i in range(20)),
-            properties=tuple(
-                Property(name=f"law {i}", verdict=GradVerdict.FAIL) for i in range(20)
-            ),
+            properties=tuple(Property(name=f"law {i}", verdict=GradVerdict.FAIL) for i in range(20)),
         )
     )
     assert "and 29 more (29 PASS)" in shown
@@ -167,9 +147,7 @@ def test_hostile_names_keep_to_their_column(op: str, source: str, output: str, r
     shown = text(
         report(
             one,
-            structs.replace(
-                one, order=2, dtype="float8_e4m3fnuz", verdict=GradVerdict.INCONCLUSIVE
-            ),
+            structs.replace(one, order=2, dtype="float8_e4m3fnuz", verdict=GradVerdict.INCONCLUSIVE),
             op=op,
             identity=reason,
             reason=reason,
@@ -225,9 +203,7 @@ def test_what_is_said_of_several_rows_is_said_once_below_the_last() -> None:
         for name, reason in (("a", "lost"), ("b", "lost"), ("c", "found"))
     )
     lines = text(report(one, two, other)).splitlines()
-    shown = [
-        line.split()[0] + line.split()[1] for line in lines if "float64" in line or "- " in line
-    ]
+    shown = [line.split()[0] + line.split()[1] for line in lines if "float64" in line or "- " in line]
     assert shown == ["a→", "b→", "-lost", "c→", "-found"]
 
 

@@ -53,7 +53,5 @@ def told_well(report: GradReport) -> bool:
     """A wrong gradient is located, and can be seen again."""
     failed = any(one.verdict is GradVerdict.FAIL for one in report.comparisons)
     return (
-        bool(report.reason)
-        and all(one.replay for one in report.diagnoses)
-        and (bool(report.diagnoses) or not failed)
+        bool(report.reason) and all(one.replay for one in report.diagnoses) and (bool(report.diagnoses) or not failed)
     )

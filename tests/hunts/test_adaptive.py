@@ -27,10 +27,7 @@ def histories(draw: st.DrawFn) -> Simulated:
     places = draw(st.lists(st.integers(1, max(count - 1, 1)), max_size=3, unique=True))
     truth = stepped(count, *[(at, draw(FACTORS)) for at in places])
     broken = draw(st.sets(st.integers(0, count - 1), max_size=count // 2))
-    return Simulated(
-        [None if at in broken else true for at, true in enumerate(truth)],
-        seed=draw(st.integers(0, 9)),
-    )
+    return Simulated([None if at in broken else true for at, true in enumerate(truth)], seed=draw(st.integers(0, 9)))
 
 
 @pytest.mark.slow
@@ -42,29 +39,18 @@ def test_without_noise_every_answer_is_true_and_no_difference_of_tested_neighbou
     answer = world.hunt(open_strategy(SearchSettings(), len(world.truth), [SPEED]), slots)
     able = [at for at, true in enumerate(world.truth) if true is not None]
     tested = [at for at in able if at in world.seen]
-    expected = [
-        (a, b) for a, b in pairwise(tested) if world.truth[a] != pytest.approx(world.truth[b])
-    ]
+    expected = [(a, b) for a, b in pairwise(tested) if world.truth[a] != pytest.approx(world.truth[b])]
     assert pairs(answer) == expected
     # Exact: nothing that can be run lies between the neighbours of an answer.
     assert all(able.index(bad) == able.index(good) + 1 for good, bad in expected)
-    assert [span.before for span in answer.spans] == pytest.approx(
-        [world.truth[a] for a, _ in expected]
-    )
-    assert [span.after for span in answer.spans] == pytest.approx(
-        [world.truth[b] for _, b in expected]
-    )
-    assert all(
-        set(s.between) == {k for k in range(s.good + 1, s.bad) if world.truth[k] is None}
-        for s in answer.spans
-    )
+    assert [span.before for span in answer.spans] == pytest.approx([world.truth[a] for a, _ in expected])
+    assert [span.after for span in answer.spans] == pytest.approx([world.truth[b] for _, b in expected])
+    assert all(set(s.between) == {k for k in range(s.good + 1, s.bad) if world.truth[k] is None} for s in answer.spans)
 
 
 @settings(max_examples=40)
 @given(histories(), st.sampled_from([1, 4]))
-def test_a_broken_point_is_run_once_and_asks_are_within_the_room(
-    world: Simulated, slots: int
-) -> None:
+def test_a_broken_point_is_run_once_and_asks_are_within_the_room(world: Simulated, slots: int) -> None:
     world.hunt(open_strategy(SearchSettings(), len(world.truth), [SPEED]), slots)
     broken = [at for at, true in enumerate(world.truth) if true is None]
     assert all(world.asked.count(at) <= 1 for at in broken)
@@ -108,9 +94,7 @@ def test_all_lasting_changes_of_noisy_histories_are_found_with_a_fraction_of_the
         places = [rng.randrange(10, 80), rng.randrange(90, 160), rng.randrange(170, 246)]
         factors = [1 + rng.choice([-1, 1]) * rng.uniform(0.02, 0.06) for _ in places]
         truth = stepped(256, *zip(places, factors, strict=True))
-        world = Simulated(
-            [None if rng.random() < 0.1 else value for value in truth], spread=0.005, seed=seed
-        )
+        world = Simulated([None if rng.random() < 0.1 else value for value in truth], spread=0.005, seed=seed)
         answer = set(pairs(world.hunt(open_strategy(SearchSettings(), 256, [SPEED]))))
         expected = {world.neighbours(at) for at in places}
         found, wrong = found + len(answer & expected), wrong + len(answer - expected)
@@ -138,9 +122,7 @@ def test_a_flat_history_has_no_change_and_costs_little_more_than_its_grid() -> N
     ],
     ids=["lognormal", "outliers", "two modes"],
 )
-def test_noise_of_another_kind_is_no_change(
-    noise: Callable[[random.Random], float], most: int
-) -> None:
+def test_noise_of_another_kind_is_no_change(noise: Callable[[random.Random], float], most: int) -> None:
     spans = 0
     for seed in range(15):
         rng = random.Random(seed)
@@ -205,15 +187,17 @@ def test_where_equal_is_better_the_smallest_difference_counts() -> None:
 @pytest.mark.parametrize(
     ("better", "factor", "kind"),
     [
-        ("higher", 0.9, "regression"), ("higher", 1.1, "improvement"), ("lower", 1.1, "regression"),
-        ("lower", 0.9, "improvement"), (None, 0.9, "shift"), ("equal", 1.1, "shift"),
+        ("higher", 0.9, "regression"),
+        ("higher", 1.1, "improvement"),
+        ("lower", 1.1, "regression"),
+        ("lower", 0.9, "improvement"),
+        (None, 0.9, "shift"),
+        ("equal", 1.1, "shift"),
     ],
-)  # fmt: skip
+)
 def test_the_kind_of_a_change(better: str | None, factor: float, kind: str) -> None:
     metric = Metric(name="m", better=better)  # type: ignore[arg-type]
-    answer = Simulated(stepped(20, (10, factor))).hunt(
-        open_strategy(SearchSettings(), 20, [metric])
-    )
+    answer = Simulated(stepped(20, (10, factor))).hunt(open_strategy(SearchSettings(), 20, [metric]))
     assert [span.kind for span in answer.spans] == [kind]
 
 
@@ -271,10 +255,7 @@ def test_several_metrics_share_runs_and_have_a_map_each() -> None:
         at = decision.asks[0].index
         values = {"speed": (100.0 if at < 30 else 90.0,), "loss": (1.0 if at < 71 else 1.5,)}
         seen[at] = Observed(values=values, outcomes=(Outcome.OK,))
-    assert [(s.metric, s.good, s.bad) for s in decision.spans] == [
-        ("speed", 29, 30),
-        ("loss", 70, 71),
-    ]
+    assert [(s.metric, s.good, s.bad) for s in decision.spans] == [("speed", 29, 30), ("loss", 70, 71)]
     assert len(seen) < 35
 
 
@@ -320,9 +301,7 @@ def test_a_zoom_runs_its_ends_and_halves_what_lies_between() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
-def test_of_a_sure_change_at_an_end_both_neighbours_are_looked_at_twice_and_none_more_often(
-    count: int,
-) -> None:
+def test_of_a_sure_change_at_an_end_both_neighbours_are_looked_at_twice_and_none_more_often(count: int) -> None:
     for at in (1, count - 1):
         world = Simulated(stepped(count, (at, 0.96)))
         assert pairs(world.hunt(open_strategy(SearchSettings(), count, [SPEED]))) == [(at - 1, at)]

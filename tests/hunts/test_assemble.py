@@ -34,15 +34,11 @@ COMMITS = tuple(Point(id=f"lib@{i}", label=f"lib@{i}", parts={"lib": str(i)}) fo
 
 
 def span(good: int, bad: int, kind: str = "regression", metric: str = "speed") -> Span:
-    return Span(
-        metric=metric, good=good, bad=bad, before=100.0, after=90.0, confidence=0.99, kind=kind
-    )
+    return Span(metric=metric, good=good, bad=bad, before=100.0, after=90.0, confidence=0.99, kind=kind)
 
 
 def attempt(stage: str, point: str, number: int = 1, **more: object) -> AttemptRow:
-    facts: dict[str, object] = {
-        "outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more,
-    }  # fmt: skip
+    facts: dict[str, object] = {"outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more}
     return AttemptRow(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
 
 
@@ -50,10 +46,15 @@ def attempt(stage: str, point: str, number: int = 1, **more: object) -> AttemptR
 def journal(tmp_path: Path) -> Iterator[Journal]:
     """A hunt of two metrics, its first stage begun."""
     row = HuntRow(
-        name="nightly", file="hunt.toml", root=str(tmp_path), hunt="ab", settings="not understood",
-        command=("sh", "probe.sh"), units={"speed": "MLUPS"},
+        name="nightly",
+        file="hunt.toml",
+        root=str(tmp_path),
+        hunt="ab",
+        settings="not understood",
+        command=("sh", "probe.sh"),
+        units={"speed": "MLUPS"},
         metrics=(Metric(name="speed", better="higher"), Metric(name="sum", better="equal")),
-    )  # fmt: skip
+    )
     with Journal.create(tmp_path / "n.hunt", row) as made:
         made.begin_stage(StageRow(key="0", title="nights", timeline="values"), POINTS)
         yield made
@@ -82,14 +83,10 @@ def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Jo
 def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
     missed = Missed(longest_dip=1, runs_to_rule_out=2, message="perhaps")
     journal.add_attempt(attempt("0", "p2"))
-    journal.save_decision(
-        "0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",))
-    )
+    journal.save_decision("0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",)))
     journal.save_change("0", 0, ChangeRow(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
     journal.finish_stage("0")
-    journal.begin_stage(
-        StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS
-    )
+    journal.begin_stage(StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS)
     assert [c.stage for c in build_report(journal).culprits] == ["0"], "as close as it came so far"
     journal.add_attempt(attempt("0.0/1", "lib@2"))
     suspects = (Suspect(part="lib", id="c2", title="Fuse more", author="Ann"),)
@@ -122,9 +119,7 @@ def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
         ("crash", "speed", ("crash-range", 1)),
     ],
 )
-def test_what_a_change_comes_to(
-    journal: Journal, kind: str, metric: str, expected: tuple[str, int]
-) -> None:
+def test_what_a_change_comes_to(journal: Journal, kind: str, metric: str, expected: tuple[str, int]) -> None:
     journal.add_attempt(attempt("0", "p0"))
     journal.save_decision("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
     journal.set_fact("state", "done")
@@ -145,9 +140,7 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
 
 
 @pytest.mark.parametrize(("confidence", "code"), [(0.06, 0), (0.94, 1)])
-def test_runs_that_speak_against_a_change_do_not_fail_a_build(
-    journal: Journal, confidence: float, code: int
-) -> None:
+def test_runs_that_speak_against_a_change_do_not_fail_a_build(journal: Journal, confidence: float, code: int) -> None:
     journal.add_attempt(attempt("0", "p0"))
     journal.save_decision("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
     journal.set_fact("state", "done")
@@ -155,9 +148,7 @@ def test_runs_that_speak_against_a_change_do_not_fail_a_build(
     unclear = Verdict(tried=("run again: 5 before, 5.1 after: unclear",), confidence=confidence)
     (culprit,) = report.culprits
     change = msgspec.structs.replace(culprit.change, verdict=unclear)
-    doubted = msgspec.structs.replace(
-        report, culprits=(msgspec.structs.replace(culprit, change=change),)
-    )
+    doubted = msgspec.structs.replace(report, culprits=(msgspec.structs.replace(culprit, change=change),))
     assert int(exit_code(findings_of(doubted))) == code
 
 
@@ -195,16 +186,12 @@ CULPRIT = Suspect(part="r", id="f" * 40, title="slower")
 
 
 def change(before: float, after: float, *suspects: Suspect) -> ChangeReport:
-    span = Span(
-        metric="speed", good=0, bad=1, before=before, after=after, confidence=1.0, kind="shift"
-    )
+    span = Span(metric="speed", good=0, bad=1, before=before, after=after, confidence=1.0, kind="shift")
     return ChangeReport(span=span, old=A, new=B, kind="regression", suspects=suspects)
 
 
 def found(*changes: ChangeReport) -> list[ChangeReport]:
-    stage = StageReport(
-        key="0", title="commits", timeline="commits", state="done", points=(), changes=changes
-    )
+    stage = StageReport(key="0", title="commits", timeline="commits", state="done", points=(), changes=changes)
     return [culprit.change for culprit in culprits([stage], {}, [SPEED])]
 
 
@@ -231,9 +218,13 @@ def test_who_was_cleared_by_swapping_is_no_suspect() -> None:
         (Verdict(part="image"), ["xla", "jax", "other"]),
     ):
         stage = StageReport(
-            key="0", title="", timeline="checkouts", state="done", points=(),
+            key="0",
+            title="",
+            timeline="checkouts",
+            state="done",
+            points=(),
             changes=(replace(change(100, 90, xla, jax, other), verdict=verdict),),
-        )  # fmt: skip
+        )
         (culprit,) = culprits([stage], {}, [SPEED])
         assert [one.part for one in culprit.suspects] == expected
 
@@ -248,9 +239,7 @@ def looked_into(
     old, new = replace(A, parts={"r": "a" * 40}), replace(B, parts={"r": MERGE.id})
     whole = replace(change(0, 0, BRANCH, MERGE), old=old, new=new, zoom="0.0/1")
     whole = replace(whole, span=replace(whole.span, before=before, after=after))
-    first = StageReport(
-        key="0", title="", timeline="commits", state="done", points=(), changes=(whole,)
-    )
+    first = StageReport(key="0", title="", timeline="commits", state="done", points=(), changes=(whole,))
     branch = StageReport(key="0.0/1", title="", timeline="commits", state=state, points=(tip,))
     (culprit,) = culprits([first, branch], {"0.0/1": "0.0"}, [SPEED])
     return [suspect.id for suspect in culprit.suspects]
@@ -277,16 +266,7 @@ def test_every_dip_of_a_hunt_has_a_number_of_its_own() -> None:
     later = replace(change(100, 80), zoom="0.2/1")
     # The finer stage counts its dips from 0 as well.
     inside = replace(change(100, 80, BRANCH), dip=0, kind="dip")
-    first = StageReport(
-        key="0",
-        title="",
-        timeline="checkouts",
-        state="done",
-        points=(),
-        changes=(there, back, later),
-    )
-    finer = StageReport(
-        key="0.2/1", title="", timeline="commits", state="done", points=(), changes=(inside,)
-    )
+    first = StageReport(key="0", title="", timeline="checkouts", state="done", points=(), changes=(there, back, later))
+    finer = StageReport(key="0.2/1", title="", timeline="commits", state="done", points=(), changes=(inside,))
     listed = culprits([first, finer], {"0.2/1": "0.2"}, [SPEED])
     assert [culprit.change.dip for culprit in listed] == [0, 0, 1]

@@ -59,9 +59,7 @@ def subsets(names: str) -> list[frozenset[str]]:
 
 @given(st.integers(2, 5), st.data(), st.sampled_from([0.0, 0.003]), st.floats(0.03, 0.3))
 @settings(max_examples=30)
-def test_one_guilty_part_is_named(
-    count: int, data: st.DataObject, noise: float, drop: float
-) -> None:
+def test_one_guilty_part_is_named(count: int, data: st.DataObject, noise: float, drop: float) -> None:
     names = "abcde"[:count]
     guilty = data.draw(st.sampled_from(names))
     bench = Bench(lambda taken: 100 * (1 - drop * (guilty in taken)), noise=noise)
@@ -76,9 +74,7 @@ def test_one_guilty_part_is_named(
 @pytest.mark.slow
 @given(st.integers(2, 5), st.data())
 @settings(max_examples=30)
-def test_what_takes_several_is_an_interaction_of_just_those(
-    count: int, data: st.DataObject
-) -> None:
+def test_what_takes_several_is_an_interaction_of_just_those(count: int, data: st.DataObject) -> None:
     names = "abcde"[:count]
     pairs = [s for s in subsets(names) if len(s) >= 2]
     needed = data.draw(st.sampled_from(pairs))
@@ -149,8 +145,7 @@ def test_noise_that_hides_everything_blames_nobody() -> None:
     wrong = [
         seed
         for seed in range(20)
-        if blame(Bench(lambda taken: 100 - 1.5 * ("a" in taken), noise=0.05, seed=seed), "ab").part
-        == "b"
+        if blame(Bench(lambda taken: 100 - 1.5 * ("a" in taken), noise=0.05, seed=seed), "ab").part == "b"
     ]
     assert wrong == []
 
@@ -202,17 +197,13 @@ def test_runs_for_two_parts_without_noise_are_few() -> None:
 @pytest.mark.parametrize(
     ("noise", "change", "shares"),
     [(0.005, 0.03, {"a": 1.0}), (0.005, 0.06, {"a": 0.7, "b": 0.3}), (0.002, 0.02, {"a": 0.5, "b": 0.5})],
-)  # fmt: skip
-def test_noise_is_not_taken_for_an_interaction(
-    noise: float, change: float, shares: dict[str, float]
-) -> None:
+)
+def test_noise_is_not_taken_for_an_interaction(noise: float, change: float, shares: dict[str, float]) -> None:
     """What each makes, however little by itself, adds up to the whole."""
     verdicts = []
     for seed in range(30):
         bench = Bench(
-            lambda taken: 100 * (1 - change * sum(shares.get(name, 0) for name in taken)),
-            noise=noise,
-            seed=seed,
+            lambda taken: 100 * (1 - change * sum(shares.get(name, 0) for name in taken)), noise=noise, seed=seed
         )
         verdicts.append(blame(bench, "ab"))
     assert [v.message for v in verdicts if v.interaction] == []
@@ -231,9 +222,7 @@ def test_a_rest_that_may_be_noise_is_not_explained() -> None:
 
 
 def test_one_that_is_enough_and_others_that_are_so_together() -> None:
-    verdict = blame(
-        Bench(lambda taken: 90.0 if "a" in taken or {"b", "c"} <= taken else 100.0), "abc"
-    )
+    verdict = blame(Bench(lambda taken: 90.0 if "a" in taken or {"b", "c"} <= taken else 100.0), "abc")
     assert (verdict.part, verdict.parts) == ("", ("a",))
     assert verdict.message == "a alone causes it, and so do b and c together"
     # Where the rest is one part, it cannot be enough as well: that is two, each alone.

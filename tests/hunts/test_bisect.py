@@ -96,9 +96,7 @@ def test_levels_are_bisected_through_noise() -> None:
         rng = random.Random(seed)
         at = rng.randrange(1, 256)
         truth = stepped(256, (at, rng.choice([0.97, 1.03])))
-        world = Simulated(
-            [None if rng.random() < 0.1 else true for true in truth], spread=0.005, seed=seed
-        )
+        world = Simulated([None if rng.random() < 0.1 else true for true in truth], spread=0.005, seed=seed)
         right += pairs(world.hunt(bisect(256, SPEED))) == [world.neighbours(at)]
         runs += world.runs
     assert right >= 28
@@ -124,9 +122,7 @@ def test_good_and_bad_are_points_and_the_good_one_may_be_the_newer() -> None:
 
 
 def test_a_point_nobody_knows_is_a_mistake_with_a_suggestion() -> None:
-    with pytest.raises(
-        UsageError, match=r"search\.good: expected one of the 12 points .* 'p11x'.*'p11'"
-    ):
+    with pytest.raises(UsageError, match=r"search\.good: expected one of the 12 points .* 'p11x'.*'p11'"):
         bisect(12, good="p11x")
 
 
@@ -156,8 +152,7 @@ def test_a_hunted_crash_is_read_off_the_outcomes() -> None:
 
 def test_parallel_runs_speculate_on_both_halves() -> None:
     seen = {
-        at: Observed(values={"m": (value,) * 3}, outcomes=(Outcome.OK,) * 3)
-        for at, value in ((0, 0.0), (128, 1.0))
+        at: Observed(values={"m": (value,) * 3}, outcomes=(Outcome.OK,) * 3) for at, value in ((0, 0.0), (128, 1.0))
     }
     strategy = bisect(129)
     first, *others = [ask.index for ask in strategy.decide(seen, {}, 3).asks]
@@ -191,9 +186,7 @@ def test_where_no_run_contradicts_another_nothing_is_called_flaky(
 def test_ends_that_were_taken_for_one_another_are_named_as_that() -> None:
     answer = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05).hunt(bisect(256))
     assert answer.spans == ()
-    assert answer.notes == (
-        "m: the good end is bad, and the bad end is good: swap good and bad in [search]",
-    )
+    assert answer.notes == ("m: the good end is bad, and the bad end is good: swap good and bad in [search]",)
     # And that is what helps.
     exchanged = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05)
     assert pairs(exchanged.hunt(bisect(256, good="p255", bad="p0"))) == [(99, 100)]

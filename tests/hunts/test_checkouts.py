@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from factories.histories import (
-    HOUR,
-    HOURS,
-    NOON,
-    History,
-    hunting,
-    imported,
-    place,
-    printed,
-    run,
-    run_point,
-)
+from factories.histories import HOUR, HOURS, NOON, History, hunting, imported, place, printed, run, run_point
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import CheckoutSettings, ContainerSettings, HuntSettings
@@ -47,9 +36,7 @@ def commits_of(history: History) -> list[str]:
     return history.git("rev-list", "--reverse", "main").split()
 
 
-def test_each_instant_has_the_last_commit_before_it_of_each(
-    two: dict[str, History], tmp_path: Path
-) -> None:
+def test_each_instant_has_the_last_commit_before_it_of_each(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
     timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
     xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
@@ -73,9 +60,7 @@ def test_points_are_checked_out_in_a_kept_area(two: dict[str, History], tmp_path
     assert printed(run(timeline, 3, area, "cat", "xla/n", "jax/n")) == "xla 3jax 1"
     (area / "xla" / "built.o").write_text("kept")
     (area / "xla" / "n").write_text("a build changed a file of git's")
-    assert (
-        printed(run(timeline, 0, area, "cat", "xla/n", "jax/n", "xla/built.o")) == "xla 0jax 0kept"
-    )
+    assert printed(run(timeline, 0, area, "cat", "xla/n", "jax/n", "xla/built.o")) == "xla 0jax 0kept"
 
 
 def test_a_commit_before_the_first_is_missing(two: dict[str, History], tmp_path: Path) -> None:
@@ -86,9 +71,7 @@ def test_a_commit_before_the_first_is_missing(two: dict[str, History], tmp_path:
     assert not timeline.points[1].missing
 
 
-def test_a_window_with_commits_begins_and_ends_exactly_there(
-    two: dict[str, History], tmp_path: Path
-) -> None:
+def test_a_window_with_commits_begins_and_ends_exactly_there(two: dict[str, History], tmp_path: Path) -> None:
     xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
     window = Window(
         old=Point(id="a", label="a", when=START, parts={"image": "i:a"}),
@@ -164,14 +147,11 @@ def test_git_is_asked_as_often_for_three_thousand_commits_as_for_three(
     assert asked[1] == asked[0] < 20
 
 
-def test_a_hunt_begins_with_a_fetch_and_goes_on_without(
-    two: dict[str, History], tmp_path: Path
-) -> None:
+def test_a_hunt_begins_with_a_fetch_and_goes_on_without(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(start=START))
     before = open_checkouts(settings, HOURS, None, place(tmp_path))
     window = Window(
-        old=Point(id="a", label="a", when=START),
-        new=Point(id="b", label="b", when=START + timedelta(hours=20)),
+        old=Point(id="a", label="a", when=START), new=Point(id="b", label="b", when=START + timedelta(hours=20))
     )
     two["xla"].at(NOON + 9 * HOUR, "later")
     two["jax"].git("reset", "--quiet", "--hard", "HEAD~1")  # and a branch is rewritten
@@ -186,9 +166,7 @@ def test_a_hunt_begins_with_a_fetch_and_goes_on_without(
     assert printed(old) == "jax 1"
 
 
-def test_a_source_that_is_gone_leaves_what_was_fetched(
-    two: dict[str, History], tmp_path: Path
-) -> None:
+def test_a_source_that_is_gone_leaves_what_was_fetched(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(4))
     before = open_checkouts(settings, HOURS, None, place(tmp_path)).points
     two["xla"].root.rename(tmp_path / "gone")
@@ -248,18 +226,14 @@ def test_branches_go_by_several_names(two: dict[str, History], tmp_path: Path, b
     assert timeline.points[-1].parts["xla"] == commits_of(two["xla"])[-1]
 
 
-def test_a_branch_that_is_not_there_is_named_with_those_that_are(
-    two: dict[str, History], tmp_path: Path
-) -> None:
+def test_a_branch_that_is_not_there_is_named_with_those_that_are(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(4), branch="mian")
     with pytest.raises(UsageError, match=r"branch or tag 'mian'.*did you mean 'main'"):
         open_checkouts(settings, HOURS, None, place(tmp_path))
 
 
 def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> None:
-    two["xla"].git(
-        "clone", "--quiet", "--depth=2", f"file://{two['xla'].root}", str(tmp_path / "shallow")
-    )
+    two["xla"].git("clone", "--quiet", "--depth=2", f"file://{two['xla'].root}", str(tmp_path / "shallow"))
     settings = hunting({"xla": tmp_path / "shallow"}, checkouts=by_hour(4))
     timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
     assert [f.kind for f in timeline.findings] == ["history-odd"]
@@ -280,9 +254,7 @@ def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> No
         (hunting({"a": "https://example.invalid/r?private_token=Planted"}), "without a password"),
     ],
 )
-def test_what_cannot_work_is_refused(
-    settings: HuntSettings, complaint: str, tmp_path: Path
-) -> None:
+def test_what_cannot_work_is_refused(settings: HuntSettings, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         open_checkouts(settings, HOURS, None, place(tmp_path))
     assert "Planted" not in str(caught.value)
@@ -330,9 +302,7 @@ class Locked(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_that_wants_a_password_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_wants_a_password_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A program that would open a window, as desktops set it.
     asked = tmp_path / "asked"
     program = tmp_path / "ask"
@@ -353,9 +323,7 @@ def test_a_server_that_wants_a_password_is_not_waited_for(
 
 
 @pytest.mark.parametrize("later", [0, HOUR])
-def test_known_ends_are_the_ends_also_among_commits_of_one_second(
-    later: int, tmp_path: Path
-) -> None:
+def test_known_ends_are_the_ends_also_among_commits_of_one_second(later: int, tmp_path: Path) -> None:
     history = imported(tmp_path / "r", [NOON, NOON, NOON, NOON + later, NOON + later])
     commits = commits_of(history)
     old, new = (Point(id=c, label=c, parts={"r": c}) for c in (commits[0], commits[-1]))

@@ -70,9 +70,7 @@ def test_several_repositories_move_one_at_a_time_by_time(tmp_path: Path) -> None
     assert mixed is not None
     assert (mixed.parts["a"], mixed.parts["b"], mixed.label) == (a[0], b[2], "new b, old a")
     for taken, whole in ((frozenset[str](), 0), (frozenset({"a", "b"}), -1)):
-        assert (
-            timeline.mixed(timeline.points[0], timeline.points[-1], taken) is timeline.points[whole]
-        )
+        assert timeline.mixed(timeline.points[0], timeline.points[-1], taken) is timeline.points[whole]
     assert timeline.mixed(timeline.points[0], timeline.points[-1], frozenset({"c"})) is None
     # One that does not move is never swapped, nor suspected.
     assert {s.part for s in timeline.suspects(timeline.points[1], timeline.points[2])} == {"a"}
@@ -88,9 +86,12 @@ def merged(history: History) -> dict[str, str]:
     merge = history.merge(NOON + 10 * HOUR, "side", message="Merge branch 'side'")
     last = history.at(NOON + 11 * HOUR, "after", m="2")
     return {
-        "base": base, "main": main, "merge": merge, "last": last,
+        "base": base,
+        "main": main,
+        "merge": merge,
+        "last": last,
         **{f"side{i}": commit for i, commit in enumerate(side)},
-    }  # fmt: skip
+    }
 
 
 def test_a_merge_is_one_step_and_is_looked_into(history: History, tmp_path: Path) -> None:
@@ -100,9 +101,7 @@ def test_a_merge_is_one_step_and_is_looked_into(history: History, tmp_path: Path
     old, new = timeline.points[1:3]
     assert timeline.finer(old, new)
     assert not timeline.finer(timeline.points[0], old)
-    assert [s.title for s in timeline.suspects(old, new)] == [
-        "side 0", "side 1", "side 2", "Merge branch 'side'",
-    ]  # fmt: skip
+    assert [s.title for s in timeline.suspects(old, new)] == ["side 0", "side 1", "side 2", "Merge branch 'side'"]
     inside = opened(history, c["main"], c["merge"], tmp_path)
     assert ids(inside) == [c["base"], c["side0"], c["side1"], c["side2"]]
     assert "is a merge" in inside.findings[0].message
@@ -152,9 +151,7 @@ def test_an_octopus_is_named_with_all_it_brought(history: History, tmp_path: Pat
     assert titles == {"on one", "on two", "merge"}
 
 
-def test_all_lists_what_descends_from_the_old_and_says_what_that_means(
-    history: History, tmp_path: Path
-) -> None:
+def test_all_lists_what_descends_from_the_old_and_says_what_that_means(history: History, tmp_path: Path) -> None:
     c = merged(history)
     timeline = opened(history, c["base"], c["last"], tmp_path, history="all")
     assert set(ids(timeline)) == set(c.values())
@@ -183,9 +180,7 @@ def test_a_branch_that_was_set_back(history: History, tmp_path: Path) -> None:
     timeline = opened(history, made[2], made[0], tmp_path)
     assert ids(timeline) == made[::-1]
     assert "takes a commit away" in timeline.findings[0].message
-    assert [p.when for p in timeline.points[1:]] == sorted(
-        p.when for p in timeline.points[1:] if p.when
-    )
+    assert [p.when for p in timeline.points[1:]] == sorted(p.when for p in timeline.points[1:] if p.when)
 
 
 def test_unrelated_histories_are_two_points(history: History, tmp_path: Path) -> None:
@@ -262,9 +257,7 @@ def test_a_commit_that_no_branch_has_is_fetched_by_its_id(history: History, tmp_
     assert printed(run(timeline, 0, tmp_path / "slot", "cat", "n")) == "b"
 
 
-def test_a_recorded_commit_that_nobody_has_is_replaced_by_time(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_recorded_commit_that_nobody_has_is_replaced_by_time(history: History, tmp_path: Path) -> None:
     made = grown(history, "a", "b", "c")
     noon = datetime.fromtimestamp(NOON, tz=UTC)
     window = Window(
@@ -326,24 +319,18 @@ def test_a_branch_wins_over_a_tag_of_its_name(history: History, tmp_path: Path) 
     assert ids(open_commits(settings, COMMITS, None, place(tmp_path))) == made
 
 
-def test_an_unrelated_history_that_was_merged_begins_with_its_first(
-    history: History, tmp_path: Path
-) -> None:
+def test_an_unrelated_history_that_was_merged_begins_with_its_first(history: History, tmp_path: Path) -> None:
     old = grown(history, "a")[0]
     history.git("checkout", "--quiet", "--orphan", "fresh")
     history.git("rm", "-r", "--quiet", "--force", ".")
     other = [history.at(NOON + (5 + i) * HOUR, f"x{i}", x=str(i)) for i in range(2)]
     history.git("checkout", "--quiet", "main")
-    tip = history.git(
-        "commit-tree", "-p", old, "-p", other[1], "-m", "m", f"{old}^{{tree}}"
-    ).strip()
+    tip = history.git("commit-tree", "-p", old, "-p", other[1], "-m", "m", f"{old}^{{tree}}").strip()
     history.git("reset", "--quiet", "--hard", tip)
     assert ids(opened(history, old, tip, tmp_path)) == other
 
 
-def test_what_was_under_test_is_believed_before_what_was_meant(
-    history: History, tmp_path: Path
-) -> None:
+def test_what_was_under_test_is_believed_before_what_was_meant(history: History, tmp_path: Path) -> None:
     made = grown(history, "a", "b", "c")
     meant = between({"r": made[0]}, {"r": made[1]})
     window = Window(old=meant.old, new=meant.new, new_identity={"commit.r": made[2]})

@@ -41,9 +41,7 @@ def _client(folder: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_a_client_without_a_server_is_no_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_without_a_server_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     _client(tmp_path, "docker", "import sys; sys.exit('Cannot connect to the Docker daemon')")
     with pytest.raises(CannotVerify, match=r"docker: Cannot connect .*; podman: not installed"):
@@ -56,9 +54,7 @@ def test_a_client_without_a_server_is_no_engine(
     assert refused.value.next_command == "docker version"
 
 
-def test_docker_comes_first_where_both_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docker_comes_first_where_both_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     _client(tmp_path, "docker", "print('28.0')")
     _client(tmp_path, "podman", "print('4.3.1')")
@@ -82,16 +78,11 @@ def test_gpus_are_shown_as_each_engine_wants_it() -> None:
 
 
 def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_line() -> None:
-    options, env = env_options(
-        {"TOKEN": "ghp_PlantedInEnv", "PATH": "/opt/bin", "LD_PRELOAD": "x.so"}
-    )
+    options, env = env_options({"TOKEN": "ghp_PlantedInEnv", "PATH": "/opt/bin", "LD_PRELOAD": "x.so"})
     assert options == ("--env", "LD_PRELOAD=x.so", "--env", "PATH=/opt/bin", "--env", "TOKEN")
     assert env == {"TOKEN": "ghp_PlantedInEnv"}
     for name in ("http_proxy", "DOCKER_AUTH_CONFIG", "HF_TOKEN"):
-        assert env_options({name: "ghp_PlantedInEnv"}) == (
-            ("--env", name),
-            {name: "ghp_PlantedInEnv"},
-        )
+        assert env_options({name: "ghp_PlantedInEnv"}) == (("--env", name), {name: "ghp_PlantedInEnv"})
     with pytest.raises(UsageError, match="name of an environment variable"):
         env_options({"A=B": "c"})
 
@@ -115,10 +106,8 @@ def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_lin
         (125, b"", False),
         (125, b"Error: mine\nand so I cannot be tested\n", False),
     ],
-)  # fmt: skip
-def test_a_clients_own_failure_takes_its_words_and_its_exit_code(
-    code: int | None, output: bytes, *, own: bool
-) -> None:
+)
+def test_a_clients_own_failure_takes_its_words_and_its_exit_code(code: int | None, output: bytes, *, own: bool) -> None:
     assert bool(engine_failure(code, output)) == own
 
 
@@ -169,9 +158,7 @@ def test_podmans_own_failures_are_known(
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_left_behind_is_removed_and_no_more(
-    podman: Podman, image: str
-) -> None:
+def test_what_a_killed_process_left_behind_is_removed_and_no_more(podman: Podman, image: str) -> None:
     engine = find_engine("podman")
     mine = engine.labels("h")
     earlier = tuple(word.replace(session(), "0ther") for word in mine)

@@ -22,13 +22,7 @@ from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.model import Point, Window
-from karat.hunts.settings import (
-    ContainerSettings,
-    EngineSettings,
-    HuntSettings,
-    ProbeSettings,
-    Stage,
-)
+from karat.hunts.settings import ContainerSettings, EngineSettings, HuntSettings, ProbeSettings, Stage
 from karat.hunts.timelines import images as image_listing
 from karat.hunts.timelines.container_engine import ContainerEngine, engine_failure, find_engine
 from karat.hunts.timelines.containers import Containers, open_containers
@@ -61,9 +55,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with Registry(tmp_path_factory.mktemp("registry")) as made:
         for number, what in enumerate((0, 1, None, 3, 3, 5)):
             if what is not None:
-                made.push(
-                    "toy/nightly", f"{FIRST + dt.timedelta(days=number):%Y-%m-%d}", night(what)
-                )
+                made.push("toy/nightly", f"{FIRST + dt.timedelta(days=number):%Y-%m-%d}", night(what))
         yield made
 
 
@@ -74,10 +66,7 @@ def place(tmp_path: Path) -> Workspace:
 
 def settings(registry: Registry, **changed: object) -> HuntSettings:
     own = ContainerSettings(
-        image=f"{registry.host}/toy/nightly:{{date:%Y-%m-%d}}",
-        start=FIRST,
-        end=FIRST + dt.timedelta(days=5),
-        ahead=0,
+        image=f"{registry.host}/toy/nightly:{{date:%Y-%m-%d}}", start=FIRST, end=FIRST + dt.timedelta(days=5), ahead=0
     )
     return HuntSettings(
         stages=("containers by day",),
@@ -94,9 +83,7 @@ def timeline(podman: Podman, registry: Registry, place: Workspace) -> Iterator[C
     assert podman.names() == []
 
 
-def run(
-    timeline: Timeline, point: Point, place: Workspace, *argv: str, timeout: float = 30
-) -> JobResult:
+def run(timeline: Timeline, point: Point, place: Workspace, *argv: str, timeout: float = 30) -> JobResult:
     own = JobCommand(role="measure", argv=argv, env={"TOKEN": "ghp-in-env"}, timeout=timeout)
     commands = (*timeline.prepare(point), timeline.command(point, own))
     job = Job(key="k", commands=commands, collect=("*.txt",))
@@ -107,9 +94,7 @@ def said(result: JobResult) -> str:
     return result.ran[-1].output.decode()
 
 
-def test_points_are_nights_and_those_without_an_image_say_so(
-    timeline: Timeline, registry: Registry
-) -> None:
+def test_points_are_nights_and_those_without_an_image_say_so(timeline: Timeline, registry: Registry) -> None:
     names = [point.id for point in timeline.points]
     assert names == [f"2023-08-{day}" for day in range(20, 26)]
     missing = [point.id for point in timeline.points if point.missing]
@@ -130,16 +115,12 @@ def test_the_identity_is_the_digest_with_the_commits_of_the_labels(timeline: Tim
 
 @pytest.mark.slow
 def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Workspace) -> None:
-    (place.root / "test.sh").write_text(
-        'cat /opt/night; echo "$TOKEN"; echo 1 > "$KARAT_OUT/x.txt"'
-    )
+    (place.root / "test.sh").write_text('cat /opt/night; echo "$TOKEN"; echo 1 > "$KARAT_OUT/x.txt"')
     for index, content in ((0, "0"), (3, "3")):
         result = run(timeline, timeline.points[index], place, "sh", "/dir/test.sh")
         assert said(result).splitlines() == [content, "ghp-in-env"]
         assert result.files == {"x.txt": b"1\n"}
-    told = timeline.command(
-        timeline.points[0], JobCommand(role="measure", argv=("true",), env={"A": "b"})
-    )
+    told = timeline.command(timeline.points[0], JobCommand(role="measure", argv=("true",), env={"A": "b"}))
     assert not any(word == "b" or "=b" in word for word in told.argv)
 
 
@@ -152,9 +133,7 @@ def test_a_tag_that_moves_does_not_change_under_a_hunt(
 
 
 @pytest.mark.slow
-def test_a_command_that_fails_is_told_from_an_engine_that_does(
-    timeline: Timeline, place: Workspace
-) -> None:
+def test_a_command_that_fails_is_told_from_an_engine_that_does(timeline: Timeline, place: Workspace) -> None:
     point = timeline.points[0]
     failed = run(timeline, point, place, "sh", "-c", "echo 'ValueError: no'; exit 1").ran[-1]
     assert failed.exit_code == 1
@@ -166,9 +145,7 @@ def test_a_command_that_fails_is_told_from_an_engine_that_does(
 @pytest.mark.slow
 def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place: Workspace) -> None:
     # A shell that is the first process of a container does not end by asking.
-    hung = run(
-        timeline, timeline.points[0], place, "sh", "-c", "trap '' TERM; sleep 1234", timeout=1
-    )
+    hung = run(timeline, timeline.points[0], place, "sh", "-c", "trap '' TERM; sleep 1234", timeout=1)
     assert hung.ran[-1].timed_out
     assert podman.names() == []
 
@@ -207,9 +184,7 @@ def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
         measure = JobCommand(role="measure", argv=("ls", "/installed"), env={"A": "b"}, timeout=30)
         wrapped = (made.command(point, setup), made.command(point, measure))
         commands = (*made.prepare(point), *wrapped)
-        return run_job(
-            Job(key="k", commands=commands), Slot(number=0, area=place.work), lambda: False
-        )
+        return run_job(Job(key="k", commands=commands), Slot(number=0, area=place.work), lambda: False)
 
     assert job(made.points[0], "touch", "/installed").ran[-1].exit_code == 0
     assert job(made.points[1], "true").ran[-1].exit_code == 1
@@ -249,17 +224,13 @@ def test_an_image_whose_bytes_are_gone_is_not_a_crash_of_what_is_in_it(
 ) -> None:
     image = Image(bare=True, layers=(packed({"only": b"here"}),))
     registry.push("toy/holes", "2023-08-20", image)
-    import gzip  # noqa: PLC0415 - only here
+    import gzip
 
     registry.delete_blob("toy/holes", digest_of(gzip.compress(image.layers[0], 1, mtime=0)))
     own = f"{registry.host}/toy/holes:{{date:%Y-%m-%d}}"
     made = open_containers(settings(registry, image=own, end=FIRST), STAGE, None, place)
     result = run(made, made.points[0], place, "true")
-    assert [(one.role, one.name, one.exit_code) for one in result.ran][-1] == (
-        "prepare",
-        "pull",
-        125,
-    )
+    assert [(one.role, one.name, one.exit_code) for one in result.ran][-1] == ("prepare", "pull", 125)
     made.close()
     assert podman.names() == []
 
@@ -306,9 +277,7 @@ def test_images_that_only_the_engine_has_are_asked_of_it(
 ) -> None:
     run(timeline, timeline.points[0], place, "true")
     podman.run("tag", timeline.points[0].parts["image"], "localhost/mine:2023-08-20")
-    own = settings(
-        registry, image="localhost/mine:{date:%Y-%m-%d}", end=FIRST + dt.timedelta(days=1)
-    )
+    own = settings(registry, image="localhost/mine:{date:%Y-%m-%d}", end=FIRST + dt.timedelta(days=1))
     made = open_containers(own, STAGE, None, place)
     assert [bool(point.missing) for point in made.points] == [False, True]
     assert made.identity(made.points[0])["commit.engine"] == "0" * 40
@@ -385,9 +354,7 @@ def test_a_folder_to_work_in_that_cannot_be_mounted_is_refused(
 def test_a_finer_stage_that_the_template_cannot_tell_apart_is_refused_at_once(
     registry: Registry, podman: Podman, place: Workspace
 ) -> None:
-    own = msgspec.structs.replace(
-        settings(registry), stages=("containers by day", "containers by 6 hours")
-    )
+    own = msgspec.structs.replace(settings(registry), stages=("containers by day", "containers by 6 hours"))
     with pytest.raises(UsageError, match="apart which are 21600 s"):
         open_containers(own, STAGE, None, place)
     assert podman.names() == []
@@ -419,15 +386,10 @@ def test_a_night_of_which_nothing_can_be_said_is_tried_by_its_tag() -> None:
     assert listed["gone"].run == ""
     assert listed["odd"].run == f"{guarded.host}/toy/nightly:odd"
     kinds = [(one.kind, one.numbers) for one in image_listing.listing_findings(listed.values())]
-    assert kinds == [
-        ("points-missing", {"missing": 1, "points": 3}),
-        ("transfer-failed", {"unknown": 1, "points": 3}),
-    ]
+    assert kinds == [("points-missing", {"missing": 1, "points": 3}), ("transfer-failed", {"unknown": 1, "points": 3})]
 
 
-def test_slots_that_own_gpus_show_a_container_no_others(
-    registry: Registry, podman: Podman, place: Workspace
-) -> None:
+def test_slots_that_own_gpus_show_a_container_no_others(registry: Registry, podman: Podman, place: Workspace) -> None:
     changed = msgspec.structs.replace(settings(registry), engine=EngineSettings(gpus=1))
     made = open_containers(changed, STAGE, None, place)
     told = made.command(made.points[0], JobCommand(role="measure", argv=("true",)))

@@ -52,9 +52,7 @@ def test_a_sweep_names_the_dip_and_keeps_failures_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_changes(
-    tmp_path: Path,
-) -> None:
+def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_changes(tmp_path: Path) -> None:
     levels = stepped(14, (8, 60.0)) | {f"v{n:03d}": "crash" for n in range(5, 8)}
     report = hunted(values_hunt(tmp_path, levels), grid=1)
     assert sorted(found(report)) == [
@@ -63,11 +61,7 @@ def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_chang
         ("regression", "v004", "v008"),
     ]
     assert {c.change.verdict.confirmed for c in report.culprits} == {True}
-    assert {tuple(s.id for s in c.suspects)[-1:] for c in report.culprits} <= {
-        (),
-        ("v005",),
-        ("v008",),
-    }
+    assert {tuple(s.id for s in c.suspects)[-1:] for c in report.culprits} <= {(), ("v005",), ("v008",)}
 
 
 def test_points_that_cannot_be_tried_widen_the_answer(tmp_path: Path) -> None:
@@ -106,9 +100,7 @@ def test_the_very_same_thing_is_measured_once(tmp_path: Path) -> None:
 def test_different_points_with_the_same_files_are_flagged(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(4, (2, 90.0)))
     (tmp_path / "built.so").write_bytes(b"never rebuilt")
-    text = file.read_text(encoding="utf-8").replace(
-        "timeout =", f'hash_files = ["{tmp_path}/*.so"]\ntimeout ='
-    )
+    text = file.read_text(encoding="utf-8").replace("timeout =", f'hash_files = ["{tmp_path}/*.so"]\ntimeout =')
     file.write_text(text, encoding="utf-8")
     report = hunted(file, strategy="sweep")
     flagged = [f.message for f in findings_of(report) if f.kind == "nothing-rebuilt"]
@@ -173,9 +165,7 @@ class Losing:
         if self._lost[value] >= self._times:
             return result
         self._lost[value] += 1
-        return structs.replace(
-            result, ran=(), lost="the node is gone", identity={}, identity_key=""
-        )
+        return structs.replace(result, ran=(), lost="the node is gone", identity={}, identity_key="")
 
     def cancel(self, key: str) -> None:
         self._inner.cancel(key)

@@ -39,9 +39,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
     for budget in (9, 26, 0):
         with hunting(file, max_runs=budget) as journal:
             report = build_report(journal)
-            entries = [
-                (e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.attempts()
-            ]
+            entries = [(e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.attempts()]
         assert len(set(entries)) == len(entries)
         keys.append([stage.key for stage in report.stages])
     assert keys[0] == ["0"]
@@ -53,8 +51,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
     assert report.culprits[0].suspects[0].author == "Ann Author"
     # Once the change is one repository's, only its commits are looked at.
     others = [
-        {point.point.parts[name] for point in stage.points}
-        for stage, name in zip(report.stages[1:], "ba", strict=True)
+        {point.point.parts[name] for point in stage.points} for stage, name in zip(report.stages[1:], "ba", strict=True)
     ]
     assert [len(commits) for commits in others] == [1, 1]
 
@@ -89,9 +86,7 @@ def test_a_change_that_does_not_show_at_the_finer_stage_is_said(tmp_path: Path) 
     # Nothing is rebuilt where commits are looked at.
     probe = '[ "$KARAT_STAGE" = commits ] && echo speed: 100 || echo speed: $(cat speed)'
     stages = ["checkouts by hour", "commits"]
-    file = commits_hunt(
-        tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages
-    )
+    file = commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages)
     report = hunted(file)
     (culprit,) = report.culprits
     assert culprit.stage == "0", "as close as the hunt came"
@@ -126,13 +121,9 @@ better = "lower"
 def test_a_crash_is_followed_to_its_commit(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     ids = dated_commits(repository, [100] * 4 + ["boom"] * 9)
-    probe = (
-        'case $(cat speed) in boom) echo "ValueError: boom" >&2; exit 1;; *) echo speed: 100;; esac'
-    )
+    probe = 'case $(cat speed) in boom) echo "ValueError: boom" >&2; exit 1;; *) echo speed: 100;; esac'
     stages = ["checkouts by hour", "commits"]
-    file = commits_hunt(
-        tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages
-    )
+    file = commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages)
     report = hunted(file)
     (culprit,) = report.culprits
     assert culprit.change.kind == "crash"

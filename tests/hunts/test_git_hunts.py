@@ -31,9 +31,7 @@ better = "higher"
 
 def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntReport:
     file = folder / "hunt.toml"
-    listed = "".join(
-        f"[[repositories]]\nname = '{s.root.name}'\nurl = '{s.root}'\n" for s in sources
-    )
+    listed = "".join(f"[[repositories]]\nname = '{s.root.name}'\nurl = '{s.root}'\n" for s in sources)
     file.write_text(text + PROBE.format(command=command) + listed, encoding="utf-8")
     settings = hunt_toml.read(file)
     place = workspace_of(file, settings)
@@ -97,10 +95,7 @@ def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
         source.at(NOON, "root", v="0")
         source.at(NOON + 3 * HOUR + late, "new", v="1")
         source.at(NOON + 6 * HOUR + late, "later", w="1")
-    own = (
-        "stages = ['checkouts by 2 h']\n[checkouts]\n"
-        "start = 2023-08-24T12:00:00Z\nend = 2023-08-24T19:00:00Z\n"
-    )
+    own = "stages = ['checkouts by 2 h']\n[checkouts]\nstart = 2023-08-24T12:00:00Z\nend = 2023-08-24T19:00:00Z\n"
     command = """["sh", "-c", "test $(cat ones/v)$(cat twos/v) = 11 && echo 90 || echo 100"]"""
     report = hunted(tmp_path, own, command, ones, twos)
     assert len(report.culprits) == 1

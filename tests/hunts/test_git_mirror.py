@@ -132,9 +132,7 @@ def test_every_commit_between_two_points_with_what_a_person_asks_for(tmp_path: P
     history = History(tmp_path / "r")
     history.at(NOON, "root", n="0")
     first = history.at(NOON + HOUR, "quicker: Größe\n\nA body.", n="1")
-    second = history.at(
-        NOON + 2 * HOUR, f'Revert "quicker"\n\nThis reverts commit {first}.\n', n="0"
-    )
+    second = history.at(NOON + 2 * HOUR, f'Revert "quicker"\n\nThis reverts commit {first}.\n', n="0")
     third = history.at(NOON + 3 * HOUR, "evil \x1b[31mred\x07 \x01 ##[error]", n="2")
     history.git("remote", "add", "origin", "git@github.com:o/r.git")
     timeline = opened(history, tmp_path, "main~3")

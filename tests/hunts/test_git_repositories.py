@@ -11,17 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from conftest import missing
-from factories.histories import (
-    COMMITS,
-    HOUR,
-    NOON,
-    History,
-    hunting,
-    place,
-    printed,
-    run,
-    run_point,
-)
+from factories.histories import COMMITS, HOUR, NOON, History, hunting, place, printed, run, run_point
 from karat.engines.job import JobResult
 from karat.hunts.settings import CheckoutSettings, HuntSettings
 from karat.hunts.timelines.git import GitTimeline, open_commits
@@ -90,9 +80,7 @@ def test_clean_removes_what_is_not_tracked(history: History, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [("outer", "inner"), ("inner", "outer")])
-def test_a_repository_within_another_survives_its_cleaning(
-    tmp_path: Path, order: tuple[str, ...]
-) -> None:
+def test_a_repository_within_another_survives_its_cleaning(tmp_path: Path, order: tuple[str, ...]) -> None:
     for name in order:
         source = History(tmp_path / name)
         for number in range(2):
@@ -125,9 +113,7 @@ def test_what_lies_in_the_way_gives_way(history: History, tmp_path: Path) -> Non
     assert printed(run(timeline, last, area, "cat", "fresh", "n")) == "from git4"
 
 
-def test_an_area_within_a_work_tree_of_the_users_leaves_that_alone(
-    history: History, tmp_path: Path
-) -> None:
+def test_an_area_within_a_work_tree_of_the_users_leaves_that_alone(history: History, tmp_path: Path) -> None:
     timeline = opened(history, tmp_path)
     theirs = History(tmp_path / "theirs")
     head = theirs.at(NOON, "theirs", n="precious")
@@ -243,9 +229,7 @@ def test_submodules_follow_their_commit(tmp_path: Path) -> None:
     inner.at(NOON + HOUR, "inner 1", i="inner 1")
     outer.git("-C", "sub", "pull", "--quiet")
     outer.at(NOON + 2 * HOUR, "outer 1")
-    settings = replace(
-        hunting({"r": outer.root}, submodules=True), commits=CheckoutSettings(good={"r": "main~1"})
-    )
+    settings = replace(hunting({"r": outer.root}, submodules=True), commits=CheckoutSettings(good={"r": "main~1"}))
     timeline, area = open_commits(settings, COMMITS, None, place(tmp_path)), tmp_path / "slot"
     for number in (1, 0, 1):
         assert printed(run(timeline, number, area, "cat", "sub/i")) == f"inner {number}"
@@ -276,9 +260,7 @@ def test_two_hunts_share_a_mirror_at_once(history: History, tmp_path: Path) -> N
     found: list[int] = []
 
     def open_one(number: int) -> None:
-        timeline = open_commits(
-            settings_of(history), COMMITS, None, place(tmp_path, f"hunt {number}")
-        )
+        timeline = open_commits(settings_of(history), COMMITS, None, place(tmp_path, f"hunt {number}"))
         found.append(len(timeline.points))
 
     threads = [threading.Thread(target=open_one, args=(n,)) for n in range(6)]
@@ -291,9 +273,7 @@ def test_two_hunts_share_a_mirror_at_once(history: History, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_hunt_that_is_killed_while_it_clones_is_opened_again(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_hunt_that_is_killed_while_it_clones_is_opened_again(history: History, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from factories.histories import *;"
         "from karat.hunts.timelines.git import open_commits;"

@@ -13,16 +13,12 @@ from karat.hunts.probe.golden import verdict
 from karat.hunts.probe.metrics import Unverified
 from karat.hunts.probe.outcomes import read_attempt as read
 
-HUNT = settings(
-    '[[probe.metrics]]\nname = "loss"\ngolden = "goldens/run.json"\nfile = "out/run.json"'
-)
+HUNT = settings('[[probe.metrics]]\nname = "loss"\ngolden = "goldens/run.json"\nfile = "out/run.json"')
 
 
 def series(values: list[float]) -> bytes:
     steps = {str(step): value for step, value in enumerate(values, 1)}
-    body = {
-        "lm loss": {"start_step": 1, "end_step": len(values), "step_interval": 1, "values": steps}
-    }
+    body = {"lm loss": {"start_step": 1, "end_step": len(values), "step_interval": 1, "values": steps}}
     return json.dumps(body).encode()
 
 
@@ -70,9 +66,7 @@ def test_what_cannot_be_verified_is_broken_and_never_good(root: Path, golden: by
 def test_the_projects_own_rules_hold(root: Path) -> None:
     off = {"out/run.json": series([value * 1.2 for value in GOOD])}
     assert attempt(root, off).samples == {"loss": (1.0,)}
-    (root / "karat.toml").write_text(
-        '[[rules]]\nmetric = "lm loss"\ncheck = "approx"\nrtol = 0.5\n', encoding="utf-8"
-    )
+    (root / "karat.toml").write_text('[[rules]]\nmetric = "lm loss"\ncheck = "approx"\nrtol = 0.5\n', encoding="utf-8")
     assert attempt(root, off).samples == {"loss": (0.0,)}
 
 

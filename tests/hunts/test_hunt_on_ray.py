@@ -55,9 +55,7 @@ def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
-    cluster: RayCluster, tmp_path: Path
-) -> None:
+def test_the_loss_of_a_node_in_the_middle_changes_no_answer(cluster: RayCluster, tmp_path: Path) -> None:
     second = cluster.add("second")
     file = slow_hunt(tmp_path / "ray")
     where = file.with_name("where.txt")
@@ -101,11 +99,7 @@ def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
     # Ray by itself would end karat with exit code 1, as if it had found something.
     file = slow_hunt(tmp_path / "ray")
     where = file.with_name("where.txt")
-    with (
-        ray_cluster() as own,
-        (tmp_path / "stderr").open("w+") as errors,
-        hunting(own, file, errors) as karat,
-    ):
+    with ray_cluster() as own, (tmp_path / "stderr").open("w+") as errors, hunting(own, file, errors) as karat:
         while not where.exists():
             assert karat.poll() is None, (tmp_path / "stderr").read_text()
             time.sleep(0.02)
@@ -119,9 +113,10 @@ def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
     values_hunt(file.parent, _LEVELS)
     done = subprocess.run(
         [sys.executable, "-m", "karat", "hunt", "resume", "--engine", "local", "--json", "-", "--quiet"],
-        cwd=file.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert culprits(json.loads(done.stdout)) == found(
-        hunted(values_hunt(tmp_path / "here", _LEVELS))
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert done.returncode == 1, done.stderr
+    assert culprits(json.loads(done.stdout)) == found(hunted(values_hunt(tmp_path / "here", _LEVELS)))

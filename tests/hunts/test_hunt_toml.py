@@ -35,9 +35,18 @@ from karat.hunts.stages import stages
 
 HERE = Path("hunt.toml")
 STRUCTS = [
-    CheckoutSettings, ContainerSettings, CrashSettings, EngineSettings, HuntSettings, MetricSettings, PackageSettings,
-    ProbeSettings, RepositorySettings, SearchSettings, ValueSettings,
-]  # fmt: skip
+    CheckoutSettings,
+    ContainerSettings,
+    CrashSettings,
+    EngineSettings,
+    HuntSettings,
+    MetricSettings,
+    PackageSettings,
+    ProbeSettings,
+    RepositorySettings,
+    SearchSettings,
+    ValueSettings,
+]
 METRIC = '[[probe.metrics]]\nname = "m"\n'
 DATED = '[containers]\nimage = "x:{date:%Y}"\nstart = 2023-07-06\n'
 REPOSITORIES = '[[repositories]]\nname = "xla"\nurl = "/r/xla"\n'
@@ -105,12 +114,17 @@ def mistake(toml: str) -> str:
         (text(rest='stages = ["commits", "checkouts by hour"]\n' + REPOSITORIES), "expected coarse to fine"),
         (text(rest='stages = ["containers by day", "containers by week"]\n' + DATED), "expected coarse to fine"),
         (text(rest='stages = ["containers"]\n[containers]\nimage = "x"\n'), "expected a template with {date"),
-        (text(rest='stages = ["containers"]\n[containers]\nimage = "x{date:%d}"\n'), "containers.start: expected the first day"),
+        (
+            text(rest='stages = ["containers"]\n[containers]\nimage = "x{date:%d}"\n'),
+            "containers.start: expected the first day",
+        ),
         (text(rest='stages = ["checkouts"]\n' + REPOSITORIES), "checkouts.start"),
         (text(rest='stages = ["commits"]\n' + REPOSITORIES), "expected good (repository = revision), or start"),
         (text(rest='stages = ["commits"]\n' + REPOSITORIES * 2), "repositories: expected each name once"),
         (
-            text(rest='stages = ["commits"]\n' + REPOSITORIES + '[commits.good]\nxlo = "a"\n[commits.bad]\nxla = "b"\n'),
+            text(
+                rest='stages = ["commits"]\n' + REPOSITORIES + '[commits.good]\nxlo = "a"\n[commits.bad]\nxla = "b"\n'
+            ),
             "commits.good: no repository is called 'xlo'; did you mean 'xla'?",
         ),
         (text(rest='stages = ["containers"]\n' + DATED), "containers.end: expected the last day"),
@@ -118,7 +132,10 @@ def mistake(toml: str) -> str:
         (text(rest=DATED.replace("2023-07-06", '"July"')), "containers.start: expected a day or a time"),
         (text(rest=DATED.replace("2023-07-06", "[1]")), "containers.start must be a day with a time, found a list"),
         (text(rest=DATED + 'cache = "many"\n'), "containers.cache: expected a size"),
-        (text(rest='[values]\nlist = ["a"]\nfile = "v"\n'), "values: expected either list or file to be set, found both"),
+        (
+            text(rest='[values]\nlist = ["a"]\nfile = "v"\n'),
+            "values: expected either list or file to be set, found both",
+        ),
         (text(rest="[search]\nconfidence = 1.0\n"), "search.confidence must be"),
         (text(rest="[search]\nsmallest = 1.0\n"), "search.smallest must be"),
         (text(rest="[search]\nmax_runs = -1\n"), "search.max_runs must be"),
@@ -138,7 +155,7 @@ def mistake(toml: str) -> str:
         (text(rest=DATED + "ahead = -1\n"), "containers.ahead must be"),
         (text(rest='skip = ["a.."]\n'), "skip: expected a point or a range"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_said_with_its_key(toml: str, said: str) -> None:
     assert said in mistake(toml)
 
@@ -188,10 +205,12 @@ def test_settings_survive_a_journal() -> None:
 def test_stages_have_the_step_they_say_or_their_tables() -> None:
     found = stages(
         parse(
-            text(rest=f'stages = ["containers", "checkouts by 2 hours", "commits"]\n{DATED}end = 2023-09-01\nstep = "1 week"\n{REPOSITORIES}'),
+            text(
+                rest=f'stages = ["containers", "checkouts by 2 hours", "commits"]\n{DATED}end = 2023-09-01\nstep = "1 week"\n{REPOSITORIES}'
+            ),
             HERE,
         )
-    )  # fmt: skip
+    )
     assert [(stage.timeline, stage.step) for stage in found] == [
         ("containers", 604800),
         ("checkouts", 7200),
@@ -211,19 +230,7 @@ ODD = st.one_of(
     st.floats(),
     st.text(max_size=10),
     st.sampled_from(
-        [
-            "1 day",
-            "1 h",
-            "(a)",
-            "a b",
-            "values",
-            "commits by hour",
-            "equal",
-            "any",
-            "bisect",
-            "xla",
-            "9" * 400 + " s",
-        ]
+        ["1 day", "1 h", "(a)", "a b", "values", "commits by hour", "equal", "any", "bisect", "xla", "9" * 400 + " s"]
     ),
     st.dates(),
     st.datetimes(),
@@ -231,9 +238,7 @@ ODD = st.one_of(
 KEYS = st.sampled_from(sorted({key for struct in STRUCTS for key in struct.__struct_fields__}))
 TABLES = st.recursive(
     st.dictionaries(KEYS, ODD, max_size=4),
-    lambda inner: st.dictionaries(
-        KEYS, st.one_of(inner, st.lists(st.one_of(inner, ODD), max_size=3), ODD), max_size=5
-    ),
+    lambda inner: st.dictionaries(KEYS, st.one_of(inner, st.lists(st.one_of(inner, ODD), max_size=3), ODD), max_size=5),
     max_leaves=12,
 )
 GOOD: dict[str, Any] = {
@@ -251,15 +256,19 @@ def test_whatever_is_written_is_a_hunt_or_a_mistake_that_is_said(table: dict[str
 
 
 @given(st.sampled_from(STRUCTS), st.data())
-def test_every_key_of_every_table_may_be_anything(
-    struct: type[msgspec.Struct], data: st.DataObject
-) -> None:
+def test_every_key_of_every_table_may_be_anything(struct: type[msgspec.Struct], data: st.DataObject) -> None:
     table = {key: data.draw(ODD) for key in struct.__struct_fields__ if data.draw(st.booleans())}
     places: list[dict[str, object]] = [
-        {"containers": table}, {"repositories": [table]}, {"checkouts": table}, {"packages": table}, {"search": table},
-        {"engine": table}, {"probe": {"command": "x", "metrics": [{"name": "m", **table}]}},
-        {"probe": {"command": "x", "crash": table}}, {"values": table},
-    ]  # fmt: skip
+        {"containers": table},
+        {"repositories": [table]},
+        {"checkouts": table},
+        {"packages": table},
+        {"search": table},
+        {"engine": table},
+        {"probe": {"command": "x", "metrics": [{"name": "m", **table}]}},
+        {"probe": {"command": "x", "crash": table}},
+        {"values": table},
+    ]
     for place in places:
         with contextlib.suppress(UsageError):
             from_tables({**GOOD, **place}, HERE)
@@ -267,9 +276,7 @@ def test_every_key_of_every_table_may_be_anything(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("work", "shown"), [("", []), ('work = "mine"\n', ["?? mine/"])])
-def test_what_a_hunt_keeps_is_in_nobodys_status(
-    tmp_path: Path, work: str, shown: list[str]
-) -> None:
+def test_what_a_hunt_keeps_is_in_nobodys_status(tmp_path: Path, work: str, shown: list[str]) -> None:
     theirs = Repository(tmp_path)
     file = values_hunt(tmp_path, stepped(3))
     file.write_text(work + file.read_text(encoding="utf-8"), encoding="utf-8")
@@ -291,9 +298,7 @@ def test_every_preset_is_a_hunt_file(name: str, repository: Repository, tmp_path
     assert "@" not in settings.name
 
 
-def test_the_folder_says_its_repository_branch_and_tag(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_the_folder_says_its_repository_branch_and_tag(repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     repository.git("tag", "v1.0")
     repository.commit()
@@ -338,14 +343,10 @@ def test_a_misspelt_preset_is_guessed() -> None:
 def _scripts(folder: Path) -> Path:
     """The scripts that stand at the end of the preset, written beside it as it says, and programs that only say their words."""
     folder.mkdir()
-    parts = (
-        preset_text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
-    )
+    parts = preset_text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
     for part in parts:
         name, _, lines = part.partition("\n")
-        body = "".join(
-            f"{line.removeprefix('#').removeprefix(' ')}\n" for line in lines.split("\n")
-        )
+        body = "".join(f"{line.removeprefix('#').removeprefix(' ')}\n" for line in lines.split("\n"))
         (folder / name).write_text(body, encoding="utf-8")
     for name in ("pip", "python3", "build-jax.sh"):
         program = folder / "bin" / name
@@ -359,7 +360,7 @@ def _said(script: Path, cwd: Path) -> list[str]:
     path = f"{script.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-e", script], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
-    )  # fmt: skip
+    )
     return done.stdout.splitlines()
 
 
@@ -367,8 +368,7 @@ def test_the_scripts_of_jax_nightly_do_what_it_says(repository: Repository, tmp_
     commit = repository.commit()
     scripts = _scripts(tmp_path / "dir with blanks")
     assert {file.name for file in scripts.glob("*.sh")} == {
-        word.removeprefix("/dir/")
-        for word in re.findall(r'"(/dir/\w+\.sh)"', preset_text("jax-nightly", tmp_path))
+        word.removeprefix("/dir/") for word in re.findall(r'"(/dir/\w+\.sh)"', preset_text("jax-nightly", tmp_path))
     }
     area = tmp_path / "area"
     (area / "jax/dist").mkdir(parents=True)
@@ -376,9 +376,7 @@ def test_the_scripts_of_jax_nightly_do_what_it_says(repository: Repository, tmp_
     wheel.touch()
     other.touch()
     repository.root.rename(area / "xla")
-    assert _said(scripts / "build.sh", area) == [
-        f"build-jax.sh --src-path-jax {area}/jax --src-path-xla {area}/xla"
-    ]
+    assert _said(scripts / "build.sh", area) == [f"build-jax.sh --src-path-jax {area}/jax --src-path-xla {area}/xla"]
     assert (wheel.exists(), other.exists()) == (False, True)
     assert _said(scripts / "what.sh", area) == [f"commit.xla={commit}"]
 
@@ -409,9 +407,7 @@ def test_every_key_has_its_row_and_no_other_has(title: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("hunt*.md")), ids=lambda path: path.stem)
 def test_every_hunt_on_a_page_is_one(page: Path) -> None:
-    blocks = re.findall(
-        r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     whole = [block for block in blocks if re.search(r"^stages\b", block, re.MULTILINE)]
     assert whole or page.stem != "hunt-toml"
     for block in whole:

@@ -42,7 +42,7 @@ _DIGEST = "sha256:" + "0f" * 32
         ("[::1]:5000/toy:a", "[::1]:5000/toy:a", "[::1]:5000"),
         (f"ghcr.io/a/b:c@{_DIGEST}", f"ghcr.io/a/b@{_DIGEST}", "ghcr.io"),
     ],
-)  # fmt: skip
+)
 def test_a_reference_is_read_as_engines_read_it(text: str, whole: str, api: str) -> None:
     found = parse(text)
     assert found.text == whole
@@ -53,7 +53,7 @@ def test_a_reference_is_read_as_engines_read_it(text: str, whole: str, api: str)
 @pytest.mark.parametrize(
     "text",
     ["", "-rm", "--privileged", "a b", "ghcr.io/UPPER/case", "ghcr.io/a:b:c", "a\n", "a@sha256:12", "../a", "a/-b"],
-)  # fmt: skip
+)
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected an image such as"):
         parse(text)
@@ -62,9 +62,7 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
 def test_only_this_machine_is_asked_over_plain_http() -> None:
     loopback = ["127.0.0.1:5000/toy", "localhost:5000/toy", "[::1]:5000/toy", "127.0.0.9/toy"]
     assert all(parse(text).is_loopback for text in loopback)
-    assert not any(
-        parse(text).is_loopback for text in ("ghcr.io/toy", "127.0.0.1.nip.io/toy", "toy")
-    )
+    assert not any(parse(text).is_loopback for text in ("ghcr.io/toy", "127.0.0.1.nip.io/toy", "toy"))
     assert parse("localhost/toy:a").is_local
     assert not parse("localhost:5000/toy:a").is_local
 
@@ -126,9 +124,7 @@ def test_two_dates_do_not_have_the_same_image() -> None:
     days = image_times(_DAY, _DAY + dt.timedelta(days=31), 86400)
     check_distinct({point_name(day, 86400): image_at("r.io/jax:{date:%m-%d}", day) for day in days})
     with pytest.raises(UsageError, match=r"r\.io/jax:24 for 2023-08-24 and for 2023-09-24"):
-        check_distinct(
-            {point_name(day, 86400): image_at("r.io/jax:{date:%d}", day) for day in days}
-        )
+        check_distinct({point_name(day, 86400): image_at("r.io/jax:{date:%d}", day) for day in days})
 
 
 def test_ends_that_make_no_range_are_refused() -> None:
@@ -159,10 +155,7 @@ def test_a_revision_is_that_of_the_repository_it_names_or_of_the_only_one() -> N
 
 
 def test_labels_that_changed_are_said() -> None:
-    assert changed_labels({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == [
-        "b 2 → 3",
-        "c (none) → 4",
-    ]
+    assert changed_labels({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == ["b 2 → 3", "c (none) → 4"]
     many = changed_labels({}, {f"label-{number:02}": "x" * 1000 for number in range(20)})
     assert many[-1] == "and 12 more labels"
     assert sum(map(len, many)) < 1000
@@ -183,9 +176,7 @@ def test_mounts_are_seen_from_hunt_toml_and_must_be_there(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 200), st.integers(0, 4))
-def test_the_oldest_go_first_and_only_as_many_as_must(
-    sizes: list[int], limit: int, keep: int
-) -> None:
+def test_the_oldest_go_first_and_only_as_many_as_must(sizes: list[int], limit: int, keep: int) -> None:
     images = [(f"image-{number}", size) for number, size in enumerate(sizes)]
     gone = over_limit(images, limit, keep)
     assert gone == tuple(name for name, _ in images[: len(gone)])

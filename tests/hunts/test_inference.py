@@ -31,9 +31,7 @@ def seen(*values: float) -> Observed:
         ((0.0, 0.0), (0.0, 0.0), None, "same"),
     ],
 )
-def test_levels(
-    old: tuple[float, ...], new: tuple[float, ...], spread: float | None, verdict: str
-) -> None:
+def test_levels(old: tuple[float, ...], new: tuple[float, ...], spread: float | None, verdict: str) -> None:
     assert judge(seen(*old), seen(*new), SPEED, spread=spread).verdict == verdict
 
 
@@ -72,9 +70,7 @@ def test_a_hunted_crash_is_seen_in_the_outcomes() -> None:
 
 @settings(max_examples=60)
 @given(VALUES, VALUES)
-def test_the_order_of_the_two_does_not_matter_and_a_scale_neither(
-    old: list[float], new: list[float]
-) -> None:
+def test_the_order_of_the_two_does_not_matter_and_a_scale_neither(old: list[float], new: list[float]) -> None:
     there = judge(seen(*old), seen(*new), SPEED).probability
     back = judge(seen(*new), seen(*old), SPEED).probability
     scaled = judge(seen(*[8 * x for x in old]), seen(*[8 * x for x in new]), SPEED).probability
@@ -89,10 +85,7 @@ def test_few_verdicts_are_wrong() -> None:
     wrong = decided = 0
     for _ in range(300):
         factor = rng.choice([1.0, 0.97, 1.03])
-        old, new = (
-            seen(*[100 * level * (1 + rng.gauss(0, 0.005)) for _ in range(3)])
-            for level in (1.0, factor)
-        )
+        old, new = (seen(*[100 * level * (1 + rng.gauss(0, 0.005)) for _ in range(3)]) for level in (1.0, factor))
         verdict = judge(old, new, SPEED, spread=0.005).verdict
         decided += verdict != "unsure"
         wrong += verdict == ("differ" if factor == 1.0 else "same")

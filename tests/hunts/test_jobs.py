@@ -44,9 +44,7 @@ def ran(hunt: HuntSettings, root: Path) -> JobResult:
 
 
 def test_the_order_is_prepare_setup_identify_packages_warm_ups_runs(tmp_path: Path) -> None:
-    hunt = settings(
-        'setup = "s"\nidentify = "i"\npackages = ["numpy"]\nwarmups = 1\nrepeats = 2\ntimeout = "1 min"'
-    )
+    hunt = settings('setup = "s"\nidentify = "i"\npackages = ["numpy"]\nwarmups = 1\nrepeats = 2\ntimeout = "1 min"')
     timeline = Wrapped(["a"], tmp_path)
     made = job_for(timeline, timeline.points[0], hunt, key="k", known=("x",), place=place(tmp_path))
     assert [(c.role, c.name) for c in made.commands] == [
@@ -64,14 +62,16 @@ def test_the_order_is_prepare_setup_identify_packages_warm_ups_runs(tmp_path: Pa
 
 
 def test_a_probe_knows_its_point_and_its_own_folder(tmp_path: Path) -> None:
-    made = job(
-        settings("repeats = 2\n[probe.env]\nA = 'b'\nKARAT_STAGE = 'mine'\n" + METRIC), tmp_path
-    )
+    made = job(settings("repeats = 2\n[probe.env]\nA = 'b'\nKARAT_STAGE = 'mine'\n" + METRIC), tmp_path)
     first, second = made.commands
     assert first.env == {
-        "KARAT_POINT": "a", "KARAT_VALUE": "a", "KARAT_STAGE": "mine", "KARAT_ROOT": str(tmp_path),
-        "KARAT_OUT": "@OUT@/run-1", "A": "b",
-    }  # fmt: skip
+        "KARAT_POINT": "a",
+        "KARAT_VALUE": "a",
+        "KARAT_STAGE": "mine",
+        "KARAT_ROOT": str(tmp_path),
+        "KARAT_OUT": "@OUT@/run-1",
+        "A": "b",
+    }
     assert second.env["KARAT_OUT"] == "@OUT@/run-2"
     assert job(settings(), tmp_path).commands[0].env["KARAT_OUT"] == "@OUT@"
 
@@ -90,14 +90,7 @@ def test_resources_and_files_come_from_the_file(tmp_path: Path) -> None:
         '[engine]\ncores = 2\ngpus = 0.5\nmemory = "1 GiB"\nresources = { tpu = 1.0 }\n',
     )
     made = job(hunt, tmp_path)
-    assert made.collect == (
-        "run-1/r.json",
-        "run-1/*.log",
-        "run-2/r.json",
-        "run-2/*.log",
-        "r.json",
-        "*.log",
-    )
+    assert made.collect == ("run-1/r.json", "run-1/*.log", "run-2/r.json", "run-2/*.log", "r.json", "*.log")
     assert made.hash_files == ("build/*.so",)
     assert (made.resources.cores, made.resources.gpus, made.resources.memory) == (2, 0.5, 1 << 30)
     assert made.resources.custom == {"tpu": 1.0}
@@ -106,11 +99,14 @@ def test_resources_and_files_come_from_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "goes_on"),
-    [("exit_code = true", True), ('junit = "*"\nfile = "j.xml"', True), ("seconds = true", False), ('golden = "g"\nfile = "r"', False)],
-)  # fmt: skip
-def test_only_what_reads_failures_goes_on_after_one(
-    tmp_path: Path, metric: str, *, goes_on: bool
-) -> None:
+    [
+        ("exit_code = true", True),
+        ('junit = "*"\nfile = "j.xml"', True),
+        ("seconds = true", False),
+        ('golden = "g"\nfile = "r"', False),
+    ],
+)
+def test_only_what_reads_failures_goes_on_after_one(tmp_path: Path, metric: str, *, goes_on: bool) -> None:
     (tmp_path / "g").touch()
     made = job(settings(f'repeats = 2\n[[probe.metrics]]\nname = "m"\n{metric}'), tmp_path)
     assert {c.may_fail for c in made.commands} == {goes_on}
@@ -134,9 +130,7 @@ def test_a_real_run_has_values_identity_and_files_of_each_repeat(
     )
     result = ran(hunt, tmp_path)
     point = opened(hunt, tmp_path).points[0]
-    attempt = outcomes.read_attempt(
-        result, hunt, stage="0", point=point, number=3, place=place(tmp_path)
-    )
+    attempt = outcomes.read_attempt(result, hunt, stage="0", point=point, number=3, place=place(tmp_path))
     assert attempt.samples == {"speed": (1050.0, 1050.0), "n": (0.0, 0.0)}
     assert (attempt.outcome.value, attempt.number, attempt.note) == ("ok", 3, "")
     assert attempt.identity == {
@@ -177,7 +171,7 @@ def installed(folder: Path, name: str, version: str) -> str:
 
 
 def test_of_two_of_one_name_it_is_the_one_that_is_imported(tmp_path: Path) -> None:
-    first, second = installed(tmp_path / "1", "To.y", "2.0"), installed(tmp_path / "2", "to_y", "1.0")  # fmt: skip
+    first, second = installed(tmp_path / "1", "To.y", "2.0"), installed(tmp_path / "2", "to_y", "1.0")
     for path, version in (((first, second), "2.0"), ((second, first), "1.0")):
         done = subprocess.run(
             [sys.executable, "-S", *print_versions("to-y", "none")],

@@ -35,9 +35,8 @@ POINTS = (
     Point(id="2023-08-27", label="08-27"),
 )
 SPAN = Span(
-    metric="speed", good=0, bad=3, before=577.0, after=537.0, confidence=0.99, kind="regression",
-    between=(1, 2),
-)  # fmt: skip
+    metric="speed", good=0, bad=3, before=577.0, after=537.0, confidence=0.99, kind="regression", between=(1, 2)
+)
 
 HOLDS = """
 import sys
@@ -73,22 +72,21 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
     found = ChangeRow(verdict=Verdict(part="xla", confidence=0.99), zoom="0.0/1", swapped=True)
     with begun(path) as journal, Journal(path) as reader:
         journal.add_attempt(AttemptRow(attempt=first))
-        journal.add_attempt(
-            AttemptRow(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command]
-        )
+        journal.add_attempt(AttemptRow(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command])
         journal.save_decision("0", Decision(asks=(), spans=(SPAN,), notes=("odd",)))
         journal.save_change("0", 0, found)
         row = StageRow(
-            key="0.0/1", title="commits", timeline="commits", parent="0.0", window=window,
+            key="0.0/1",
+            title="commits",
+            timeline="commits",
+            parent="0.0",
+            window=window,
             levels={"speed": (577.0, 537.0)},
-        )  # fmt: skip
+        )
         journal.begin_stage(row, POINTS[:1])
         journal.finish_stage("0.0/1", ["done well"])
         journal.add_event("it began", "0")
-        assert reader.attempts() == (
-            AttemptRow(attempt=first),
-            AttemptRow(attempt=crash, purpose="swap 0"),
-        )
+        assert reader.attempts() == (AttemptRow(attempt=first), AttemptRow(attempt=crash, purpose="swap 0"))
         assert reader.attempts("0", "2023-08-25") == (AttemptRow(attempt=crash, purpose="swap 0"),)
         assert reader.log("0", "2023-08-25", 1) == b"Traceback\n"
         assert reader.commands("0", "2023-08-25", 1) == (command,)
@@ -101,9 +99,7 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
         assert (zoom.state, zoom.notes) == ("done", ("done well",))
         assert reader.changes("0") == {0: found}
         assert [(stage, said) for _, stage, said in reader.events()] == [("0", "it began")]
-        assert reader.metrics() == tuple(
-            (metric, HUNT.units.get(metric.name, "")) for metric in HUNT.metrics
-        )
+        assert reader.metrics() == tuple((metric, HUNT.units.get(metric.name, "")) for metric in HUNT.metrics)
         assert reader.facts()["state"] == "running"
         assert reader.writer() is not None
     with Journal(path) as after:
@@ -114,11 +110,7 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
 def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Path) -> None:
     with begun(path) as journal:
         journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")))
-        journal.add_attempt(
-            AttemptRow(
-                attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E")
-            )
-        )
+        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E")))
         lost = attempt("2023-08-27", outcome=Outcome.BROKEN, samples={})
         journal.add_attempt(AttemptRow(attempt=lost, lost=True))
     with sqlite3.connect(path) as db:
@@ -162,9 +154,7 @@ def test_a_mixed_point_has_no_place_on_the_timeline(path: Path) -> None:
 def test_a_second_writer_is_refused_with_the_first_one_s_process(path: Path) -> None:
     begun(path).close()
     words = [sys.executable, "-c", HOLDS, str(path)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as second:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as second:
         assert second.stdout is not None
         assert second.stdout.readline() == "held\n"
         with pytest.raises(UsageError, match=f"process {second.pid} writing it") as refused:
@@ -220,9 +210,7 @@ def test_what_was_killed_before_it_began_is_no_hunt_to_resume(path: Path) -> Non
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(
-    path: Path, *, replaced: bool
-) -> None:
+def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(path: Path, *, replaced: bool) -> None:
     with begun(path) as journal:
         path.unlink()
         if replaced:
@@ -303,18 +291,14 @@ def test_a_capped_log_keeps_its_beginning_and_its_end(log: bytes, limit: int) ->
 
 def test_a_log_is_compressed_and_bounded(path: Path) -> None:
     with begun(path) as journal:
-        journal.add_attempt(
-            AttemptRow(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4)
-        )
+        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4))
         kept = journal.log("0", "2023-08-24", 1)
         assert LOG_LIMIT <= len(kept) < LOG_LIMIT + 100
     assert path.stat().st_size < LOG_LIMIT // 8
 
 
 @pytest.mark.parametrize("kind", ["text", "database"])
-def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "my notes.db"
     if kind == "text":
         path.write_text("mine")

@@ -12,12 +12,7 @@ from factories.container_engines import Podman
 from factories.registries import Image, Registry
 from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
-from karat.hunts.timelines.container_engine import (
-    ContainerEngine,
-    KeptContainer,
-    engine_failure,
-    find_engine,
-)
+from karat.hunts.timelines.container_engine import ContainerEngine, KeptContainer, engine_failure, find_engine
 
 # One registry and one podman for all of these, in whichever process runs them.
 pytestmark = pytest.mark.xdist_group("kept_container")
@@ -56,11 +51,7 @@ def kept(podman: Podman, registry: Registry) -> Iterator[KeptContainer]:
 
 def _run(kept: KeptContainer, area: Path, *words: str, timeout: float = 30) -> JobResult:
     own = JobCommand(
-        role="measure",
-        argv=("sh", "-c", *words),
-        cwd="@AREA@/deep er",
-        env={"WORD": "a  b"},
-        timeout=timeout,
+        role="measure", argv=("sh", "-c", *words), cwd="@AREA@/deep er", env={"WORD": "a  b"}, timeout=timeout
     )
     (area / "deep er").mkdir(parents=True, exist_ok=True)
     job = Job(key="k", commands=(kept.start(), kept.inside(own)), collect=("*.txt",))
@@ -94,17 +85,13 @@ def test_a_timeout_ends_what_runs_inside_and_keeps_its_files(
 
 
 @pytest.mark.slow
-def test_a_container_that_was_stopped_is_started_again(
-    kept: KeptContainer, podman: Podman, tmp_path: Path
-) -> None:
+def test_a_container_that_was_stopped_is_started_again(kept: KeptContainer, podman: Podman, tmp_path: Path) -> None:
     _run(kept, tmp_path, "touch /inside")
     podman.run("kill", kept.full_name.replace("@SLOT@", "3"))
     assert _run(kept, tmp_path, "ls /inside").ran[1].exit_code == 0
 
 
-def test_another_image_is_never_the_old_container(
-    kept: KeptContainer, registry: Registry, tmp_path: Path
-) -> None:
+def test_another_image_is_never_the_old_container(kept: KeptContainer, registry: Registry, tmp_path: Path) -> None:
     bare = msgspec.structs.replace(kept, image=f"{registry.host}/toy/one:bare")
     assert bare.full_name != kept.full_name
     result = _run(bare, tmp_path, "true")
@@ -113,18 +100,14 @@ def test_another_image_is_never_the_old_container(
     assert engine_failure(result.ran[0].exit_code, result.ran[0].output)
     assert "sleep" in result.ran[0].output.decode()
     run_job(
-        Job(
-            key="k", commands=(JobCommand(role="prepare", argv=bare.engine.remove(bare.full_name)),)
-        ),
+        Job(key="k", commands=(JobCommand(role="prepare", argv=bare.engine.remove(bare.full_name)),)),
         Slot(number=3, area=tmp_path),
         lambda: False,
     )
 
 
 @pytest.mark.slow
-def test_a_check_whether_a_command_is_needed_is_made_inside(
-    kept: KeptContainer, tmp_path: Path
-) -> None:
+def test_a_check_whether_a_command_is_needed_is_made_inside(kept: KeptContainer, tmp_path: Path) -> None:
     once = JobCommand(role="build", argv=("touch", "/built"), unless=("ls", "/built"))
     job = Job(key="k", commands=(kept.start(), kept.inside(once), kept.inside(once)))
     ran = run_job(job, Slot(number=3, area=tmp_path), lambda: False).ran

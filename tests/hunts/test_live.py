@@ -38,45 +38,32 @@ from karat.hunts.report.terminal import status_of
 
 def watched(count: int = 12) -> Progress:
     """Five of `count` nights are tried: a level, a worse one, a crash; one runs, one is missing."""
-    points = [
-        Point(id=f"n{i}", label=f"night {i}", missing="no image" if i == 1 else "")
-        for i in range(count)
-    ]
+    points = [Point(id=f"n{i}", label=f"night {i}", missing="no image" if i == 1 else "") for i in range(count)]
     progress = Progress({"speed": "MLUPS"}, 2)
     progress.open("0", "containers by day", points)
     for index, speed in ((0, 100.0), (3, 100.0), (7, 90.0), (11, 90.0)):
         progress.finish(attempt(f"n{index}", speed))
     crash = "ImportError: \x1b[31mno module"
-    progress.finish(
-        Attempt(stage="0", point="n9", number=1, outcome=Outcome.CRASH, signature=crash)
-    )
+    progress.finish(Attempt(stage="0", point="n9", number=1, outcome=Outcome.CRASH, signature=crash))
     progress.start(points[5], "midpoint of night 3 and night 7", 100.0)
-    span = Span(
-        metric="speed", good=3, bad=7, before=100.0, after=90.0, confidence=0.99, kind="regression"
-    )
+    span = Span(metric="speed", good=3, bad=7, before=100.0, after=90.0, confidence=0.99, kind="regression")
     progress.decide(Decision(asks=(), expected_left=6, likely_next=(4, 6), spans=(span,)))
     return progress
 
 
 def attempt(point: str, speed: float) -> Attempt:
     return Attempt(
-        stage="0", point=point, number=1, outcome=Outcome.OK, samples={"speed": (speed,)},
-        seconds=20.0, why="grid",
-    )  # fmt: skip
+        stage="0", point=point, number=1, outcome=Outcome.OK, samples={"speed": (speed,)}, seconds=20.0, why="grid"
+    )
 
 
 def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
     text = render(watched(), 100, 30, 130.0)
     lines = text.plain.split("\n")
-    assert lines[0] == (
-        "containers by day  5 of 12 points tried · 5 runs · ≈6 to go · about 48.0 s left"
-    )
+    assert lines[0] == ("containers by day  5 of 12 points tried · 5 runs · ≈6 to go · about 48.0 s left")
     assert lines[1] == "█ ·█·◌·▁·✗·▁"
     assert lines[2] == "night 0 … night 11"
-    assert (
-        "regression  speed 100 → 90 MLUPS (−10.0%), last good night 3, first bad night 7, 99%"
-        in lines
-    )
+    assert "regression  speed 100 → 90 MLUPS (−10.0%), last good night 3, first bad night 7, 99%" in lines
     assert "now   night 5  30.0 s  midpoint of night 3 and night 7" in lines
     assert "next  night 4, night 6" in lines
     assert any(r"crash: ImportError: \x1b[31mno module" in line for line in lines)
@@ -110,8 +97,8 @@ def test_cells_are_all_points_in_order(points: int, room: int) -> None:
 
 def test_after_a_dip_the_level_is_as_before() -> None:
     progress = watched()
-    down = Span(metric="speed", good=3, bad=5, before=100.0, after=90.0, confidence=0.99, kind="regression")  # fmt: skip
-    up = Span(metric="speed", good=8, bad=9, before=90.0, after=100.0, confidence=0.99, kind="improvement")  # fmt: skip
+    down = Span(metric="speed", good=3, bad=5, before=100.0, after=90.0, confidence=0.99, kind="regression")
+    up = Span(metric="speed", good=8, bad=9, before=90.0, after=100.0, confidence=0.99, kind="improvement")
     progress.decide(Decision(asks=(), spans=(down, up)))
     assert progress.states()[7] == "dip"
     assert progress.states()[11] == "good"
@@ -141,9 +128,13 @@ def on_a_terminal(folder: Path, columns: int, rows: int, **environment: str) -> 
     plain = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}}
     words = [sys.executable, "-m", "karat", "hunt", "run"]
     with subprocess.Popen(
-        words, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs,
+        words,
+        cwd=folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
         env={**plain, "TERM": "xterm-256color", **environment},
-    ) as at_work:  # fmt: skip
+    ) as at_work:
         os.close(theirs)
         written, narrowed = b"", False
         while select.select([handle], [], [], 60)[0]:

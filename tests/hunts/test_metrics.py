@@ -9,22 +9,12 @@ from hypothesis import given, strategies as st
 
 from factories.hunt_files import ran
 from karat.findings import UsageError
-from karat.hunts.probe.metrics import (
-    NoValue,
-    RunOutput,
-    find_json,
-    parse_json_path,
-    parse_number,
-    value_of,
-)
+from karat.hunts.probe.metrics import NoValue, RunOutput, find_json, parse_json_path, parse_number, value_of
 from karat.hunts.settings import MetricSettings
 
 
 def run(output: str | bytes = "", **files: str | bytes) -> RunOutput:
-    named = {
-        name.replace("_", "."): data.encode() if isinstance(data, str) else data
-        for name, data in files.items()
-    }
+    named = {name.replace("_", "."): data.encode() if isinstance(data, str) else data for name, data in files.items()}
     return RunOutput(ran=ran(output), files=named)
 
 
@@ -41,7 +31,7 @@ THREE = "MLUPS: 3\nMLUPS: 1\nMLUPS: 8.5\n"
 
 @pytest.mark.parametrize(
     ("which", "found"), [("first", 3), ("last", 8.5), ("mean", 12.5 / 3), ("median", 3), ("min", 1), ("max", 8.5)]
-)  # fmt: skip
+)
 def test_which_match(which: str, found: float) -> None:
     metric = MetricSettings(name="m", regex=r"MLUPS: ([0-9.]+)", which=which)  # type: ignore[arg-type]
     assert value(metric, run(THREE)) == pytest.approx(found)
@@ -140,10 +130,7 @@ def test_every_float_comes_back_from_json(values: list[float]) -> None:
 
 def test_seconds_and_exit_codes() -> None:
     assert value(MetricSettings(name="t", seconds=True), run()) == 1.5
-    good, bad = (
-        RunOutput(ran=ran(), files={}),
-        RunOutput(ran=ran(exit_code=None, signal=9), files={}),
-    )
+    good, bad = (RunOutput(ran=ran(), files={}), RunOutput(ran=ran(exit_code=None, signal=9), files={}))
     assert value(MetricSettings(name="t", exit_code=True), good) == 0
     assert value(MetricSettings(name="t", exit_code=True), bad) == 1
 
@@ -179,9 +166,7 @@ def test_junit(glob: str, what: str, found: float | str) -> None:
 
 
 def test_a_report_with_a_namespace() -> None:
-    report = (
-        '<j:testsuite xmlns:j="urn:j"><j:testcase name="a"><j:failure/></j:testcase></j:testsuite>'
-    )
+    report = '<j:testsuite xmlns:j="urn:j"><j:testcase name="a"><j:failure/></j:testcase></j:testsuite>'
     metric = MetricSettings(name="m", junit="a", value="failed", file="j.xml")
     assert value(metric, run(j_xml=report)) == 1
 
@@ -237,10 +222,7 @@ def test_what_is_no_path(text: str) -> None:
 @given(STEPS)
 def test_every_step_can_be_written(steps: list[str | int]) -> None:
     quoted = "".join(
-        f"[{s}]"
-        if isinstance(s, int)
-        else '["' + s.replace("\\", "\\\\").replace('"', '\\"') + '"]'
-        for s in steps
+        f"[{s}]" if isinstance(s, int) else '["' + s.replace("\\", "\\\\").replace('"', '\\"') + '"]' for s in steps
     )
     assert parse_json_path(quoted) == tuple(steps)
 
@@ -273,9 +255,20 @@ def test_a_step_that_leads_nowhere_is_named(path: tuple[str | int, ...], said: s
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("587.92", 587.92), ("1,234,567.5", 1234567.5), ("1e5", 1e5), ("-3", -3), (" +.5 ", 0.5), ("1_000", 1000), ("5.", 5),
-     ("-inf", -inf), ("Infinity", inf), ("1.5E-3", 0.0015), ("\N{MINUS SIGN}5", -5)],
-)  # fmt: skip
+    [
+        ("587.92", 587.92),
+        ("1,234,567.5", 1234567.5),
+        ("1e5", 1e5),
+        ("-3", -3),
+        (" +.5 ", 0.5),
+        ("1_000", 1000),
+        ("5.", 5),
+        ("-inf", -inf),
+        ("Infinity", inf),
+        ("1.5E-3", 0.0015),
+        ("\N{MINUS SIGN}5", -5),
+    ],
+)
 def test_numbers(text: str, found: float) -> None:
     assert parse_number(text) == found
 

@@ -30,11 +30,7 @@ def test_a_point_without_a_value_is_run_again_until_it_is_not_a_flake(
     outcomes: tuple[Outcome, ...], group: str
 ) -> None:
     found = read_metric(SPEED, {4: Observed(outcomes=outcomes)})
-    there = {
-        "again": 4 in found.again,
-        "failed": 4 in found.failed,
-        "dead": 4 in found.dead and 4 not in found.failed,
-    }
+    there = {"again": 4 in found.again, "failed": 4 in found.failed, "dead": 4 in found.dead and 4 not in found.failed}
     assert [name for name, is_in in there.items() if is_in] == [group]
     assert found.failed <= found.dead
     assert found.values == {}

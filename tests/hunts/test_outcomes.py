@@ -26,29 +26,43 @@ def test_what_ran_has_its_values() -> None:
     attempt = read_one(result(ran("SPEED: 12.5\n"), identity={"value": "a"}, identity_key="k"))
     assert attempt.samples == {"speed": (12.5,)}
     assert (attempt.outcome, attempt.signature, attempt.hunted) == (Outcome.OK, "", None)
-    assert (attempt.identity_key, attempt.started, attempt.seconds, attempt.where) == (
-        "k",
-        1000.0,
-        2.0,
-        "here",
-    )
+    assert (attempt.identity_key, attempt.started, attempt.seconds, attempt.where) == ("k", 1000.0, 2.0, "here")
 
 
 @pytest.mark.parametrize(
     ("came", "signature", "note"),
     [
         (result(lost="node 10.0.0.2 is gone"), "", "the worker was lost: node 10.0.0.2 is gone"),
-        (result(Ran(role="prepare", name="pull", exit_code=1, output=b"error: no such image")), "pull: error: no such image", "pull failed"),
-        (result(Ran(role="prepare", name="pull", exit_code=1, output=b"Pulling\nError response from daemon: manifest unknown\n")), "pull: error: Error response from daemon: manifest unknown", "manifest unknown"),
-        (result(Ran(role="build", exit_code=2, output=b"a.c:1: error: no") ), "build: error: no", "build failed"),
+        (
+            result(Ran(role="prepare", name="pull", exit_code=1, output=b"error: no such image")),
+            "pull: error: no such image",
+            "pull failed",
+        ),
+        (
+            result(
+                Ran(
+                    role="prepare",
+                    name="pull",
+                    exit_code=1,
+                    output=b"Pulling\nError response from daemon: manifest unknown\n",
+                )
+            ),
+            "pull: error: Error response from daemon: manifest unknown",
+            "manifest unknown",
+        ),
+        (result(Ran(role="build", exit_code=2, output=b"a.c:1: error: no")), "build: error: no", "build failed"),
         (result(Ran(role="build", exit_code=None, timed_out=True)), "build: timed out", "build failed: timed out"),
         (result(Ran(role="identify", name="identify", exit_code=3)), "identify: exit code 3", "identify failed"),
-        (result(Ran(role="prepare", name="setup", error="no such file")), "setup: could not be started", "no such file"),
+        (
+            result(Ran(role="prepare", name="setup", error="no such file")),
+            "setup: could not be started",
+            "no such file",
+        ),
         (result(ran(exit_code=125)), "exit code 125", "cannot be tested here"),
         (result(ran(exit_code=None, error="not found")), "could not be started", "not found"),
         (result(), "", "nothing was run"),
     ],
-)  # fmt: skip
+)
 def test_what_could_not_be_tried_is_broken(came: JobResult, signature: str, note: str) -> None:
     attempt = read_one(came)
     assert attempt.outcome is Outcome.BROKEN
@@ -74,18 +88,13 @@ def test_a_pattern_without_an_end_is_called_off(
 
 
 def test_what_was_allowed_to_fail_before_the_run_is_nothing() -> None:
-    came = result(
-        Ran(role="prepare", exit_code=1), Ran(role="build", skipped=True), ran("SPEED: 1")
-    )
+    came = result(Ran(role="prepare", exit_code=1), Ran(role="build", skipped=True), ran("SPEED: 1"))
     assert read_one(came).outcome is Outcome.OK
 
 
 def test_a_failure_is_a_crash_with_its_name() -> None:
     attempt = read_one(result(ran(TRACEBACK, exit_code=1)))
-    assert (attempt.outcome, attempt.signature) == (
-        Outcome.CRASH,
-        "ImportError: cannot import name 'a' from 'b'",
-    )
+    assert (attempt.outcome, attempt.signature) == (Outcome.CRASH, "ImportError: cannot import name 'a' from 'b'")
     assert read_one(result(ran(exit_code=None, signal=11))).signature == "SIGSEGV"
 
 
@@ -97,16 +106,18 @@ def test_a_value_of_a_run_that_failed_is_none() -> None:
 def test_a_time_out_is_a_hang() -> None:
     attempt = read_one(result(ran("SPEED: 5", exit_code=None, timed_out=True)))
     assert (attempt.outcome, attempt.samples) == (Outcome.HANG, {})
-    assert (
-        read_one(result(ran("", exit_code=None, timed_out=True)), settings(EXIT)).outcome
-        is Outcome.HANG
-    )
+    assert read_one(result(ran("", exit_code=None, timed_out=True)), settings(EXIT)).outcome is Outcome.HANG
 
 
 @pytest.mark.parametrize(
     ("output", "signature"),
-    [("", "no value for speed"), ("SPEED: nan", "speed is nan"), ("SPEED: -inf", "speed is -inf"), ("SPEED: fast", "speed is not a number: 'fast'")],
-)  # fmt: skip
+    [
+        ("", "no value for speed"),
+        ("SPEED: nan", "speed is nan"),
+        ("SPEED: -inf", "speed is -inf"),
+        ("SPEED: fast", "speed is not a number: 'fast'"),
+    ],
+)
 def test_a_run_without_a_number_is_a_crash_of_that_name(output: str, signature: str) -> None:
     attempt = read_one(result(ran(output)))
     assert (attempt.outcome, attempt.signature, attempt.samples) == (Outcome.CRASH, signature, {})
@@ -131,10 +142,7 @@ def test_an_exit_code_that_is_a_metric_is_no_crash() -> None:
 
 
 def test_repeats_that_disagree_say_so() -> None:
-    attempt = read_one(
-        result(ran("SPEED: 1"), ran("SPEED: 2"), ran(TRACEBACK, exit_code=1)),
-        settings("repeats = 3"),
-    )
+    attempt = read_one(result(ran("SPEED: 1"), ran("SPEED: 2"), ran(TRACEBACK, exit_code=1)), settings("repeats = 3"))
     assert (attempt.outcome, attempt.samples) == (Outcome.CRASH, {"speed": (1.0, 2.0)})
     assert attempt.note == "1 of 3 runs crashed: ImportError: cannot import name 'a' from 'b'"
     skipped = read_one(result(ran("SPEED: 1"), ran(exit_code=125)), settings("repeats = 2"))
@@ -171,10 +179,7 @@ def test_another_commit_than_asked_for_says_nothing_of_the_point() -> None:
     point = Point(id="p", label="p", parts={"xla": "1a2b3c4d5e6f"})
     other = read_one(result(ran("SPEED: 1"), identity={"commit.xla": "ffffffffff"}), point=point)
     assert (other.outcome, other.signature) == (Outcome.BROKEN, "another commit under test")
-    assert (
-        other.note
-        == "expected xla 1a2b3c4d5e under test, found xla ffffffffff: nothing was rebuilt"
-    )
+    assert other.note == "expected xla 1a2b3c4d5e under test, found xla ffffffffff: nothing was rebuilt"
     for same in ("1a2b3c4", "1a2b3c4d5e6f", "v1.2"):
         found = read_one(result(ran("SPEED: 1"), identity={"commit.xla": same}), point=point)
         assert found.outcome is Outcome.OK
@@ -295,6 +300,6 @@ ERROR = ran("XlaRuntimeError: INTERNAL: bad\n", exit_code=1)
         (CrashSettings(kind="hang"), HUNG, "timed out", True),
         (CrashSettings(kind="hang"), ERROR, "XlaRuntimeError", False),
     ],
-)  # fmt: skip
+)
 def test_kinds(crash: CrashSettings, came: Ran, signature: str, *, hunted: bool) -> None:
     assert is_hunted_crash(crash, came, signature) is hunted

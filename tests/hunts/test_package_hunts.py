@@ -38,9 +38,7 @@ SPEED = '[[probe.metrics]]\nname = "speed"\nregex = "SPEED: (.*)"\nbetter = "hig
 CRASH = '[probe.crash]\nkind = "exception"\npattern = "AttributeError"\n'
 
 
-def run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, toml: str, **environment: str
-) -> dict[str, Any]:
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, toml: str, **environment: str) -> dict[str, Any]:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_NO_CONFIG", "1")
@@ -50,8 +48,11 @@ def run(
     (folder / "hunt.toml").write_text(toml, encoding="utf-8")
     done = subprocess.run(
         (sys.executable, "-m", "karat", "hunt", "run", "--json", "found.json", "-q"),
-        check=False, capture_output=True, text=True, cwd=folder,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads((folder / "found.json").read_bytes())
     return found
@@ -65,9 +66,7 @@ def found_changes(report: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-def test_the_release_and_the_dependency_that_made_it_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_release_and_the_dependency_that_made_it_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PackageIndex() as index:
         index.add("dep", "1.0", "factor = 1.0", upload_time="2019-01-01T00:00:00Z")
         # Came between toy 1.4 and 1.5, and nobody released anything else that day.
@@ -75,13 +74,14 @@ def test_the_release_and_the_dependency_that_made_it_slower(
         for number in range(7):
             speed = 100 if number < 2 else 80
             index.add(
-                "toy", f"1.{number}", f"from dep import factor\nspeed = {speed} * factor",
-                requires=["dep"], upload_time=f"2020-01-{number + 1:02}T00:00:00Z",
-            )  # fmt: skip
+                "toy",
+                f"1.{number}",
+                f"from dep import factor\nspeed = {speed} * factor",
+                requires=["dep"],
+                upload_time=f"2020-01-{number + 1:02}T00:00:00Z",
+            )
         index.file("toy", "toy-1.3-py3-none-any.whl.asc")
-        found = run(
-            tmp_path, monkeypatch, HUNT.format(index=f'index = "{index.url}"', looked_at=SPEED)
-        )
+        found = run(tmp_path, monkeypatch, HUNT.format(index=f'index = "{index.url}"', looked_at=SPEED))
     assert found_changes(found) == [("speed", "1.1", "1.2"), ("speed", "1.4", "1.5")]
     suspects = [[(s["part"], s["id"]) for s in c["suspects"]] for c in found["culprits"]]
     assert suspects == [[("toy", "1.2")], [("dep", "2.0"), ("toy", "1.5")]]

@@ -12,22 +12,9 @@ import pytest
 from factories.certificates import loopback_tls
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.timelines.packages import (
-    changed_packages,
-    releases,
-    same_version,
-    versions_between,
-)
+from karat.hunts.timelines.packages import changed_packages, releases, same_version, versions_between
 from karat.net import package_index
-from karat.net.package_index import (
-    IndexAddress,
-    IndexFile,
-    files,
-    find_address,
-    pages,
-    plain_name,
-    without_password,
-)
+from karat.net.package_index import IndexAddress, IndexFile, files, find_address, pages, plain_name, without_password
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
 HERE = sys.version_info[:3]
@@ -93,9 +80,7 @@ def test_other_json_is_no_list_of_files(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(index, "listing", lambda _: ("application/json", b"[1]"))
         with pytest.raises(CannotVerify, match="found other JSON"):
             files(at(index.url), "toy")
-        monkeypatch.setattr(
-            index, "listing", lambda _: ("application/json", b'{"files": [1, {"filename": 2}]}')
-        )
+        monkeypatch.setattr(index, "listing", lambda _: ("application/json", b'{"files": [1, {"filename": 2}]}'))
         assert files(at(index.url), "toy") == ()
 
 
@@ -113,9 +98,7 @@ def test_a_password_goes_to_its_own_index_and_into_no_message() -> None:
         assert SECRET not in f"{at(index.with_password).shown} {at(index.with_password)!r}"
 
 
-def test_an_index_over_https_does_not_lead_to_plain_http(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_over_https_does_not_lead_to_plain_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, tls = loopback_tls(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with PackageIndex(tls=tls) as index, PackageIndex() as other:
@@ -124,9 +107,7 @@ def test_an_index_over_https_does_not_lead_to_plain_http(
         # The proxy hears what anyone on the way to another machine would.
         monkeypatch.setenv("HTTP_PROXY", other.url.removesuffix("/simple"))
         index.answers = ["http://index.example/simple/toy/"]
-        with pytest.raises(
-            CannotVerify, match=r"to lead to https, found plain http on index\.example"
-        ):
+        with pytest.raises(CannotVerify, match=r"to lead to https, found plain http on index\.example"):
             files(at(index.url), "toy")
         assert other.asked == []
 
@@ -157,25 +138,14 @@ def test_who_names_the_index(tmp_path: Path) -> None:
     (tmp_path / "uv").mkdir()
     config = {"XDG_CONFIG_HOME": str(tmp_path)}
     pip = {"PIP_INDEX_URL": "http://pip/simple/"}
-    both = {
-        **config,
-        **pip,
-        "UV_INDEX_URL": "http://uv/simple",
-        "UV_DEFAULT_INDEX": "mine=http://default/simple",
-    }
+    both = {**config, **pip, "UV_INDEX_URL": "http://uv/simple", "UV_DEFAULT_INDEX": "mine=http://default/simple"}
     assert find_address("http://own/simple", both).url == "http://own/simple"
     assert find_address("", both).url == "http://default/simple"
-    assert find_address("", {**config, **pip}) == IndexAddress(
-        url="http://pip/simple", origin="PIP_INDEX_URL"
-    )
-    (tmp_path / "uv" / "uv.toml").write_text(
-        '[[index]]\nurl = "http://x/s"\ndefault = true\n', encoding="utf-8"
-    )
+    assert find_address("", {**config, **pip}) == IndexAddress(url="http://pip/simple", origin="PIP_INDEX_URL")
+    (tmp_path / "uv" / "uv.toml").write_text('[[index]]\nurl = "http://x/s"\ndefault = true\n', encoding="utf-8")
     assert find_address("", config).url == "http://x/s"
     (tmp_path / "uv" / "uv.toml").write_text('index-url = "http://y/s"\n', encoding="utf-8")
-    assert (
-        find_address("", {"UV_CONFIG_FILE": str(tmp_path / "uv" / "uv.toml")}).url == "http://y/s"
-    )
+    assert find_address("", {"UV_CONFIG_FILE": str(tmp_path / "uv" / "uv.toml")}).url == "http://y/s"
     for text in ("index = 3", "not toml", ""):
         (tmp_path / "uv" / "uv.toml").write_text(text, encoding="utf-8")
         assert find_address("", config, ask_pip=False).is_pypi
@@ -183,13 +153,9 @@ def test_who_names_the_index(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pips_configuration_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if subprocess.run(
-        (sys.executable, "-m", "pip", "--version"), check=False, capture_output=True
-    ).returncode:
+    if subprocess.run((sys.executable, "-m", "pip", "--version"), check=False, capture_output=True).returncode:
         pytest.skip("needs pip")
-    (tmp_path / "pip.conf").write_text(
-        "[global]\nindex-url = http://conf/simple\n", encoding="utf-8"
-    )
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://conf/simple\n", encoding="utf-8")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     found = find_address("", {"XDG_CONFIG_HOME": str(tmp_path)})
@@ -197,15 +163,7 @@ def test_pips_configuration_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://x/simple",
-        "simple",
-        "file:///srv/simple",
-        "http://",
-        "http://[::1",
-        "http://x:99999/simple",
-    ],
+    "url", ["ftp://x/simple", "simple", "file:///srv/simple", "http://", "http://[::1", "http://x:99999/simple"]
 )
 def test_what_is_no_index(url: str) -> None:
     with pytest.raises(UsageError, match=r"packages\.index"):
@@ -227,16 +185,11 @@ def listed(*names: str, **attributes: str) -> list[IndexFile]:
 def test_local_versions_are_told_to_the_one_they_would_be_taken_for() -> None:
     names = [f"toy-{v}-py3-none-any.whl" for v in ("1.0", "1.0+cpu", "1.0+cu1", "1.0.post1", "1.1")]
     found = {r.version: r.local for r in releases("toy", listed(*names), HERE)}
-    assert found == {
-        "1.0": ("1.0+cpu", "1.0+cu1"), "1.0+cpu": (), "1.0+cu1": (), "1.0.post1": (), "1.1": (),
-    }  # fmt: skip
+    assert found == {"1.0": ("1.0+cpu", "1.0+cu1"), "1.0+cpu": (), "1.0+cu1": (), "1.0.post1": (), "1.1": ()}
 
 
 def test_versions_are_in_the_order_of_their_numbers_not_of_their_letters() -> None:
-    names = [
-        f"toy-{version}.tar.gz"
-        for version in ("1.10", "1.9", "1.10rc1", "1.0.post1", "1!0.1", "1.0")
-    ]
+    names = [f"toy-{version}.tar.gz" for version in ("1.10", "1.9", "1.10rc1", "1.0.post1", "1!0.1", "1.0")]
     found = releases("toy", listed(*names), HERE)
     assert [r.version for r in found] == ["1.0", "1.0.post1", "1.9", "1.10rc1", "1.10", "1!0.1"]
     assert [r.prerelease for r in found] == [False, False, False, True, False, False]
@@ -278,10 +231,7 @@ def test_wheels_of_another_python_than_this_one() -> None:
 
 
 def test_a_release_is_yanked_when_all_of_it_is() -> None:
-    half = [
-        IndexFile(filename="toy-1.0.tar.gz", yanked="x"),
-        IndexFile(filename="toy-1.0-py3-none-any.whl"),
-    ]
+    half = [IndexFile(filename="toy-1.0.tar.gz", yanked="x"), IndexFile(filename="toy-1.0-py3-none-any.whl")]
     assert releases("toy", half, HERE)[0].yanked is None
     assert releases("toy", half[:1], HERE)[0].yanked == "x"
 
@@ -289,10 +239,7 @@ def test_a_release_is_yanked_when_all_of_it_is() -> None:
 def test_a_release_came_with_its_first_file_and_was_complete_within_a_day() -> None:
     start = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     times = [start + dt.timedelta(hours=h) for h in (0, 5, 9000)]
-    files = [
-        IndexFile(filename=f"toy-1.0-{n}-py3-none-any.whl", uploaded=t)
-        for n, t in enumerate(times, 1)
-    ]
+    files = [IndexFile(filename=f"toy-1.0-{n}-py3-none-any.whl", uploaded=t) for n, t in enumerate(times, 1)]
     (found,) = releases("toy", files, HERE)
     assert (found.uploaded, found.complete) == (times[0], times[1])
 
@@ -312,8 +259,5 @@ def test_ranges() -> None:
 
 def test_names_and_what_moved() -> None:
     assert plain_name("Zope.Interface_x") == "zope-interface-x"
-    assert changed_packages({"a": "1", "b": "1"}, {"a": "1", "b": "2", "c": "3"}) == {
-        "b": ("1", "2"),
-        "c": ("", "3"),
-    }
+    assert changed_packages({"a": "1", "b": "1"}, {"a": "1", "b": "2", "c": "3"}) == {"b": ("1", "2"), "c": ("", "3")}
     assert changed_packages({}, {"a": "1"}) == {}

@@ -29,9 +29,7 @@ if importlib.util.find_spec("uv") is None:
 
 
 @pytest.fixture(autouse=True)
-def _uv_for_itself(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _uv_for_itself(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_NO_CONFIG", "1")
@@ -44,9 +42,7 @@ def index() -> Iterator[PackageIndex]:
         yield made
 
 
-def hunt(
-    index: PackageIndex, more: str = "", *, command: str = PRINT, probe: str = ""
-) -> HuntSettings:
+def hunt(index: PackageIndex, more: str = "", *, command: str = PRINT, probe: str = "") -> HuntSettings:
     table = f'stages = ["packages"]\n[packages]\nname = "toy"\nindex = "{index.url}"\n{more}\n'
     return settings(probe, table, command=command)
 
@@ -60,14 +56,10 @@ def run(wanted: HuntSettings, root: Path, version: str) -> tuple[JobResult, Atte
     point = next(p for p in timeline.points if p.id == version)
     job = job_for(timeline, point, wanted, key="k", place=place(root))
     came = run_job(job, Slot(number=0, area=root / "work" / "slot-0"), lambda: False)
-    return came, outcomes.read_attempt(
-        came, wanted, stage="0", point=point, number=1, place=place(root)
-    )
+    return came, outcomes.read_attempt(came, wanted, stage="0", point=point, number=1, place=place(root))
 
 
-def test_points_are_versions_and_say_what_cannot_be_had(
-    index: PackageIndex, tmp_path: Path
-) -> None:
+def test_points_are_versions_and_say_what_cannot_be_had(index: PackageIndex, tmp_path: Path) -> None:
     index.add("toy", "1.10", upload_time="2022-01-01T00:00:00Z")
     index.add("toy", "1.9")
     index.add("toy", "2.0", requires_python=">=4")
@@ -75,11 +67,7 @@ def test_points_are_versions_and_say_what_cannot_be_had(
     index.add("toy", "2.1rc2")
     index.add("toy", "2.2", yanked="wrong")
     timeline = opened(hunt(index), tmp_path)
-    assert [(p.id, bool(p.missing)) for p in timeline.points] == [
-        ("1.9", False),
-        ("1.10", False),
-        ("2.0", True),
-    ]
+    assert [(p.id, bool(p.missing)) for p in timeline.points] == [("1.9", False), ("1.10", False), ("2.0", True)]
     assert timeline.points[1].when is not None
     assert [f.message for f in timeline.findings] == [
         "2 pre-releases of toy left out; packages.prereleases = true includes them",
@@ -126,9 +114,7 @@ def test_a_version_runs_in_its_own_environment(
 
 
 @pytest.mark.slow
-def test_an_environment_is_made_once_and_a_half_one_again(
-    index: PackageIndex, tmp_path: Path
-) -> None:
+def test_an_environment_is_made_once_and_a_half_one_again(index: PackageIndex, tmp_path: Path) -> None:
     index.add("toy", "1.0", "speed = 10")
     first, _ = run(hunt(index), tmp_path, "1.0")
     again, _ = run(hunt(index), tmp_path, "1.0")
@@ -144,16 +130,8 @@ def test_an_environment_is_made_once_and_a_half_one_again(
 
 @pytest.mark.slow
 def test_a_dependency_that_moved_with_it_is_a_suspect(index: PackageIndex, tmp_path: Path) -> None:
-    index.add(
-        "toy", "1.0", "from dep import speed", requires=["dep"], upload_time="2021-01-01T00:00:00Z"
-    )
-    index.add(
-        "toy",
-        "2.0",
-        "from dep import speed",
-        requires=["dep>1"],
-        upload_time="2023-01-01T00:00:00Z",
-    )
+    index.add("toy", "1.0", "from dep import speed", requires=["dep"], upload_time="2021-01-01T00:00:00Z")
+    index.add("toy", "2.0", "from dep import speed", requires=["dep>1"], upload_time="2023-01-01T00:00:00Z")
     index.add("dep", "1.0", "speed = 1", upload_time="2020-01-01T00:00:00Z")
     index.add("dep", "2.0", "speed = 2", upload_time="2022-01-01T00:00:00Z")
     today = hunt(index)
@@ -164,10 +142,7 @@ def test_a_dependency_that_moved_with_it_is_a_suspect(index: PackageIndex, tmp_p
     assert (old.identity["package.dep"], new.identity["package.dep"]) == ("1.0", "2.0")
     timeline = opened(then, tmp_path)
     found = timeline.suspects(timeline.points[0], timeline.points[1])
-    assert [(s.part, s.id, s.title) for s in found] == [
-        ("dep", "2.0", "moved with it, from 1.0"),
-        ("toy", "2.0", ""),
-    ]
+    assert [(s.part, s.id, s.title) for s in found] == [("dep", "2.0", "moved with it, from 1.0"), ("toy", "2.0", "")]
 
 
 def test_suspects_have_the_pages_that_the_index_names(index: PackageIndex, tmp_path: Path) -> None:
@@ -176,10 +151,7 @@ def test_suspects_have_the_pages_that_the_index_names(index: PackageIndex, tmp_p
     index.pages = {"Changelog": "https://example.org/changes"}
     timeline = opened(hunt(index), tmp_path)
     found = timeline.suspects(timeline.points[0], timeline.points[2])
-    assert [(s.id, s.link) for s in found] == [
-        ("1.1", index.pages["Changelog"]),
-        ("1.2", index.pages["Changelog"]),
-    ]
+    assert [(s.id, s.link) for s in found] == [("1.1", index.pages["Changelog"]), ("1.2", index.pages["Changelog"])]
 
 
 def test_times_that_the_index_does_not_tell(index: PackageIndex, tmp_path: Path) -> None:
@@ -198,9 +170,7 @@ def test_what_does_not_build_or_resolve_is_broken(index: PackageIndex, tmp_path:
         assert attempt.signature.startswith("install: ")
 
 
-def test_programs_of_a_package_are_found_and_requires_are_installed(
-    index: PackageIndex, tmp_path: Path
-) -> None:
+def test_programs_of_a_package_are_found_and_requires_are_installed(index: PackageIndex, tmp_path: Path) -> None:
     data = wheel(
         "toy",
         "1.0",
@@ -220,9 +190,7 @@ def test_a_password_is_on_no_command_line_and_in_no_output(tmp_path: Path) -> No
     with PackageIndex(password=SECRET) as index:
         index.add("toy", "1.0", "speed = 5")
         wanted = settings(
-            "",
-            f'stages = ["packages"]\n[packages]\nname = "toy"\nindex = "{index.with_password}"\n',
-            command=PRINT,
+            "", f'stages = ["packages"]\n[packages]\nname = "toy"\nindex = "{index.with_password}"\n', command=PRINT
         )
         timeline = opened(wanted, tmp_path)
         job = job_for(timeline, timeline.points[0], wanted, key="k", place=place(tmp_path))
@@ -258,9 +226,7 @@ def test_uv_beside_karat_serves_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(
-    index: PackageIndex, tmp_path: Path
-) -> None:
+def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(index: PackageIndex, tmp_path: Path) -> None:
     index.add("toy", "1.0", "speed = 5")
     (tmp_path / "wheels").mkdir()
     name = "extra-3.0-py3-none-any.whl"
@@ -276,9 +242,17 @@ def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(
 
 @pytest.mark.parametrize(
     ("said", "meant"),
-    [("./x", "{}/x"), (".", "{}"), ("../a/x", "{}/../a/x"), ("x/y[all]", "{}/x/y[all]"), ("n[e] @ ./x", "n[e] @ {}/x"),
-     ("x.whl", "{}/x.whl"), ("./x ; python_version > '3'", "{}/x ; python_version > '3'"), ("/usr", "/usr")],
-)  # fmt: skip
+    [
+        ("./x", "{}/x"),
+        (".", "{}"),
+        ("../a/x", "{}/../a/x"),
+        ("x/y[all]", "{}/x/y[all]"),
+        ("n[e] @ ./x", "n[e] @ {}/x"),
+        ("x.whl", "{}/x.whl"),
+        ("./x ; python_version > '3'", "{}/x ; python_version > '3'"),
+        ("/usr", "/usr"),
+    ],
+)
 def test_paths_become_whole(said: str, meant: str, tmp_path: Path) -> None:
     root = tmp_path / "a"
     for path in ("x/y", "x"):
@@ -289,8 +263,15 @@ def test_paths_become_whole(said: str, meant: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["numpy<2", "numpy", "a.b[c]>=1 ; sys_platform == 'a/b'", "n @ https://x.invalid/y.whl", "git+https://x.invalid/y",
-     "n @ file:///x/y.whl", "https://x.invalid/y.whl"],
-)  # fmt: skip
+    [
+        "numpy<2",
+        "numpy",
+        "a.b[c]>=1 ; sys_platform == 'a/b'",
+        "n @ https://x.invalid/y.whl",
+        "git+https://x.invalid/y",
+        "n @ file:///x/y.whl",
+        "https://x.invalid/y.whl",
+    ],
+)
 def test_what_is_no_path_stays_as_it_is(said: str, tmp_path: Path) -> None:
     assert resolve_requirement(tmp_path, said) == said

@@ -62,9 +62,7 @@ def test_what_may_change_between_two_sessions() -> None:
 def test_the_command_line_is_over_the_file_and_a_resume_over_the_beginning() -> None:
     began = Overrides(strategy="sweep", max_runs=5, metrics=("loss",), stage="commits")
     now = Overrides(max_runs=9, jobs=2).over(began)
-    assert now == Overrides(
-        strategy="sweep", max_runs=9, jobs=2, metrics=("loss",), stage="commits"
-    )
+    assert now == Overrides(strategy="sweep", max_runs=9, jobs=2, metrics=("loss",), stage="commits")
     settings = apply_overrides(SETTINGS, now)
     assert (settings.search.strategy, settings.search.max_runs) == ("sweep", 9)
     assert settings.engine.slots == 2

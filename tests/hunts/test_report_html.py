@@ -48,9 +48,7 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert not {"script", "img", "iframe", "object", "b onerror"} & set(seen.tags)
     assert seen.tags.count("link") == page.count('<link rel="icon" href="data:,">') == 1
     assert "default-src 'none'" in page
-    assert "http" not in re.sub(r'href="https://github.com/openxla[^"]+"', "", page).replace(
-        "http-equiv", ""
-    )
+    assert "http" not in re.sub(r'href="https://github.com/openxla[^"]+"', "", page).replace("http-equiv", "")
 
 
 def test_titles_names_and_logs_are_text() -> None:
@@ -71,11 +69,7 @@ def test_levels_are_drawn_in_order_across_failures() -> None:
     stage = nightly().stages[0]
     points = list(stage.points)
     # 577 up to 7, failures at 8, 536 from 9 on: three changes that overlap.
-    changes = (
-        change(points, 7, 8, "crash"),
-        change(points, 7, 9, "regression"),
-        change(points, 8, 9, "improvement"),
-    )
+    changes = (change(points, 7, 8, "crash"), change(points, 7, 9, "regression"), change(points, 8, 9, "improvement"))
     drawn = chart(msgspec.structs.replace(stage, changes=changes), "MLUPS")
     lines = re.findall(r'class="level" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     assert len(lines) == 2
@@ -92,7 +86,7 @@ def test_values_at_the_ends_of_what_a_double_holds_are_drawn() -> None:
     odd = (1.7e308, -1.7e308, 0.0, 5e-324)
     points = tuple(
         msgspec.structs.replace(p, values={"MLUPS": (value,)}) for p, value in zip(stage.points, odd, strict=False)
-    )  # fmt: skip
+    )
     stages = (msgspec.structs.replace(stage, points=points, changes=()),)
     page = render(msgspec.structs.replace(report, stages=stages, culprits=()))
     assert "nan" not in re.findall(r'c[xy]="([^"]+)"', page)
@@ -105,7 +99,7 @@ def test_a_long_timeline_stays_light() -> None:
 
 @pytest.fixture
 def browser(chromium: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where it is installed
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(
@@ -127,16 +121,12 @@ def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     page.locator("svg a[aria-label*='2023-08-09']").focus()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.querySelector(':target h3').textContent").startswith(
-        "2023-08-09: crash"
-    )
+    assert page.evaluate("document.querySelector(':target h3').textContent").startswith("2023-08-09: crash")
     assert said == []
 
 
 def test_why_points_cannot_be_had_is_said() -> None:
-    assert "1 point not available (2023-08-07): the registry has no such tag</p>" in render(
-        nightly()
-    )
+    assert "1 point not available (2023-08-07): the registry has no such tag</p>" in render(nightly())
 
 
 def test_which_end_of_a_dip_it_is_and_how_flaky_the_runs_are_is_said() -> None:

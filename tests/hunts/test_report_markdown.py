@@ -45,17 +45,13 @@ def test_nobody_is_called_and_nothing_becomes_markup() -> None:
     assert not re.search(r"@\w", outside)
 
 
-@pytest.mark.parametrize(
-    "link", ["javascript:alert(1)", "https://x/a b", "https://x/)[y](z", "ftp://x/y"]
-)
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x/a b", "https://x/)[y](z", "ftp://x/y"])
 def test_only_plain_links_are_links(link: str) -> None:
     text = render(with_suspect(link=link))
     assert "](" not in text
 
 
-@pytest.mark.parametrize(
-    "title", ["```", "a\n\n# b", "</details>", "| x | y |", "[x](https://evil.example)"]
-)
+@pytest.mark.parametrize("title", ["```", "a\n\n# b", "</details>", "| x | y |", "[x](https://evil.example)"])
 def test_a_title_cannot_leave_its_line(title: str) -> None:
     text = render(with_suspect(title=title))
     line = next(line for line in text.splitlines() if line.startswith("- xla "))
@@ -68,7 +64,7 @@ def test_a_log_cannot_end_its_block() -> None:
     first = report.stages[0]
     points = tuple(
         msgspec.structs.replace(p, log="```\n</details>\n# loud\n````\n") if p.log else p for p in first.points
-    )  # fmt: skip
+    )
     stages = (msgspec.structs.replace(first, points=points), *report.stages[1:])
     text = render(msgspec.structs.replace(report, stages=stages))
     assert "\n  `````text\n  ```\n  </details>\n  # loud\n  ````\n  `````\n" in text
@@ -81,10 +77,7 @@ def test_a_quiet_hunt_says_what_was_tried() -> None:
 
 
 def test_why_points_cannot_be_had_is_said() -> None:
-    assert (
-        "## Not available\n\n- containers by day: `2023-08-07`: the registry has no such tag\n"
-        in render(nightly())
-    )
+    assert "## Not available\n\n- containers by day: `2023-08-07`: the registry has no such tag\n" in render(nightly())
 
 
 def test_which_end_of_a_dip_it_is_and_how_flaky_the_runs_are_is_said() -> None:

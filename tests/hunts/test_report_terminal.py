@@ -37,9 +37,7 @@ def test_the_answer_comes_first() -> None:
         assert fact in regression
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("crash", "works → fails"), ("improvement", "fails → works again")]
-)
+@pytest.mark.parametrize(("kind", "said"), [("crash", "works → fails"), ("improvement", "fails → works again")])
 def test_a_hunted_crash_is_said_in_words(kind: str, said: str) -> None:
     begins = kind == "crash"
     change = nightly().culprits[0].change
@@ -69,20 +67,15 @@ def test_points_that_cannot_be_had_are_told_by_reason() -> None:
     gone = [
         night(i, None) if why is None else _gone(i, why)
         for i, why in enumerate([None, "no image r/jax:n-{}", None, "no image r/jax:n-{}", "left out by skip"])
-    ]  # fmt: skip
+    ]
     several = msgspec.structs.replace(stage, points=(*stage.points, *gone), changes=())
     report = msgspec.structs.replace(nightly(), stages=(several,))
     text = shown(report)
-    assert (
-        "  missing     2023-08-07, 2023-08-01, 2023-08-03: the registry has no such tag\n" in text
-    )
+    assert "  missing     2023-08-07, 2023-08-01, 2023-08-03: the registry has no such tag\n" in text
     assert "  missing     2023-08-02, 2023-08-04: no image r/jax:n-2023-08-…\n" in text
     assert "  missing     2023-08-05: left out by skip\n" in text
     said = [f.message for f in findings_of(report) if f.kind == "points-missing"]
-    assert (
-        said[0]
-        == "containers by day: 3 points not available, 2023-08-07 the first: the registry has no such tag"
-    )
+    assert said[0] == "containers by day: 3 points not available, 2023-08-07 the first: the registry has no such tag"
     assert len(said) == 3
     many = msgspec.structs.replace(several, points=tuple(gone[:1] * 9))
     assert list(say.lacking(many)) == ["the registry has no such tag"]
@@ -127,9 +120,17 @@ def test_where_points_share_a_mark_it_is_what_most_of_them_came_to() -> None:
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(577.30134, "577.3"), (0.0, "0"), (12345.6, "12,346"), (0.00012345, "0.0001234"), (1e-9, "1e-09"), (None, "–"),
-     (-2.5, "-2.500"), (1e300, "1e+300")],
-)  # fmt: skip
+    [
+        (577.30134, "577.3"),
+        (0.0, "0"),
+        (12345.6, "12,346"),
+        (0.00012345, "0.0001234"),
+        (1e-9, "1e-09"),
+        (None, "–"),
+        (-2.5, "-2.500"),
+        (1e300, "1e+300"),
+    ],
+)
 def test_values_are_short(number: float | None, text: str) -> None:
     assert say.value(number) == text
 
@@ -152,11 +153,17 @@ def test_every_number_can_be_said(number: float) -> None:
     ("verdict", "text"),
     [
         (Verdict(confirmed=True, confidence=0.995), "confirmed by running both sides again; confidence 99.5%"),
-        (Verdict(confirmed=False, confidence=0.9), "NOT confirmed: run again, the two sides do not differ as before; confidence 90%"),
-        (Verdict(tried=("run again: 1 before, 2 after (8 and 8 runs): unclear",), confidence=0.6), "both sides were run again, without a clear result; confidence 60%"),
+        (
+            Verdict(confirmed=False, confidence=0.9),
+            "NOT confirmed: run again, the two sides do not differ as before; confidence 90%",
+        ),
+        (
+            Verdict(tried=("run again: 1 before, 2 after (8 and 8 runs): unclear",), confidence=0.6),
+            "both sides were run again, without a clear result; confidence 60%",
+        ),
         (Verdict(), "not run again; confidence 99.8%"),
     ],
-)  # fmt: skip
+)
 def test_what_running_again_said(verdict: Verdict, text: str) -> None:
     change = msgspec.structs.replace(nightly().culprits[0].change, verdict=verdict)
     assert say.confirmed(change) == text

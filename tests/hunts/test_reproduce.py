@@ -22,9 +22,7 @@ def settings(**tables: Any) -> HuntSettings:
 
 def pasted(line: str, folder: Path) -> str:
     """What the line prints when it is pasted into a shell in hunt.toml's folder."""
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -35,9 +33,7 @@ def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
     repository.write("speed.in", "two\n")
     repository.commit()
     made = settings(
-        stages=["commits"],
-        repositories=[{"name": "code", "url": "."}],
-        commits={"build": ["cp", "speed.in", "speed"]},
+        stages=["commits"], repositories=[{"name": "code", "url": "."}], commits={"build": ["cp", "speed.in", "speed"]}
     )
     point = Point(id="code@1", label="1", parts={"code": first})
     line = reproduce_command(made, "commits", point, {})
@@ -51,14 +47,9 @@ def test_several_repositories_lie_side_by_side(repository: Repository, tmp_path:
     other = Repository(tmp_path / "other")
     other.write("speed", "two\n")
     second = other.commit()
-    repositories = [
-        {"name": "code", "url": "."},
-        {"name": "more", "url": str(other.root), "folder": "beside it"},
-    ]
+    repositories = [{"name": "code", "url": "."}, {"name": "more", "url": str(other.root), "folder": "beside it"}]
     made = settings(
-        stages=["commits"],
-        probe={"command": ["cat", "code/speed", "beside it/speed"]},
-        repositories=repositories,
+        stages=["commits"], probe={"command": ["cat", "code/speed", "beside it/speed"]}, repositories=repositories
     )
     point = Point(id="p", label="p", parts={"code": first, "more": second})
     assert pasted(reproduce_command(made, "commits", point, {}), repository.root) == "one\ntwo\n"
@@ -68,9 +59,7 @@ def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
     commit = repository.commit()
     repository.write("bench it.sh", "echo measured in $(git rev-parse HEAD)\n")
     made = settings(
-        stages=["commits"],
-        probe={"command": ["sh", "{root}/bench it.sh"]},
-        repositories=[{"name": "code", "url": "."}],
+        stages=["commits"], probe={"command": ["sh", "{root}/bench it.sh"]}, repositories=[{"name": "code", "url": "."}]
     )
     line = reproduce_command(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
     assert pasted(line, repository.root) == f"measured in {commit}\n"
@@ -82,8 +71,11 @@ def test_a_value_is_where_the_probe_looks_for_it(tmp_path: Path) -> None:
     point = Point(id="0", label="0", parts={"value": "x y"})
     assert pasted(reproduce_command(made, "values", point, {}), tmp_path) == "x y and x y\n"
     odd = reproduce_command(
-        settings(probe={"command": ["printenv", "KARAT_VALUE"]}), "values", Point(id="1", label="1", parts={"value": value}), {}
-    )  # fmt: skip
+        settings(probe={"command": ["printenv", "KARAT_VALUE"]}),
+        "values",
+        Point(id="1", label="1", parts={"value": value}),
+        {},
+    )
     assert pasted(odd, tmp_path) == f"{value}\n"
 
 
@@ -92,28 +84,41 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
         stages=["containers by day"],
         probe={"command": ["bash", "/dir/test.sh"], "env": {"XLA_FLAGS": "a b"}},
         containers={
-            "image": "r.example:5000/jax:n-{date:%F}", "engine": "podman", "mounts": [".:/dir", "/data:/data:ro"],
-            "gpus": "all", "options": ["--shm-size=1g"],
+            "image": "r.example:5000/jax:n-{date:%F}",
+            "engine": "podman",
+            "mounts": [".:/dir", "/data:/data:ro"],
+            "gpus": "all",
+            "options": ["--shm-size=1g"],
         },
-    )  # fmt: skip
+    )
     point = Point(id="d", label="d", parts={"image": "r.example:5000/jax:n-2023-08-24"})
     line = reproduce_command(made, "containers", point, {"image.digest": "sha256:abc"})
     assert shlex.split(line) == [
-        "podman", "run", "--rm", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
-        "--device", "nvidia.com/gpu=all", "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
-    ]  # fmt: skip
+        "podman",
+        "run",
+        "--rm",
+        "-v",
+        "$PWD:/dir",
+        "-v",
+        "/data:/data:ro",
+        "-e",
+        "XLA_FLAGS=a b",
+        "--device",
+        "nvidia.com/gpu=all",
+        "--shm-size=1g",
+        "r.example:5000/jax@sha256:abc",
+        "bash",
+        "/dir/test.sh",
+    ]
     assert "r.example:5000/jax:n-2023-08-24" in reproduce_command(made, "containers", point, {})
 
 
 def test_the_engine_that_was_used_is_the_one_to_use() -> None:
     made = settings(
-        stages=["containers by day"],
-        containers={"image": "r.example/x:{date:%F}", "end": "2023-08-25T00:00:00Z"},
+        stages=["containers by day"], containers={"image": "r.example/x:{date:%F}", "end": "2023-08-25T00:00:00Z"}
     )
     point = Point(id="d", label="d", parts={"image": "r.example/x:2023-08-24"})
-    assert reproduce_command(made, "containers", point, {}, engine="podman").startswith(
-        "podman run "
-    )
+    assert reproduce_command(made, "containers", point, {}, engine="podman").startswith("podman run ")
     assert reproduce_command(made, "containers", point, {}).startswith("docker run ")
 
 
@@ -128,15 +133,9 @@ def test_what_may_be_a_secret_is_not_in_the_line() -> None:
 
 
 def test_a_package_is_installed_beside_what_it_needs() -> None:
-    made = settings(
-        stages=["packages"], packages={"name": "idna", "requires": ["numpy<2"], "python": "3.12"}
-    )
-    line = reproduce_command(
-        made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {}
-    )
-    assert line.startswith(
-        "uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c "
-    )
+    made = settings(stages=["packages"], packages={"name": "idna", "requires": ["numpy<2"], "python": "3.12"})
+    line = reproduce_command(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    assert line.startswith("uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c ")
 
 
 IN_TWO = {
@@ -186,17 +185,13 @@ def test_they_are_so_for_a_package(tmp_path: Path) -> None:
 def test_a_variable_comes_before_uv_which_would_take_it_for_a_program(tmp_path: Path) -> None:
     probe = {"command": ["printenv", "MODE"], "env": {"MODE": "fast"}}
     made = settings(stages=["packages"], probe=probe, packages={"name": "idna"})
-    line = reproduce_command(
-        made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {}
-    )
+    line = reproduce_command(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
     uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
     assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "fast\n"
 
 
 def test_they_are_so_in_a_container(tmp_path: Path) -> None:
-    made = settings(
-        stages=["containers by day"], probe=IN_TWO, containers={"image": "r.example/jax:{date}"}
-    )
+    made = settings(stages=["containers by day"], probe=IN_TWO, containers={"image": "r.example/jax:{date}"})
     point = Point(id="d", label="d", parts={"image": "r.example/jax:2023-08-24"})
     line = reproduce_command(made, "containers", point, {})
     # Variables, then the shell with its words, somewhere else.
@@ -208,19 +203,13 @@ done
 shift
 test "$KARAT_OUT" = /karat-out && export KARAT_OUT="$mounted" && cd / && exec "$entry" "$@"
 """
-    assert (
-        pasted(_stand_in(tmp_path, "docker", docker) + line, tmp_path) == "very fast\nvery fast\n"
-    )
+    assert pasted(_stand_in(tmp_path, "docker", docker) + line, tmp_path) == "very fast\nvery fast\n"
 
 
 @pytest.mark.parametrize("timeline", ["commits", "checkouts"])
 def test_what_is_built_in_a_kept_container_is_shown_step_by_step(timeline: str) -> None:
     made = settings(
-        stages=["commits"],
-        repositories=[{"name": "code", "url": "."}],
-        checkouts={"container": "last good"},
+        stages=["commits"], repositories=[{"name": "code", "url": "."}], checkouts={"container": "last good"}
     )
-    line = reproduce_command(
-        made, timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {}
-    )
+    line = reproduce_command(made, timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {})
     assert line == "", "the report has the command that shows every step"

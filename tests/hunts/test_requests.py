@@ -17,9 +17,7 @@ PLACES = st.sets(st.integers(0, 60), max_size=40)
 
 
 @given(st.integers(1, 5000), st.integers(0, 300))
-def test_between_two_places_of_the_grid_no_dip_as_long_as_the_grid_fits(
-    count: int, wanted: int
-) -> None:
+def test_between_two_places_of_the_grid_no_dip_as_long_as_the_grid_fits(count: int, wanted: int) -> None:
     grid = grid_width(count, wanted)
     places = sorted(grid_points(count, grid))
     assert places[0] == 0

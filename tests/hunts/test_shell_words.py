@@ -21,9 +21,20 @@ def pasted(shell: str, word: str) -> bytes:
 
 @pytest.mark.parametrize(
     "word",
-    ["plain", "it's", "import x\nprint('a b')\n", "\n\n", "a\tb", "two  \nlines", "\x1b[2J", "##[x]\\", "##[x]\ny\t",
-     "nur 'Text' für\u200bEuch", "raw \udcff\udc80"],
-)  # fmt: skip
+    [
+        "plain",
+        "it's",
+        "import x\nprint('a b')\n",
+        "\n\n",
+        "a\tb",
+        "two  \nlines",
+        "\x1b[2J",
+        "##[x]\\",
+        "##[x]\ny\t",
+        "nur 'Text' für\u200bEuch",
+        "raw \udcff\udc80",
+    ],
+)
 def test_what_is_printed_can_be_pasted(word: str) -> None:
     assert pasted("bash", word) == word.encode("utf-8", "surrogateescape") + b"end"
 

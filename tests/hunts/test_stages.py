@@ -8,10 +8,8 @@ from karat.hunts.model import Span
 from karat.hunts.stages import child_key, dips, levels_of, shown_in, sites
 
 
-def span(good: int, bad: int, before: float | None = 1.0, after: float | None = 2.0, metric: str = "m") -> Span:  # fmt: skip
-    return Span(
-        metric=metric, good=good, bad=bad, before=before, after=after, confidence=0.99, kind="shift"
-    )
+def span(good: int, bad: int, before: float | None = 1.0, after: float | None = 2.0, metric: str = "m") -> Span:
+    return Span(metric=metric, good=good, bad=bad, before=before, after=after, confidence=0.99, kind="shift")
 
 
 SPANS = st.lists(

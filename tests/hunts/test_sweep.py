@@ -17,9 +17,7 @@ def test_every_point_that_is_there_is_run_once_and_the_detector_has_the_word() -
     world = Simulated(truth, spread=0.005)
     answer = world.hunt(open_strategy(SWEEP, 90, [SPEED], missing={7}), slots=4)
     assert sorted(world.asked) == [at for at in range(90) if at != 7]
-    assert [(s.good, s.bad, s.between, s.kind) for s in answer.spans] == [
-        (39, 41, (40,), "regression")
-    ]
+    assert [(s.good, s.bad, s.between, s.kind) for s in answer.spans] == [(39, 41, (40,), "regression")]
     assert [len(analysis.steps) for analysis in answer.analyses] == [1]
     assert answer.missed is not None
     assert answer.missed.longest_dip == 0
@@ -88,9 +86,7 @@ def test_failures_that_last_are_a_change_where_they_begin_and_where_they_end(
     assert all((s.after is None) == (s.kind == "crash") for s in answer.spans)
 
 
-def test_a_level_that_moves_across_failures_is_told_beside_them_and_what_is_missing_lies_between() -> (
-    None
-):
+def test_a_level_that_moves_across_failures_is_told_beside_them_and_what_is_missing_lies_between() -> None:
     world = Simulated(stepped(60, (30, 0.8)), crashing=frozenset(range(28, 32)))
     answer = world.hunt(open_strategy(SWEEP, 60, [SPEED], missing={27}))
     assert [(s.good, s.bad, s.between, s.kind) for s in answer.spans] == [

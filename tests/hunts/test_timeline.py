@@ -42,15 +42,10 @@ def test_points_and_ranges(skip: tuple[str, ...], left_out: list[int]) -> None:
 
 
 def test_what_matches_nothing_is_told() -> None:
-    assert unmatched_skips(POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == (
-        "2024-01-01..2024-02-01",
-        "other",
-    )
+    assert unmatched_skips(POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == ("2024-01-01..2024-02-01", "other")
 
 
 def test_a_day_that_ends_a_range_is_in_it_to_its_last_moment() -> None:
-    hours = [
-        Point(id=f"h{i}", label=f"h{i}", when=BEGAN + timedelta(hours=6 * i)) for i in range(6)
-    ]
+    hours = [Point(id=f"h{i}", label=f"h{i}", when=BEGAN + timedelta(hours=6 * i)) for i in range(6)]
     left_out = [p.id for p in mark_skipped(hours, ("2023-07-10..2023-07-10",)) if p.missing]
     assert left_out == ["h0", "h1", "h2"]

@@ -85,9 +85,7 @@ def test_a_third_partys_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "moons_of_a_test.py").write_text(PLUGIN, encoding="utf-8")
     info = tmp_path / "moons_of_a_test-1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: moons-of-a-test\nVersion: 1\n", encoding="utf-8"
-    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moons-of-a-test\nVersion: 1\n", encoding="utf-8")
     points = "[karat.timelines]\nmoons = moons_of_a_test:opened\nbad_moons = moons_of_a_test:gone\n"
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -19,16 +19,7 @@ from typing import Any
 import pytest
 
 from factories.container_engines import Podman
-from factories.nightlies import (
-    BACK,
-    BROKEN,
-    DIP,
-    MENDED,
-    SIGNATURE,
-    SLOWER,
-    SLOWEST,
-    ToyProject,
-)
+from factories.nightlies import BACK, BROKEN, DIP, MENDED, SIGNATURE, SLOWER, SLOWEST, ToyProject
 from factories.registries import Registry
 
 
@@ -98,9 +89,7 @@ def test_forty_nights_give_both_slowdowns_the_dip_and_the_crash_with_their_commi
 ) -> None:
     toy.push_nights(registry, labels=True)
     toy.write_hunt(registry, build=False)
-    report, shown = _hunt(
-        toy, podman, "--jobs", "2", "--html", "report.html", "--markdown", "issue.md"
-    )
+    report, shown = _hunt(toy, podman, "--jobs", "2", "--html", "report.html", "--markdown", "issue.md")
     assert _found(report) == [
         ("dip", "engine", toy.culprit("engine", DIP).id),
         ("dip", "engine", toy.culprit("engine", BACK).id),
@@ -161,9 +150,7 @@ def _check_by_hand(toy: ToyProject, podman: Podman) -> None:
     _, _, script = shown.partition("by hand:\n")
     assert "@" not in script.replace("@sha256", "")
     env = {**os.environ, **podman.env}
-    done = subprocess.run(
-        ["sh", "-euc", script], env=env, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, script + done.stderr
     assert done.stdout.splitlines()[-1].startswith("SPEED: ")
     assert podman.names() == []

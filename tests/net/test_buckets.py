@@ -11,14 +11,7 @@ from karat.net.buckets import allows_http, is_anonymous, parse_address
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "s3://",
-        "s3:///x",
-        "ftp://bucket/x",
-        "bucket/x",
-        "s3://user:hunter2@bucket/x",
-        "az://container/x?sig=hunter2",
-    ],
+    ["s3://", "s3:///x", "ftp://bucket/x", "bucket/x", "s3://user:hunter2@bucket/x", "az://container/x?sig=hunter2"],
 )
 def test_what_is_no_address_is_not_repeated(url: str) -> None:
     with pytest.raises(UsageError, match="expected s3://BUCKET/PREFIX") as raised:
@@ -30,9 +23,7 @@ def test_what_is_no_address_is_not_repeated(url: str) -> None:
 @given(
     st.sampled_from(["s3", "gs", "az"]),
     st.text(st.sampled_from("ab9.-"), min_size=1),
-    st.text(st.characters(exclude_characters="?/", exclude_categories=["Cs", "Cc"])).map(
-        lambda text: text.strip("/")
-    ),
+    st.text(st.characters(exclude_characters="?/", exclude_categories=["Cs", "Cc"])).map(lambda text: text.strip("/")),
 )
 def test_an_address_survives_its_url(scheme: str, bucket: str, prefix: str) -> None:
     address = parse_address(f"{scheme}://{bucket}/{prefix}")

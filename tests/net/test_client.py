@@ -62,9 +62,7 @@ def test_the_token_goes_to_the_api(servers: Servers, client: Client) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_the_token_stays_behind_when_a_redirect_leaves_the_port(
-    servers: Servers, client: Client, status: int
-) -> None:
+def test_the_token_stays_behind_when_a_redirect_leaves_the_port(servers: Servers, client: Client, status: int) -> None:
     servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=SIGNED", status))
     servers.put("/blob", Response(body=b"bytes"))
     assert body(client, client.url("/zip")) == b"bytes"
@@ -120,9 +118,7 @@ def test_users_in_redirects_and_cookies_are_not_sent(servers: Servers, client: C
 
 
 @pytest.mark.slow
-def test_netrc_is_not_read(
-    servers: Servers, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_netrc_is_not_read(servers: Servers, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password hunter2\n")
     (tmp_path / ".netrc").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -203,9 +199,7 @@ def test_the_token_is_in_no_error_and_no_log(
 
 
 @pytest.mark.slow
-def test_what_others_log_is_left_alone(
-    servers: Servers, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_others_log_is_left_alone(servers: Servers, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     servers.put("/x", answer(1))
     client.get("/x", int)
@@ -233,9 +227,7 @@ def test_a_next_page_elsewhere_is_refused(servers: Servers, client: Client) -> N
     assert {request.host for request in servers.log} == {"api"}
 
 
-def test_pages_without_a_last_one_end(
-    servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_without_a_last_one_end(servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.net.client._PAGES", 7)
 
     def page(request: Request) -> Response:
@@ -256,12 +248,9 @@ def test_pages_in_a_circle_end(servers: Servers, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"<html>log in", "HTML page"), (b"", "truncated"), (b'{"a": "b"}', "Expected `array`")],
+    ("content", "words"), [(b"<html>log in", "HTML page"), (b"", "truncated"), (b'{"a": "b"}', "Expected `array`")]
 )
-def test_what_is_no_json_of_an_api_is_told(
-    servers: Servers, client: Client, content: bytes, words: str
-) -> None:
+def test_what_is_no_json_of_an_api_is_told(servers: Servers, client: Client, content: bytes, words: str) -> None:
     servers.put("/x", Response(body=content))
     with pytest.raises(CannotVerify, match=words):
         client.get("/x", list[int])
@@ -300,7 +289,7 @@ def test_where_the_bytes_were_is_tried_first_and_asked_again_when_it_expired(
     servers: Servers, client: Client, stale: int
 ) -> None:
     servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=1"))
-    servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=stale), Response(body=b"c"))  # fmt: skip
+    servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=stale), Response(body=b"c"))
     with client.open(client.url("/zip")) as response:
         place = client.redirected(response)
     with client.open(client.url("/zip"), at=place) as response:

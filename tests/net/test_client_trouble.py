@@ -50,9 +50,7 @@ def test_forbidden_is_not_tried_again(servers: Servers, client: Client, clock: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
-def test_passing_trouble_passes(
-    servers: Servers, client: Client, clock: Clock, status: int
-) -> None:
+def test_passing_trouble_passes(servers: Servers, client: Client, clock: Clock, status: int) -> None:
     servers.put("/x", Response(status=status), Response(status=status), answer(7))
     assert client.get("/x", int) == 7
     assert len(clock.waits) == 2
@@ -95,9 +93,7 @@ def test_retry_after_is_honoured_and_told_once(servers: Servers, clock: Clock) -
     client.close()
 
 
-def test_a_limit_is_waited_for_until_it_resets(
-    servers: Servers, client: Client, clock: Clock
-) -> None:
+def test_a_limit_is_waited_for_until_it_resets(servers: Servers, client: Client, clock: Clock) -> None:
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(clock.now) + 30)}
     servers.put("/x", Response(status=403, headers=headers), answer(1))
     assert client.get("/x", int) == 1
@@ -113,9 +109,7 @@ def test_a_limit_in_words_only_is_a_limit(servers: Servers, client: Client, cloc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [b"Corporate policy", b"the limit of your rate plan"])
-def test_other_words_are_no_limit(
-    servers: Servers, client: Client, clock: Clock, words: bytes
-) -> None:
+def test_other_words_are_no_limit(servers: Servers, client: Client, clock: Clock, words: bytes) -> None:
     servers.put("/x", Response(status=403, body=words), answer(1))
     with pytest.raises(Refused):
         client.get("/x", int)
@@ -137,14 +131,10 @@ def test_several_at_one_limit_hear_of_it_once_and_wait_for_the_longest(servers: 
     client.close()
 
 
-def test_a_limit_too_far_away_is_told_with_its_time(
-    servers: Servers, client: Client, clock: Clock
-) -> None:
+def test_a_limit_too_far_away_is_told_with_its_time(servers: Servers, client: Client, clock: Clock) -> None:
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(clock.now) + 3600)}
     servers.put("/x", Response(status=403, headers=headers))
-    with pytest.raises(
-        Unanswered, match=r"within 15 minutes, found that it does at 2027-01-15 09:00 UTC"
-    ):
+    with pytest.raises(Unanswered, match=r"within 15 minutes, found that it does at 2027-01-15 09:00 UTC"):
         client.get("/x", int)
     assert clock.waits == []
 

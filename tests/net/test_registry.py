@@ -67,9 +67,7 @@ def _login() -> Login:
     return Login(USER, PASSWORD, found_in="$REGISTRY_PASSWORD")
 
 
-def test_a_real_registry_tells_digests_labels_and_what_is_missing(
-    real: RealRegistry, opened: Opened
-) -> None:
+def test_a_real_registry_tells_digests_labels_and_what_is_missing(real: RealRegistry, opened: Opened) -> None:
     image = Image(layers=(packed({"opt/night": b"1"}),), labels=_LABELS)
     digest = real.push("toy/nightly", "one", image)
     reference = parse(f"{real.host}/toy/nightly:one")
@@ -81,9 +79,7 @@ def test_a_real_registry_tells_digests_labels_and_what_is_missing(
     assert registry.digest(parse(f"{real.host}/toy/nobody:one")) is None
 
 
-def test_of_an_image_for_several_platforms_the_list_is_what_is_run(
-    real: RealRegistry, opened: Opened
-) -> None:
+def test_of_an_image_for_several_platforms_the_list_is_what_is_run(real: RealRegistry, opened: Opened) -> None:
     digest = real.push_index("toy/many", "one", Image(labels=_LABELS))
     reference = parse(f"{real.host}/toy/many:one")
     registry = opened(reference)
@@ -91,18 +87,14 @@ def test_of_an_image_for_several_platforms_the_list_is_what_is_run(
     assert registry.labels(reference, digest) == _LABELS
 
 
-def test_a_real_registry_takes_a_password_and_refuses_a_wrong_one(
-    tmp_path: Path, opened: Opened
-) -> None:
+def test_a_real_registry_takes_a_password_and_refuses_a_wrong_one(tmp_path: Path, opened: Opened) -> None:
     with RealRegistry(tmp_path, htpasswd=_HTPASSWD) as real:
         real.login = (USER, PASSWORD)
         digest = real.push("toy/nightly", "one", Image(bare=True))
         reference = parse(f"{real.host}/toy/nightly:one")
         assert opened(reference, _login()).digest(reference) == digest
         wrong = Login(USER, "ghp_PlantedButWrong", found_in="$REGISTRY_PASSWORD")
-        with pytest.raises(
-            CannotVerify, match=r"with the login from \$REGISTRY_PASSWORD, found HTTP 401"
-        ):
+        with pytest.raises(CannotVerify, match=r"with the login from \$REGISTRY_PASSWORD, found HTTP 401"):
             opened(reference, wrong).digest(reference)
         with pytest.raises(CannotVerify, match="without a login, found HTTP 401"):
             opened(reference).digest(reference)
@@ -138,9 +130,7 @@ def test_a_token_that_has_expired_is_replaced(guarded: GuardedRegistry, opened: 
     registry = opened(reference, _login())
     registry.digest(reference)
     realm = f'Bearer realm="{guarded.realm.url}/token"'
-    guarded.faults.add(
-        Fault(pattern="/manifests/", status=401, headers={"www-authenticate": realm})
-    )
+    guarded.faults.add(Fault(pattern="/manifests/", status=401, headers={"www-authenticate": realm}))
     # The realm gives the same token again, which was refused: nothing else is left to try.
     with pytest.raises(CannotVerify, match="found HTTP 401"):
         registry.digest(reference)
@@ -148,9 +138,7 @@ def test_a_token_that_has_expired_is_replaced(guarded: GuardedRegistry, opened: 
     assert registry.digest(reference) == guarded.digest
 
 
-def test_a_refresh_token_is_exchanged_and_travels_in_no_url(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_a_refresh_token_is_exchanged_and_travels_in_no_url(guarded: GuardedRegistry, opened: Opened) -> None:
     guarded.refresh_token = "ghp_PlantedRefresh"  # noqa: S105 - planted
     reference = parse(f"{guarded.host}/toy/nightly:here")
     login = Login("", "", token=guarded.refresh_token, found_in="a helper")
@@ -159,9 +147,7 @@ def test_a_refresh_token_is_exchanged_and_travels_in_no_url(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_never_a_missing_image(
-    guarded: GuardedRegistry, status: int, opened: Opened
-) -> None:
+def test_a_refusal_is_never_a_missing_image(guarded: GuardedRegistry, status: int, opened: Opened) -> None:
     guarded.faults.add(Fault(pattern="/manifests/", status=status, times=None))
     reference = parse(f"{guarded.host}/toy/nightly:gone")
     with pytest.raises(CannotVerify, match=f"found HTTP {status}"):
@@ -169,9 +155,7 @@ def test_a_refusal_is_never_a_missing_image(
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_trouble_that_passes_is_waited_for(
-    guarded: GuardedRegistry, status: int, opened: Opened
-) -> None:
+def test_trouble_that_passes_is_waited_for(guarded: GuardedRegistry, status: int, opened: Opened) -> None:
     guarded.faults.add(Fault(pattern="/manifests/", status=status, times=2))
     reference = parse(f"{guarded.host}/toy/nightly:here")
     registry = opened(reference, _login())
@@ -179,18 +163,14 @@ def test_trouble_that_passes_is_waited_for(
     assert opened.waited == [1.0, 2.0]
 
 
-def test_trouble_that_does_not_pass_says_nothing_of_the_image(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_trouble_that_does_not_pass_says_nothing_of_the_image(guarded: GuardedRegistry, opened: Opened) -> None:
     guarded.faults.add(Fault(pattern="/manifests/", status=502, times=None))
     reference = parse(f"{guarded.host}/toy/nightly:gone")
     with pytest.raises(CannotVerify, match="found HTTP 502"):
         opened(reference, _login()).digest(reference)
 
 
-def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(guarded: GuardedRegistry, opened: Opened) -> None:
     limit = Fault(pattern="/manifests/", status=429, headers={"retry-after": "40"})
     guarded.faults.add(limit)
     reference = parse(f"{guarded.host}/toy/nightly:here")
@@ -215,9 +195,7 @@ def test_a_silent_port_says_nothing_of_the_image(guarded: GuardedRegistry, opene
         opened(reference).digest(reference)
 
 
-def test_where_head_is_not_answered_the_manifest_itself_is_hashed(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_where_head_is_not_answered_the_manifest_itself_is_hashed(guarded: GuardedRegistry, opened: Opened) -> None:
     reference = parse(f"{guarded.host}/toy/nightly:here")
     registry = opened(reference, _login())
     registry.digest(reference)
@@ -225,9 +203,7 @@ def test_where_head_is_not_answered_the_manifest_itself_is_hashed(
     assert registry.digest(reference) == guarded.digest
 
 
-def test_bytes_that_are_not_those_of_the_digest_are_refused(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_bytes_that_are_not_those_of_the_digest_are_refused(guarded: GuardedRegistry, opened: Opened) -> None:
     guarded.faults.add(Fault(pattern="/lies/here", body=b'{"config": {}}'))
     reference = parse(f"{guarded.host}/toy/nightly:here")
     with pytest.raises(CannotVerify, match="found others"):
@@ -240,9 +216,7 @@ def test_a_web_server_is_no_registry(guarded: GuardedRegistry, opened: Opened) -
         opened(parse(f"{guarded.host}/toy/nightly:here")).check()
 
 
-def test_blobs_are_not_fetched_from_a_chain_of_redirects_without_end(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_blobs_are_not_fetched_from_a_chain_of_redirects_without_end(guarded: GuardedRegistry, opened: Opened) -> None:
     where = {"location": "/v2/toy/nightly/manifests/here"}
     guarded.faults.add(Fault(pattern="/manifests/", status=307, headers=where, times=None))
     reference = parse(f"{guarded.host}/toy/nightly:here")
@@ -262,26 +236,18 @@ def test_a_proxy_is_not_asked_for_this_machine_and_its_password_is_not_told(
     assert "Planted" not in f"{refused.value}{refused.value.__context__}"
 
 
-def test_a_realm_that_somebody_else_names_is_not_asked(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_a_realm_that_somebody_else_names_is_not_asked(guarded: GuardedRegistry, opened: Opened) -> None:
     elsewhere = {"location": f"{guarded.blob.url}/manifests/here"}
     challenge = {"www-authenticate": f'Bearer realm="{guarded.realm.url}/token"'}
-    guarded.faults.add(
-        Fault(pattern="/manifests/", host="api", status=307, headers=elsewhere, times=None)
-    )
-    guarded.faults.add(
-        Fault(pattern="/manifests/", host="blob", status=401, headers=challenge, times=None)
-    )
+    guarded.faults.add(Fault(pattern="/manifests/", host="api", status=307, headers=elsewhere, times=None))
+    guarded.faults.add(Fault(pattern="/manifests/", host="blob", status=401, headers=challenge, times=None))
     reference = parse(f"{guarded.host}/toy/nightly:here")
     with pytest.raises(CannotVerify, match="found HTTP 401"):
         opened(reference, _login()).digest(reference)
     assert guarded.signed("realm") == []
 
 
-def test_a_registry_over_plain_http_does_not_say_where_the_login_goes(
-    guarded: GuardedRegistry,
-) -> None:
+def test_a_registry_over_plain_http_does_not_say_where_the_login_goes(guarded: GuardedRegistry) -> None:
     guarded.anonymous = True
     transport = Transport("http://registry.example")
     challenge = f'Bearer realm="{guarded.realm.url}/token"'
@@ -340,9 +306,7 @@ def test_of_an_answer_only_so_much_is_read(guarded: GuardedRegistry, opened: Ope
     assert asked.sent < len(body)
 
 
-def test_one_answer_makes_up_for_many_that_did_not_come(
-    guarded: GuardedRegistry, opened: Opened
-) -> None:
+def test_one_answer_makes_up_for_many_that_did_not_come(guarded: GuardedRegistry, opened: Opened) -> None:
     reference = parse(f"{guarded.host}/toy/nightly:here")
     registry = opened(reference, _login())
     guarded.faults.add(Fault(pattern="/manifests/odd", status=502, times=None))
@@ -392,9 +356,7 @@ def test_a_page_is_no_manifest(guarded: GuardedRegistry, opened: Opened, body: b
 
 def test_a_page_is_no_registry(opened: Opened) -> None:
     with GuardedRegistry() as guarded:
-        page = Fault(
-            pattern="/v2/$", status=200, headers={"content-type": "text/html"}, body=b"<html>"
-        )
+        page = Fault(pattern="/v2/$", status=200, headers={"content-type": "text/html"}, body=b"<html>")
         guarded.faults.add(page)
         with pytest.raises(CannotVerify, match="found a web page"):
             opened(parse(f"{guarded.host}/toy/nightly:here")).check()
@@ -411,18 +373,14 @@ def test_an_answer_that_does_not_end_is_none(guarded: GuardedRegistry) -> None:
 
 
 @pytest.mark.parametrize("said", ["²", "soon", "-1", "9" * 400])
-def test_a_wait_that_cannot_be_read_is_none(
-    guarded: GuardedRegistry, opened: Opened, said: str
-) -> None:
+def test_a_wait_that_cannot_be_read_is_none(guarded: GuardedRegistry, opened: Opened, said: str) -> None:
     guarded.faults.add(Fault(pattern="/manifests/", status=429, headers={"retry-after": said}))
     reference = parse(f"{guarded.host}/toy/nightly:here")
     assert opened(reference, _login()).digest(reference) == guarded.digest
     assert opened.waited == [1.0]
 
 
-def test_nothing_of_it_is_logged(
-    guarded: GuardedRegistry, opened: Opened, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_of_it_is_logged(guarded: GuardedRegistry, opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     reference = parse(f"{guarded.host}/toy/nightly:here")
     opened(reference, _login()).labels(reference, guarded.digest)
@@ -497,9 +455,7 @@ def test_a_stored_login_that_cannot_be_read_is_none(tmp_path: Path, auth: str) -
 
 def test_the_closest_login_wins_and_podmans_file_comes_first(tmp_path: Path) -> None:
     podman, docker = tmp_path / "auth.json", tmp_path / "config.json"
-    pairs = {
-        name: base64.b64encode(f"{name}:word".encode()).decode() for name in ("far", "near", "old")
-    }
+    pairs = {name: base64.b64encode(f"{name}:word".encode()).decode() for name in ("far", "near", "old")}
     auths = {"ghcr.io": {"auth": pairs["far"]}, "ghcr.io/nvidia": {"auth": pairs["near"]}}
     podman.write_text(json.dumps({"auths": auths}))
     docker.write_text(json.dumps({"auths": {"ghcr.io": {"auth": pairs["old"]}}}))

@@ -44,9 +44,13 @@ def test_limits(status: int, headers: dict[str, str], seconds: float | None) -> 
 
 
 @pytest.mark.slow
-@given(st.integers(100, 599), st.dictionaries(st.sampled_from(
-    ["retry-after", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-reset"]
-), st.text() | st.integers().map(str)))  # fmt: skip
+@given(
+    st.integers(100, 599),
+    st.dictionaries(
+        st.sampled_from(["retry-after", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-reset"]),
+        st.text() | st.integers().map(str),
+    ),
+)
 def test_no_header_breaks_it(status: int, headers: dict[str, str]) -> None:
     seconds = limited_for(status, headers, NOW)
     assert seconds is None or seconds >= 0

@@ -114,9 +114,7 @@ def test_scrubbed_text_holds_no_secret(before: str, value: str, after: str) -> N
 
 @pytest.mark.slow
 @given(st.binary(max_size=10), TOKENS, st.binary(max_size=10))
-def test_base64_of_anything_around_a_secret_is_scrubbed(
-    before: bytes, value: str, after: bytes
-) -> None:
+def test_base64_of_anything_around_a_secret_is_scrubbed(before: bytes, value: str, after: bytes) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(before + value.encode() + after).decode()
         assert "***" in scrub(f"Basic {text}", [Secret(value)])

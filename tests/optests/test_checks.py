@@ -12,10 +12,7 @@ X = np.array([0.5, -1.0, 2.0])
 
 def asked(function: Any, backward: Any = None) -> Any:
     return gradients_of(
-        lambda: open_problem(
-            function, (X,), names=["x"], wrt=["x"], backward=backward, framework="numpy"
-        ),
-        ["x"],
+        lambda: open_problem(function, (X,), names=["x"], wrt=["x"], backward=backward, framework="numpy"), ["x"]
     )
 
 

@@ -47,9 +47,7 @@ def test_a_backward_of_ones_own_is_numpys() -> None:
 def test_what_a_functions_helpers_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     framework("torch")
     (tmp_path / "my_ops.py").write_text("import torch\n\ndef relu(x):\n    return torch.relu(x)\n")
-    (tmp_path / "my_tests.py").write_text(
-        "import my_ops\n\ndef api(x):\n    return my_ops.relu(x)\n"
-    )
+    (tmp_path / "my_tests.py").write_text("import my_ops\n\ndef api(x):\n    return my_ops.relu(x)\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert frameworks.framework_of(importlib.import_module("my_tests").api) == "torch"
 
@@ -91,9 +89,7 @@ def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
     framework("torch")
     framework("jax")
     assert frameworks.framework_of(_in_a_file(tmp_path, "import torch")) == "torch"
-    assert (
-        frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
-    )
+    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
     with pytest.raises(UsageError, match=r"'api' is of: .* its file imports torch and jax"):
         frameworks.framework_of(_in_a_file(tmp_path, "import torch, jax"))
 
@@ -136,8 +132,7 @@ def test_the_cpu_is_always_there(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "device"),
-    [("paddle", "nothing:0"), ("torch", "nothing"), ("jax", "nothing"), ("numpy", "cuda:0")],
+    ("name", "device"), [("paddle", "nothing:0"), ("torch", "nothing"), ("jax", "nothing"), ("numpy", "cuda:0")]
 )
 def test_a_device_that_is_not_there_has_a_reason(name: str, device: str) -> None:
     framework(name)

@@ -30,12 +30,7 @@ def reference(x: Any) -> Any:
 
 
 def spec(**changes: Any) -> OpSpec:
-    words: dict[str, Any] = {
-        "op": "softmax",
-        "fn": softmax,
-        "samples": vectors,
-        "framework": "torch",
-    }
+    words: dict[str, Any] = {"op": "softmax", "fn": softmax, "samples": vectors, "framework": "torch"}
     return OpSpec(**(words | changes))
 
 
@@ -145,10 +140,7 @@ def test_low_precision_meets_double() -> None:
     spec_checks.gradient(only(spec(dtypes=("bfloat16",))))
     stop()
     (checked,) = [one for one in heard if isinstance(one, session.Checked)]
-    assert {one.dtype for one in checked.report.comparisons if one.counts} == {
-        "float64",
-        "bfloat16",
-    }
+    assert {one.dtype for one in checked.report.comparisons if one.counts} == {"float64", "bfloat16"}
     assert checked.report.op == "softmax"
 
 
@@ -184,9 +176,7 @@ def test_kinks_that_are_denied_fail() -> None:
         return framework("torch").relu(x)
 
     spec_checks.gradient(only(spec(fn=relu, samples=samples)))
-    with pytest.raises(
-        AssertionError, match="kinks=False says that no sample lies on a kink, but x does"
-    ):
+    with pytest.raises(AssertionError, match="kinks=False says that no sample lies on a kink, but x does"):
         spec_checks.gradient(only(spec(fn=relu, samples=samples, kinks=False)))
 
 
@@ -203,9 +193,7 @@ def test_in_place_is_tried_in_the_precision_of_the_case() -> None:
     def wrong_in_half(x: Any) -> Any:
         return x.exp_() if x.dtype is not torch.bfloat16 else x.sinh_()
 
-    double, low = cases(
-        [spec(fn=torch.exp, in_place=wrong_in_half, dtypes=("float64", "bfloat16"))], 0
-    )
+    double, low = cases([spec(fn=torch.exp, in_place=wrong_in_half, dtypes=("float64", "bfloat16"))], 0)
     spec_checks.in_place(double)
     with pytest.raises(AssertionError, match="softmax-bfloat16-cpu-sample0: in-place: output 0"):
         spec_checks.in_place(low)
@@ -283,9 +271,7 @@ def test_a_tolerance_for_a_dtype_that_is_not_tested_is_refused() -> None:
         ("order", 3),
     ],
 )
-def test_a_spec_that_says_nothing_or_what_nobody_understands_is_refused(
-    field: str, value: Any
-) -> None:
+def test_a_spec_that_says_nothing_or_what_nobody_understands_is_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{field}: expected .*, found ") as caught:
         spec(**{field: value})
     assert repr(value) in str(caught.value)

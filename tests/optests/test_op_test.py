@@ -355,9 +355,5 @@ def test_outputs_go_to_a_judge_of_the_authors_own() -> None:
 def test_what_a_test_may_ask_of_itself() -> None:
     test = Right("test_check_grad")
     test.inputs = {"X": np.zeros(3, np.uint16)}
-    assert (test.is_bfloat16_op(), test.is_float16_op(), test.is_mkldnn_op()) == (
-        True,
-        False,
-        False,
-    )
+    assert (test.is_bfloat16_op(), test.is_float16_op(), test.is_mkldnn_op()) == (True, False, False)
     assert test.np_dtype_to_base_dtype(3) == 3

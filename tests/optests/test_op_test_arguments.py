@@ -139,10 +139,7 @@ def test_an_unknown_input_is_refused_with_a_suggestion() -> None:
         def test_check_grad(self) -> None:
             self.check_grad(["Xx"], "Out")
 
-    assert (
-        "expected an input out of X, Y, found 'Xx'; did you mean 'X'?"
-        in run_class(Typo).failures[0]
-    )
+    assert "expected an input out of X, Y, found 'Xx'; did you mean 'X'?" in run_class(Typo).failures[0]
 
 
 def test_an_unknown_output_is_refused() -> None:

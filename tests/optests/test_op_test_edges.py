@@ -74,9 +74,7 @@ def test_gradients_of_the_author_have_the_shapes_of_the_inputs(*, with_cotangent
         def test_check_grad(self) -> None:
             wrong = np.ones((4, 5))
             given = [np.ones((5, 4))] if with_cotangents else None
-            self.check_grad(
-                ["X"], "Out", user_defined_grads=[wrong], user_defined_grad_outputs=given
-            )
+            self.check_grad(["X"], "Out", user_defined_grads=[wrong], user_defined_grad_outputs=given)
 
     (failure,) = run_class(Turned).failures
     assert "user_defined_grads: expected the shape (5, 4) for X, found (4, 5)" in failure
@@ -154,12 +152,9 @@ class Named(ScaleOp):
 
 
 @pytest.mark.parametrize(
-    ("left_out", "checked"),
-    [("Weight", {"x", "y"}), ({"Both"}, {"Weight"}), (["x"], {"y", "Weight"})],
+    ("left_out", "checked"), [("Weight", {"x", "y"}), ({"Both"}, {"Weight"}), (["x"], {"y", "Weight"})]
 )
-def test_no_grad_set_takes_a_name_or_several_and_lists_by_their_name(
-    left_out: Any, checked: set[str]
-) -> None:
+def test_no_grad_set_takes_a_name_or_several_and_lists_by_their_name(left_out: Any, checked: set[str]) -> None:
     class Without(Named):
         def test_check_grad(self) -> None:
             self.check_grad(["Both", "Weight"], "Out", no_grad_set=left_out)
@@ -184,11 +179,7 @@ def test_outputs_and_inputs_may_be_named_twice_or_in_a_set() -> None:
 
 @pytest.mark.parametrize(
     ("value", "found"),
-    [
-        ((np.ones(3), np.ones(3)), "found tuple"),
-        ([[1.0], [1.0, 2.0]], "found list"),
-        ("abc", "found str (<U3)"),
-    ],
+    [((np.ones(3), np.ones(3)), "found tuple"), ([[1.0], [1.0, 2.0]], "found list"), ("abc", "found str (<U3)")],
 )
 def test_what_is_no_array_is_refused_once(value: Any, found: str) -> None:
     class Odd(ScaleOp):
@@ -229,11 +220,7 @@ def test_a_class_without_a_name_is_called_by_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y, *, factor=1.0: scale(x, y, factor),
-        lambda x, y, **more: scale(x, y, more["factor"]),
-    ],
+    "function", [lambda x, y, *, factor=1.0: scale(x, y, factor), lambda x, y, **more: scale(x, y, more["factor"])]
 )
 def test_attributes_reach_parameters_that_have_to_be_named(function: Any) -> None:
     class Keyed(ScaleOp):
@@ -399,9 +386,7 @@ def test_a_class_all_of_whose_tests_are_skipped_has_not_failed(
     assert len(run.skips) == 1
 
 
-def test_a_class_that_says_nothing_and_passes_fails_at_its_end(
-    plainly: Callable[[type[Judged]], ClassRun],
-) -> None:
+def test_a_class_that_says_nothing_and_passes_fails_at_its_end(plainly: Callable[[type[Judged]], ClassRun]) -> None:
     (failure,) = plainly(Mute).failures
     assert "expected setUp to say op_type and inputs, found neither" in failure
 

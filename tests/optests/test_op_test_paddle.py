@@ -125,9 +125,7 @@ class Stacked(Checked):
         self.outputs = {"Y": np.stack([a, b])}
 
 
-@pytest.mark.parametrize(
-    "cls", [Matmul, Softmax, Mean, Concat, ConcatByTensor, Unbind, Reshape, Stacked]
-)
+@pytest.mark.parametrize("cls", [Matmul, Softmax, Mean, Concat, ConcatByTensor, Unbind, Reshape, Stacked])
 def test_ops_of_paddle(cls: type[Checked]) -> None:
     run = run_class(cls)
     assert run.result.wasSuccessful(), run.failures
@@ -192,9 +190,7 @@ class LayerNorm(Checked):
 
 
 @pytest.mark.parametrize("cls", [Cross, LayerNorm])
-def test_one_gradient_is_compared_and_all_are_computed_as_in_the_original(
-    cls: type[Checked],
-) -> None:
+def test_one_gradient_is_compared_and_all_are_computed_as_in_the_original(cls: type[Checked]) -> None:
     run = run_class(cls)
     assert run.result.wasSuccessful(), run.failures
     assert run.evidence == {("X", "float64")}

@@ -15,10 +15,22 @@ def test_every_name_that_test_files_import_is_there() -> None:
     for name in original.__all__:
         assert getattr(original, name) is not None
     assert {
-        "OpTest", "OpTestTool", "_set_use_system_allocator", "check_out_dtype", "convert_float_to_uint16",
-        "convert_uint16_to_float", "get_device", "get_device_place", "get_devices", "get_places", "is_custom_device",
-        "paddle_static_guard", "randomize_probability", "skip_check_grad_ci", "skip_check_inplace_ci",
-    } <= set(original.__all__)  # fmt: skip
+        "OpTest",
+        "OpTestTool",
+        "_set_use_system_allocator",
+        "check_out_dtype",
+        "convert_float_to_uint16",
+        "convert_uint16_to_float",
+        "get_device",
+        "get_device_place",
+        "get_devices",
+        "get_places",
+        "is_custom_device",
+        "paddle_static_guard",
+        "randomize_probability",
+        "skip_check_grad_ci",
+        "skip_check_inplace_ci",
+    } <= set(original.__all__)
 
 
 def test_places_that_there_are() -> None:

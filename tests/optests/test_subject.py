@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.optests.subject import (
-    AttributeArgument,
-    CallPlan,
-    InputArgument,
-    OpArguments,
-    Signature,
-    plan_call,
-)
+from karat.optests.subject import AttributeArgument, CallPlan, InputArgument, OpArguments, Signature, plan_call
 
 
 def matmul(x: Any, y: Any, transpose_x: bool = False, name: str | None = None) -> Any:  # noqa: FBT001, FBT002
@@ -66,10 +59,7 @@ def test_beyond_the_ops_signature_names_decide() -> None:
 
 
 def test_a_function_of_anything_gets_all_of_it_in_order() -> None:
-    assert called(plan_call(lambda *args: args, given_by("A", "B", c=1), None)) == (
-        ["<A>", "<B>", "1"],
-        {},
-    )
+    assert called(plan_call(lambda *args: args, given_by("A", "B", c=1), None)) == (["<A>", "<B>", "1"], {})
 
 
 def test_a_function_that_tells_nothing_gets_the_ops_order() -> None:
@@ -97,9 +87,7 @@ names = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
 
 
 @given(names, st.randoms(use_true_random=False))
-def test_the_order_of_writing_does_not_matter_where_names_fit(
-    parameters: list[str], random: Any
-) -> None:
+def test_the_order_of_writing_does_not_matter_where_names_fit(parameters: list[str], random: Any) -> None:
     def op(**kwargs: Any) -> Any:
         return kwargs
 
@@ -108,9 +96,7 @@ def test_the_order_of_writing_does_not_matter_where_names_fit(
     )
     written = list(parameters)
     random.shuffle(written)
-    made = plan_call(
-        op, OpArguments(op="op", slots=tuple(one.upper() for one in written), attrs={}), None
-    )
+    made = plan_call(op, OpArguments(op="op", slots=tuple(one.upper() for one in written), attrs={}), None)
     assert [one.name for one in made.positional if isinstance(one, InputArgument)] == [
         one.upper() for one in parameters
     ]

@@ -50,8 +50,7 @@ def test_small_floats_of_ml_dtypes_keep_their_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "has_one"),
-    [("float64", True), ("float16", True), ("complex64", True), ("int32", False), ("bool", False)],
+    ("dtype", "has_one"), [("float64", True), ("float16", True), ("complex64", True), ("int32", False), ("bool", False)]
 )
 def test_integers_and_booleans_have_no_gradient(dtype: str, *, has_one: bool) -> None:
     (slot,) = read_slots({"X": X.astype(dtype)}, "inputs")
@@ -75,8 +74,7 @@ def test_inputs_are_a_dict() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"X": [("a", np.ones(2)), ("a", np.ones(2))]}, {"X": [("a", np.ones(2))], "a": np.ones(2)}],
+    "values", [{"X": [("a", np.ones(2)), ("a", np.ones(2))]}, {"X": [("a", np.ones(2))], "a": np.ones(2)}]
 )
 def test_names_must_differ(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="outputs: expected names that differ, found 'a' 2 times"):

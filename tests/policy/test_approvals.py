@@ -57,10 +57,7 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
         lambda p: (p.review("bob"), p.review("bob", "CHANGES_REQUESTED")),
         "@bob: their latest review requests changes",
     ),
-    "leak 8: dismissed": (
-        lambda p: p.review("bob", "DISMISSED"),
-        "@bob: their latest review was dismissed",
-    ),
+    "leak 8: dismissed": (lambda p: p.review("bob", "DISMISSED"), "@bob: their latest review was dismissed"),
     "dismissed later, after another approval": (
         lambda p: (p.review("bob"), p.review("BOB", "DISMISSED")),
         "@BOB: their latest review was dismissed",
@@ -85,10 +82,7 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
         lambda p: p.retargeted.append(p.review("bob").submitted or 0),
         "@bob: they approved before the base branch was changed",
     ),
-    "the author of the request": (
-        by_its_author,
-        "@bob: is the author of the pull request",
-    ),
+    "the author of the request": (by_its_author, "@bob: is the author of the pull request"),
     "the author of a commit": (
         lambda p: (p.commit("c" * 40, "Bob"), p.review("bob")),
         "@bob: wrote commit cccccccccccc",
@@ -99,9 +93,7 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
     ),
     "a co-author by the forge's own address": (
         lambda p: (
-            p.commit(
-                "c" * 40, "alice", message="x\n\nCo-Authored-By: B <7+bob@users.noreply.github.com>"
-            ),
+            p.commit("c" * 40, "alice", message="x\n\nCo-Authored-By: B <7+bob@users.noreply.github.com>"),
             p.review("bob"),
         ),
         "@bob: is a co-author of commit cccccccccccc",
@@ -190,12 +182,8 @@ def test_the_hundredth_review_counts_too(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_an_e_mail_approver_is_known_by_the_address_an_account_shows(
-    tmp_path: Path, forge: Forge
-) -> None:
-    policy = (
-        '[policy]\napprovers = {default = ["Bob@example.org", "9+zoe@users.noreply.github.com"]}\n'
-    )
+def test_an_e_mail_approver_is_known_by_the_address_an_account_shows(tmp_path: Path, forge: Forge) -> None:
+    policy = '[policy]\napprovers = {default = ["Bob@example.org", "9+zoe@users.noreply.github.com"]}\n'
     world = World(PolicyRange(tmp_path / "r", policy), forge)
     world.pull.review("bob")
     assert world.ask().exit_code == 1
@@ -228,9 +216,7 @@ TROUBLE: dict[str, Callable[[Forge], None]] = {
     "5xx": lambda f: f.faults.server_error("/reviews", times=None),
     "rate limit": lambda f: f.faults.rate_limit("/pulls/7", reset_in=9999, times=None),
     "forbidden": lambda f: f.faults.forbidden("/reviews"),
-    "html": lambda f: f.faults.add(
-        Fault(pattern="/reviews", status=200, body=b"<html>", times=None)
-    ),
+    "html": lambda f: f.faults.add(Fault(pattern="/reviews", status=200, body=b"<html>", times=None)),
     "cut": lambda f: f.faults.cut("/reviews", after=5, times=None, host="api"),
     "events": lambda f: f.faults.server_error("/events", times=None),
     "commits": lambda f: f.faults.server_error("/commits", times=None),

@@ -21,8 +21,12 @@ def test_an_added_skip_is_found_with_its_place(tree: PolicyRange) -> None:
     change = one(tree)
     waiver = change.waiver
     assert (change.what, waiver.rule, waiver.kind, waiver.scope, waiver.op) == (
-        "added", "gradient", "skip", "TestHurried", "relu",
-    )  # fmt: skip
+        "added",
+        "gradient",
+        "skip",
+        "TestHurried",
+        "relu",
+    )
     assert (waiver.shown, waiver.place) == ("in a hurry", f"{FILE}:{TEST.count(chr(10)) + 3}")
 
 
@@ -49,19 +53,25 @@ def test_leak_9_another_reason_is_another_skip(tree: PolicyRange) -> None:
 NOT_CHANGES: dict[str, Callable[[PolicyRange], object]] = {
     "a comment": lambda t: t.edit(FILE, "class TestSoftmax", "# skip_check_grad_ci(reason='x')\nclass TestSoftmax"),
     "a text": lambda t: t.write("tests/test_more.py", 'x = "@skip_check_grad_ci(reason=1)"\n'),
-    "layout": lambda t: t.edit(FILE, '(["X"], "Out", max_relative_error=0.01)', "(\n  ['X'],\n  'Out',\n  max_relative_error = 1e-2,\n )"),
+    "layout": lambda t: t.edit(
+        FILE, '(["X"], "Out", max_relative_error=0.01)', "(\n  ['X'],\n  'Out',\n  max_relative_error = 1e-2,\n )"
+    ),
     "order": lambda t: t.write(FILE, "\n".join(reversed_classes())),
     "tighter": lambda t: t.edit(FILE, "0.01", "0.001"),
     "no tolerance": lambda t: t.edit(FILE, ", max_relative_error=0.01", ""),
     "the file is gone": lambda t: (t.root / FILE).unlink(),
     "the file is renamed": lambda t: (t.root / FILE).rename(t.root / "tests/test_renamed.py"),
-    "an import under another name": lambda t: t.write(FILE, TEST.replace("skip_check_grad_ci\n", "skip_check_grad_ci as s\n").replace("@skip_check_grad_ci", "@s")),
+    "an import under another name": lambda t: t.write(
+        FILE, TEST.replace("skip_check_grad_ci\n", "skip_check_grad_ci as s\n").replace("@skip_check_grad_ci", "@s")
+    ),
     "an exemption ends sooner": lambda t: t.edit("exemptions.toml", "2027-03-31", "2027-02-28"),
     "an exemption is gone": lambda t: t.write("exemptions.toml", ""),
-    "an exemption is laid out otherwise": lambda t: t.write("exemptions.toml", "# sorted\n" + EXEMPTION.replace(" = ", "=")),
+    "an exemption is laid out otherwise": lambda t: t.write(
+        "exemptions.toml", "# sorted\n" + EXEMPTION.replace(" = ", "=")
+    ),
     "a stricter policy": lambda t: t.write("karat.toml", POLICY + 'namespaces = ["mylib.ops"]\ndevices = ["cpu"]\n'),
     "another kind of file": lambda t: t.write("notes.md", NEW_SKIP),
-}  # fmt: skip
+}
 
 
 def reversed_classes() -> list[str]:
@@ -92,9 +102,7 @@ def test_the_same_name_and_reason_on_another_class_elsewhere_is_no_move(tree: Po
 def test_a_renamed_class_is_a_change_and_says_so(tree: PolicyRange) -> None:
     tree.edit(FILE, "TestArgmax", "TestArgmin")
     change = one(tree)
-    assert (change.what, change.note) == (
-        "changed", "it stood on TestArgmax; under another name it is approved again",
-    )  # fmt: skip
+    assert (change.what, change.note) == ("changed", "it stood on TestArgmax; under another name it is approved again")
 
 
 def test_a_renamed_file_with_a_new_skip_is_one_change(tree: PolicyRange) -> None:
@@ -133,7 +141,7 @@ HELPERS = {
     "def wrap(c): return skip_check_grad_ci('y')(c)\n",
     "tests/again.py": "from skips import quiet as q2, wrap\nfrom circle import *\ndef again(c): return wrap(c)\n",
     "tests/circle.py": "from again import *\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -152,9 +160,7 @@ HELPERS = {
         ("from circle import again", "again"),
     ],
 )
-def test_a_skip_of_another_file_is_seen_where_it_is_used(
-    tmp_path: Path, take: str, skip: str
-) -> None:
+def test_a_skip_of_another_file_is_seen_where_it_is_used(tmp_path: Path, take: str, skip: str) -> None:
     tree = PolicyRange(tmp_path / "r", **HELPERS)
     tree.write("tests/test_new.py", f"{take}\n@{skip}\nclass TestNew: pass\n")
     change = one(tree)
@@ -177,7 +183,7 @@ USES = {
     "behind another, by star": ("TOL = 1e-9\nfrom tols import *", "TOL", "TOL = {0}"),
     "through another file": ("from mid import WIDE", "WIDE", "TOL = {0}"),
     "an attribute of the base class": ("from tols import Base", "self.tol", "class Base: tol = {0}"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", USES)
@@ -192,9 +198,7 @@ class TestX(Base):
     mid = "from tols import TOL\nWIDE = TOL * 2\n"
     files = {"tests/test_x.py": test, "lib/mid.py": mid, "lib/tols.py": definition.format("0.01")}
     tree = PolicyRange(
-        tmp_path / "r",
-        **files,
-        **{"tests/test_broken.py": "tols mid TOL WIDE pick Base tol check_grad print 'two'"},
+        tmp_path / "r", **files, **{"tests/test_broken.py": "tols mid TOL WIDE pick Base tol check_grad print 'two'"}
     )
     tree.write("lib/tols.py", definition.format("0.01") + "\nOTHER = 1\n")
     assert look(tree) == ([], [])
@@ -220,7 +224,7 @@ EXEMPTIONS = {
     "another reason": (EXEMPTION.replace("indices that", "positions that"), "changed"),
     "another kind": (EXEMPTION.replace('"special"', '"no-grad-op"'), "changed"),
     "a wider scope": (EXEMPTION.replace("kind", 'scope = "Test*"\nkind', 1), "changed"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", EXEMPTIONS)
@@ -228,11 +232,7 @@ def test_exemptions_added_or_changed(tree: PolicyRange, what: str) -> None:
     text, expected = EXEMPTIONS[what]
     tree.write("exemptions.toml", EXEMPTION + text if what == "another entry" else text)
     change = one(tree)
-    assert (change.what, change.waiver.rule, change.waiver.kind) == (
-        expected,
-        "gradient",
-        "exemption",
-    )
+    assert (change.what, change.waiver.rule, change.waiver.kind) == (expected, "gradient", "exemption")
 
 
 def test_an_exemption_of_a_tolerance_is_of_that_rule(tree: PolicyRange) -> None:

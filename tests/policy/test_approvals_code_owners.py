@@ -70,9 +70,7 @@ def test_the_last_match_wins_and_may_name_nobody() -> None:
     assert owners(text, "x.py") == [("mail@example.org",)]
 
 
-@pytest.mark.parametrize(
-    "line", ["!a.py @x", "[a]*.py @x", "\\#a.py @x", "a.py x", "a.py @@maintainer"]
-)
+@pytest.mark.parametrize("line", ["!a.py @x", "[a]*.py @x", "\\#a.py @x", "a.py x", "a.py @@maintainer"])
 def test_github_skips_what_it_cannot_read(line: str) -> None:
     assert parse(f"* @all\n{line}\n", "github").rules == parse("* @all\n", "github").rules
 
@@ -112,9 +110,18 @@ def test_a_section_that_is_required_once_is_required() -> None:
 
 @pytest.mark.parametrize(
     ("word", "good"),
-    [("@user", True), ("@org/team", True), ("@a/b/c", True), ("a@b.org", True), ("user", False),
-     ("@", False), ("a@b", False), ("@@owner", True), ("@a b", False)],
-)  # fmt: skip
+    [
+        ("@user", True),
+        ("@org/team", True),
+        ("@a/b/c", True),
+        ("a@b.org", True),
+        ("user", False),
+        ("@", False),
+        ("a@b", False),
+        ("@@owner", True),
+        ("@a b", False),
+    ],
+)
 def test_owners_are_accounts_teams_and_addresses(word: str, good: bool) -> None:  # noqa: FBT001 - a table
     assert is_owner(word) is good
 
@@ -126,16 +133,12 @@ PATTERN = st.builds(
     st.lists(SEGMENT, min_size=1, max_size=3),
     st.sampled_from(["", "/"]),
 )
-PATH = st.lists(
-    st.sampled_from(["a", "b", "ab", "aa", "a.py", "b.py"]), min_size=1, max_size=4
-).map("/".join)
+PATH = st.lists(st.sampled_from(["a", "b", "ab", "aa", "a.py", "b.py"]), min_size=1, max_size=4).map("/".join)
 
 
 @settings(max_examples=60)
 @given(PATTERN, st.lists(PATH, min_size=1, max_size=12, unique=True))
-def test_githubs_patterns_are_gits(
-    tmp_path_factory: pytest.TempPathFactory, pattern: str, paths: list[str]
-) -> None:
+def test_githubs_patterns_are_gits(tmp_path_factory: pytest.TempPathFactory, pattern: str, paths: list[str]) -> None:
     last = pattern.strip("/").split("/")[-1]
     if (last == "*" and "/" in pattern.strip("/")) or "**" in pattern.strip("/").replace("**/", ""):
         return  # here GitHub goes its own way, and git's trailing ** is below
@@ -149,17 +152,8 @@ def _ignored(root: Path, pattern: str, paths: list[str]) -> list[str]:
     if not (root / ".git").is_dir():
         Repository(root)
     (root / "ignored").write_text(pattern + "\n")
-    words = [
-        "git",
-        "-c",
-        f"core.excludesFile={root / 'ignored'}",
-        "check-ignore",
-        "--no-index",
-        "--stdin",
-    ]
-    done = subprocess.run(
-        words, cwd=root, input="\n".join(paths), capture_output=True, text=True, check=False
-    )
+    words = ["git", "-c", f"core.excludesFile={root / 'ignored'}", "check-ignore", "--no-index", "--stdin"]
+    done = subprocess.run(words, cwd=root, input="\n".join(paths), capture_output=True, text=True, check=False)
     found = set(done.stdout.splitlines())
     return [path for path in paths if path in found]
 
@@ -173,9 +167,7 @@ def test_a_path_owns_itself_and_no_other_file(path: str, other: str, forge: Forg
 
 
 @given(st.text(max_size=60), PATH, st.sampled_from(["github", "gitlab"]))
-def test_whatever_stands_there_a_later_rule_for_everything_wins(
-    text: str, path: str, forge: ForgeName
-) -> None:
+def test_whatever_stands_there_a_later_rule_for_everything_wins(text: str, path: str, forge: ForgeName) -> None:
     heading = "[karat-last]\n" if forge == "gitlab" else ""
     found = parse(f"{text}\n{heading}* @last\n", forge).of(path)
     assert ("@last",) in [section.owners for section in found]

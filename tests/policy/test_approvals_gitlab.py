@@ -16,9 +16,7 @@ from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals.check import Approvals, Options, approvals
 
 PROJECT = "octo/numerics/goldens"
-POLICY = (
-    '[policy]\nforge = "gitlab"\napprovers = {default = ["@bob", "@octo/experts", "@reviewers"]}\n'
-)
+POLICY = '[policy]\nforge = "gitlab"\napprovers = {default = ["@bob", "@octo/experts", "@reviewers"]}\n'
 
 
 class World:
@@ -70,14 +68,8 @@ APPROVE: Step = lambda w: w.request.approve("bob")  # noqa: E731 - a step like t
 NOREPLY = "12-bob@users.noreply.gitlab.com"
 MISSING: dict[str, tuple[list[Step], str]] = {
     "nobody": ([], "nobody who may has approved"),
-    "somebody else": (
-        [lambda w: w.request.approve("mallory")],
-        "@mallory approved, and may not",
-    ),
-    "withdrawn": (
-        [APPROVE, lambda w: w.request.withdraw("bob")],
-        "nobody who may has approved",
-    ),
+    "somebody else": ([lambda w: w.request.approve("mallory")], "@mallory approved, and may not"),
+    "withdrawn": ([APPROVE, lambda w: w.request.withdraw("bob")], "nobody who may has approved"),
     "before the last push": ([APPROVE, push_again], "before the head was pushed"),
     "before the same head came again": ([APPROVE, push_back], "before the head was pushed"),
     "changes requested": (
@@ -118,9 +110,7 @@ def test_what_is_no_approval(world: World, what: str) -> None:
 
 def test_the_hundredth_reviewer_is_heard_too(world: World) -> None:
     world.request.approve("bob")
-    world.request.states |= {f"r{i}": "unreviewed" for i in range(130)} | {
-        "bob": "requested_changes"
-    }
+    world.request.states |= {f"r{i}": "unreviewed" for i in range(130)} | {"bob": "requested_changes"}
     assert "@bob: their latest review requests changes" in why(world.ask())
 
 

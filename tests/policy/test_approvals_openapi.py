@@ -65,9 +65,7 @@ def test_every_answer_is_as_described(description: Description, forge: Forge, pl
     assert description.faults_of_answer(path, 200, answer.json()) == []
 
 
-def test_karat_asks_for_nothing_that_is_not_described(
-    description: Description, forge: Forge, pull: GitHubPull
-) -> None:
+def test_karat_asks_for_nothing_that_is_not_described(description: Description, forge: Forge, pull: GitHubPull) -> None:
     for _ in range(130):
         pull.review("bob")
     env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}

@@ -22,9 +22,7 @@ def test_a_list_of_commits_that_github_cuts_off(world: World) -> None:
     world.pull.review("bob")
     for number in range(260):
         world.pull.commit(f"{number:040d}", "alice")
-    with pytest.raises(
-        CannotVerify, match="has 250 commits or more; GitHub names the authors of fewer than 250"
-    ):
+    with pytest.raises(CannotVerify, match="has 250 commits or more; GitHub names the authors of fewer than 250"):
         world.ask()
 
 
@@ -59,10 +57,7 @@ def test_a_push_while_it_is_being_read(world: World) -> None:
 
     moving = Moving(number=7, author="alice", head="", merge=None, ids=world.pull.ids)
     world.forge.github.repository(REPO).pulls[7] = moving
-    with pytest.raises(
-        CannotVerify,
-        match="somebody pushed to pull request 7 of octo/goldens while it was being read",
-    ):
+    with pytest.raises(CannotVerify, match="somebody pushed to pull request 7 of octo/goldens while it was being read"):
         world.ask()
 
 
@@ -90,20 +85,14 @@ def test_without_a_request_nobody_was_asked(world: World) -> None:
 
 
 def test_a_rule_without_approvers(tmp_path: Path, forge: Forge) -> None:
-    world = World(
-        PolicyRange(tmp_path / "r", '[policy]\napprovers = {tolerance = ["@a"]}\n'), forge
-    )
+    world = World(PolicyRange(tmp_path / "r", '[policy]\napprovers = {tolerance = ["@a"]}\n'), forge)
     with pytest.raises(UsageError, match="for the rule gradient"):
         world.ask()
 
 
 VARIABLES: dict[str, dict[str, str]] = {
     "ref": {"GITHUB_ACTIONS": "true", "GITHUB_REF": "refs/pull/7/merge"},
-    "event": {
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_REF": "refs/heads/x",
-        "GITHUB_EVENT_PATH": "event.json",
-    },
+    "event": {"GITHUB_ACTIONS": "true", "GITHUB_REF": "refs/heads/x", "GITHUB_EVENT_PATH": "event.json"},
 }
 
 
@@ -127,9 +116,7 @@ NONSENSE = ["refs/pull/0/merge", f"refs/pull/{'9' * 5000}/merge", "refs/pull/\u0
 
 @pytest.mark.parametrize("ref", NONSENSE)
 @pytest.mark.parametrize("event", ["-5", "1e400", '"7"', "9" * 5000])
-def test_a_ci_that_says_nonsense_names_no_request(
-    world: World, tmp_path: Path, ref: str, event: str
-) -> None:
+def test_a_ci_that_says_nonsense_names_no_request(world: World, tmp_path: Path, ref: str, event: str) -> None:
     (tmp_path / "event.json").write_text(f'{{"pull_request": {{"number": {event}}}}}')
     env = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
     told = world.ask(pull=None, env={**env, "GITHUB_REF": ref})

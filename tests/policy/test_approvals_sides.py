@@ -58,12 +58,9 @@ LAX = '[policy]\nexemptions = "mine.toml"\n'
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("karat.toml", LAX), ("pyproject.toml", LAX.replace("policy", "tool.karat.policy"))],
+    ("name", "text"), [("karat.toml", LAX), ("pyproject.toml", LAX.replace("policy", "tool.karat.policy"))]
 )
-def test_settings_of_another_folder_hide_no_exemptions(
-    tree: PolicyRange, name: str, text: str
-) -> None:
+def test_settings_of_another_folder_hide_no_exemptions(tree: PolicyRange, name: str, text: str) -> None:
     """With a pytest.ini beside it, tests/ is where a session looks for its settings."""
     tree.write(f"tests/{name}", text)
     tree.write("tests/mine.toml", EXEMPTION + EXEMPTION.replace("argmax", "argsort"))
@@ -152,9 +149,7 @@ def test_a_base_that_is_not_there(tree: PolicyRange, base: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["origin/main", "origin/main~0"])
-def test_a_tag_that_is_called_like_the_base_is_not_taken_for_it(
-    tree: PolicyRange, base: str
-) -> None:
+def test_a_tag_that_is_called_like_the_base_is_not_taken_for_it(tree: PolicyRange, base: str) -> None:
     git = tree.repository.git
     git("update-ref", "refs/remotes/origin/main", "main")
     tree.write("karat.toml", POLICY.replace("@bob", "@mallory"))

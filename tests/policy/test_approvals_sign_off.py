@@ -148,10 +148,7 @@ def test_keys_that_the_branch_brings_along_open_nothing(world: World) -> None:
     world.sign("unknown")
     told = world.ask()
     assert told.exit_code == 1
-    assert {one.change.waiver.about for one in told.judged} == {
-        "skip_check_grad_ci",
-        "keys that may sign",
-    }
+    assert {one.change.waiver.about for one in told.judged} == {"skip_check_grad_ci", "keys that may sign"}
     assert "approvers-changed" in {finding.kind for finding in told.findings}
 
 
@@ -176,9 +173,17 @@ def test_without_any_list_of_keys(world: World) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "schema = 1", "approved = []", '{"schema": "karat.sign-off/1", "approved": [{}]}', "[" * 9000,
-     'schema = "karat.sign-off/1"\napproved = "all"', "\x00", "[]"],
-)  # fmt: skip
+    [
+        "",
+        "schema = 1",
+        "approved = []",
+        '{"schema": "karat.sign-off/1", "approved": [{}]}',
+        "[" * 9000,
+        'schema = "karat.sign-off/1"\napproved = "all"',
+        "\x00",
+        "[]",
+    ],
+)
 def test_what_is_no_list_is_an_error(world: World, text: str) -> None:
     world.file.write_text(text)
     with pytest.raises(UsageError, match="sign-off"):
@@ -199,9 +204,7 @@ def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert git is not None
     (tmp_path / "bin" / "git").symlink_to(git)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(
-        CannotVerify, match="verifying signatures needs ssh-keygen, which is not on PATH"
-    ):
+    with pytest.raises(CannotVerify, match="verifying signatures needs ssh-keygen, which is not on PATH"):
         world.ask()
 
 
@@ -217,15 +220,11 @@ TWO = "[policy]\nforge = 'gitlab'\napprovers = {default = ['CODEOWNERS']}\n"
 
 
 @pytest.mark.parametrize("names", ["bob", "bob@example.org", "b,bob@example.org"])
-def test_somebody_who_reviews_and_signs_is_one_person(
-    tmp_path: Path, forge: Forge, names: str
-) -> None:
+def test_somebody_who_reviews_and_signs_is_one_person(tmp_path: Path, forge: Forge, names: str) -> None:
     """Two approvals are asked for: bob's review and bob's two keys are one."""
     made = {name: key(tmp_path, name) for name in ("one", "two", "carol")}
     owners = "[Tests][2] @bob @carol bob@example.org @b\n*\n"
-    keys = "".join(
-        f"{'carol' if n == 'carol' else names} {public}\n" for n, (_, public) in made.items()
-    )
+    keys = "".join(f"{'carol' if n == 'carol' else names} {public}\n" for n, (_, public) in made.items())
     files = {".gitlab/CODEOWNERS": owners, ".karat/allowed_signers": keys}
     tree = PolicyRange(tmp_path / "r", TWO, **files)
     request = forge.gitlab.merge_request("octo/x", 5, author="alice", head=tree.skip())
@@ -245,9 +244,7 @@ def test_somebody_who_reviews_and_signs_is_one_person(
     assert approvals(tree.root, options).exit_code == 0
 
 
-def test_an_author_does_not_sign_under_the_address_his_account_shows(
-    tmp_path: Path, forge: Forge
-) -> None:
+def test_an_author_does_not_sign_under_the_address_his_account_shows(tmp_path: Path, forge: Forge) -> None:
     private, public = key(tmp_path, "alice")
     policy = '[policy]\napprovers = {default = ["alice@example.org"]}\n'
     keys = {".karat/allowed_signers": f"alice@example.org {public}\n"}

@@ -56,7 +56,7 @@ def test_spelling_it_otherwise_is_no_change(one: str, other: str) -> None:
         ("from op_test import *\nall(map(skip_check_grad_ci, [A, B]))", "passed on as skip_check_grad_ci"),
         ("import op_test\nquiet = [op_test.skip_check_grad_ci]", "passed on as op_test.skip_check_grad_ci"),
     ],
-)  # fmt: skip
+)
 def test_other_ways_to_skip(source: str, said: str) -> None:
     assert said in [waiver.shown for waiver in found(source) if waiver.kind == "skip"]
 
@@ -83,7 +83,7 @@ CARRIERS = {
     "joined texts": ("", "@getattr(op_test, 'skip_' + 'check_grad_ci')('x')"),
     "a dict of names": ("", "@op_test.__dict__.get('skip_check_grad_ci')('x')"),
     "a joined key": ("", "@vars(op_test)[f'skip_{\"check\"}_grad_ci']('x')"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", CARRIERS)
@@ -116,7 +116,7 @@ WORTH = {
     "an entry": "TOLS = dict(a={0})\nself.check_grad(['X'], 'Out', max_relative_error=TOLS['a'])",
     "an annotated attribute": "class T:\n    tol: float = {0}\n    def test(self): self.check_grad(['X'], 'Out', max_relative_error=self.tol)",
     "a dict of pairs": "kw = dict([('max_relative_error', {0})])\nself.check_grad(['X'], 'Out', **kw)",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", WORTH)
@@ -241,7 +241,12 @@ def test_widened_is_a_change_and_tightened_is_none(how: str) -> None:
         ('self.check_grad(["X"], "Out", {"Y"})', "gradient", "no-grad", "no gradient of Y"),
         ('self.check_grad(["X"], "Out", no_grad_set=set("Y"))', "gradient", "no-grad", "no gradient of Y"),
         ('self.check_grad(["X"], "Out", no_grad_set=self.none())', "gradient", "no-grad", "self.none()"),
-        ('self.check_grad(["X"], "Out", user_defined_grads=[dx])', "weak", "own-gradients", "its author's own gradients"),
+        (
+            'self.check_grad(["X"], "Out", user_defined_grads=[dx])',
+            "weak",
+            "own-gradients",
+            "its author's own gradients",
+        ),
         ("OpSpec(op='relu', no_grad=('y',))", "gradient", "no-grad", "no gradient of y"),
         ("gradcheck(f, x, grads=mine)", "weak", "own-gradients", "its author's own gradients"),
         ('self.check_grad(["X"], "Out", max_relative_error=pick())', "tolerance", "tolerance", "pick()"),
@@ -249,7 +254,7 @@ def test_widened_is_a_change_and_tightened_is_none(how: str) -> None:
         ('self.check_grad(["X"], "Out", **given)', "tolerance", "tolerance", "**given"),
         ("self.check_grad(*given)", "tolerance", "tolerance", "**given"),
     ],
-)  # fmt: skip
+)
 def test_every_other_waiver(source: str, rule: str, kind: str, shown: str) -> None:
     (one,) = found(source)
     assert (one.rule, one.kind, one.shown) == (rule, kind, shown)
@@ -267,11 +272,7 @@ def test_another_step_is_a_change_in_either_direction() -> None:
     def check(step: float) -> tuple[Waiver, ...]:
         return found(f'self.check_grad(["X"], "Out", numeric_grad_delta={step})')
 
-    assert (
-        len(added_grants(check(0.01), check(0.02)))
-        == len(added_grants(check(0.01), check(0.001)))
-        == 1
-    )
+    assert len(added_grants(check(0.01), check(0.02))) == len(added_grants(check(0.01), check(0.001))) == 1
 
 
 def test_the_op_of_a_class_is_known() -> None:
@@ -290,9 +291,16 @@ def test_the_op_of_a_class_is_known() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [b"def f(:\n", b"print 'two'\n", b"x = 1\0\n", b"# coding: nonsense\nx=1\n", b"x = '\xff'\n",
-     b"(" * 5000 + b")" * 5000, b"x" + b".a" * 50_000],
-)  # fmt: skip
+    [
+        b"def f(:\n",
+        b"print 'two'\n",
+        b"x = 1\0\n",
+        b"# coding: nonsense\nx=1\n",
+        b"x = '\xff'\n",
+        b"(" * 5000 + b")" * 5000,
+        b"x" + b".a" * 50_000,
+    ],
+)
 def test_what_is_no_python_says_so(source: bytes) -> None:
     with pytest.raises(Unreadable):
         waivers_of(source, "t.py")
@@ -314,9 +322,15 @@ def test_other_encodings_hide_nothing(encoding: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["x = x + 'a'\nf(x)", "x += 'a'\nsetattr(T, x, 1)", "x = f'{x}'\nf(x)", "x = y\ny = x\nf(x)",
-     "x = x * 2\ngradcheck(f, rtol=x)", "def f(): return f()\ngradcheck(f, rtol=f())"],
-)  # fmt: skip
+    [
+        "x = x + 'a'\nf(x)",
+        "x += 'a'\nsetattr(T, x, 1)",
+        "x = f'{x}'\nf(x)",
+        "x = y\ny = x\nf(x)",
+        "x = x * 2\ngradcheck(f, rtol=x)",
+        "def f(): return f()\ngradcheck(f, rtol=f())",
+    ],
+)
 def test_names_that_stand_for_themselves_end(source: str) -> None:
     assert {waiver.kind for waiver in found(source)} <= {"tolerance"}
 
@@ -338,8 +352,10 @@ def modules(draw: st.DrawFn) -> list[str]:
         error = draw(st.none() | st.floats(1e-9, 1))
         head = f"@skip_check_grad_ci(reason={skip!r})\n" if skip is not None else ""
         given_error = f", max_relative_error={error!r}" if error is not None else ""
-        made.append(f"{head}class {name}(OpTest):\n    def test_check_grad(self):\n"
-                    f"        self.check_grad(['X'], 'Out'{given_error})\n")  # fmt: skip
+        made.append(
+            f"{head}class {name}(OpTest):\n    def test_check_grad(self):\n"
+            f"        self.check_grad(['X'], 'Out'{given_error})\n"
+        )
     return made
 
 
@@ -354,9 +370,7 @@ def test_order_comments_and_layout_are_no_change(parts: list[str], random: objec
 
 @pytest.mark.slow
 @given(modules(), modules())
-def test_a_removal_is_never_a_change_and_an_addition_always_is(
-    old: list[str], new: list[str]
-) -> None:
+def test_a_removal_is_never_a_change_and_an_addition_always_is(old: list[str], new: list[str]) -> None:
     head = "from op_test import *\n"
     before, after = found(head + "\n".join(old)), found(head + "\n".join(new))
     reported = added_grants(before, after)
@@ -365,6 +379,4 @@ def test_a_removal_is_never_a_change_and_an_addition_always_is(
     assert len(added_grants((), after)) == len(after)
     for change in reported:
         assert change.waiver in after
-        assert not any(
-            change.waiver.identity == w.identity and change.waiver.no_laxer_than(w) for w in before
-        )
+        assert not any(change.waiver.identity == w.identity and change.waiver.no_laxer_than(w) for w in before)

@@ -37,9 +37,7 @@ def text(found: Coverage, **said: Any) -> list[str]:
         ([], "missing"),
     ],
 )
-def test_a_cell_is_the_best_of_an_input_unless_it_failed(
-    tmp_path: Path, more: list[Record], state: str
-) -> None:
+def test_a_cell_is_the_best_of_an_input_unless_it_failed(tmp_path: Path, more: list[Record], state: str) -> None:
     (row,) = covered(tmp_path, op_test(*more)).rows
     assert row.state == state
 
@@ -65,7 +63,7 @@ def test_an_exempt_input_is_exempt(tmp_path: Path) -> None:
 
 
 def test_devices_modes_and_orders_are_columns(tmp_path: Path) -> None:
-    more = [evidence(), evidence(device="cuda:0", dtype="bfloat16"), evidence(mode="forward"), evidence(order=2)]  # fmt: skip
+    more = [evidence(), evidence(device="cuda:0", dtype="bfloat16"), evidence(mode="forward"), evidence(order=2)]
     found = covered(tmp_path, op_test(*more))
     told = [(c.device, c.dtype, c.mode, c.order) for c in found.columns]
     assert told == [
@@ -81,18 +79,12 @@ def test_devices_modes_and_orders_are_columns(tmp_path: Path) -> None:
 
 def test_a_device_that_is_asked_for_is_missing_where_it_is(tmp_path: Path) -> None:
     (row,) = covered(tmp_path, op_test(evidence()), devices=("cpu", "cuda")).rows
-    assert [(cell.column.device, cell.state) for cell in row.cells] == [
-        ("cpu", "strong"),
-        ("cuda", "missing"),
-    ]
+    assert [(cell.column.device, cell.state) for cell in row.cells] == [("cpu", "strong"), ("cuda", "missing")]
 
 
 def test_operators_of_namespaces_are_rows(tmp_path: Path) -> None:
     found = covered(tmp_path, op_test(evidence()), ops=("lib.ops.tanh", "lib.ops.relu"))
-    assert [(row.op, row.state) for row in found.rows] == [
-        ("lib.ops.relu", "missing"),
-        ("tanh", "strong"),
-    ]
+    assert [(row.op, row.state) for row in found.rows] == [("lib.ops.relu", "missing"), ("tanh", "strong")]
 
 
 def many(count: int) -> list[Record]:
@@ -120,9 +112,7 @@ def test_more_columns_than_fit_stand_below_each_other(tmp_path: Path) -> None:
     found = covered(tmp_path, op_test(*(evidence(device=name) for name in devices)))
     told = text(found, width=60)
     assert sum(line.startswith("op ") for line in told) > 1
-    assert [word for line in told for word in line.split() if word.startswith("device")] == sorted(
-        devices
-    )
+    assert [word for line in told for word in line.split() if word.startswith("device")] == sorted(devices)
     assert max(map(len, told[:-2])) <= 60
     assert sum(line.count("●") for line in told[:-2]) == 12
 
@@ -132,7 +122,9 @@ HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e##[error]"
 
 def test_hostile_names_stay_names(tmp_path: Path) -> None:
     test = f"t.py::{HOSTILE}"
-    records = op_test(evidence(op=HOSTILE, input=HOSTILE, test=test), op=HOSTILE, inputs={HOSTILE: "float64"}, test=test)  # fmt: skip
+    records = op_test(
+        evidence(op=HOSTILE, input=HOSTILE, test=test), op=HOSTILE, inputs={HOSTILE: "float64"}, test=test
+    )
     found = covered(tmp_path, records)
     made = page(found)
     assert made.count("<script>") == 1
@@ -150,10 +142,21 @@ def test_the_page_holds_every_op_and_cell(tmp_path: Path) -> None:
     assert html.unescape(names[0]) == "operator_with_a_name_0"
 
 
-@given(st.lists(st.sampled_from([evidence(), evidence(vacuous=True), evidence(strength="weak"), evidence(verdict=GradVerdict.FAIL), evidence(verdict=GradVerdict.INCONCLUSIVE)]), min_size=1))  # fmt: skip
-def test_more_evidence_never_hides_a_failure(
-    tmp_path_factory: pytest.TempPathFactory, more: list[Record]
-) -> None:
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                evidence(),
+                evidence(vacuous=True),
+                evidence(strength="weak"),
+                evidence(verdict=GradVerdict.FAIL),
+                evidence(verdict=GradVerdict.INCONCLUSIVE),
+            ]
+        ),
+        min_size=1,
+    )
+)
+def test_more_evidence_never_hides_a_failure(tmp_path_factory: pytest.TempPathFactory, more: list[Record]) -> None:
     folder = tmp_path_factory.mktemp("laws")
     (row,) = covered(folder, op_test(*more)).rows
     failed = any(one.verdict is GradVerdict.FAIL for one in more if hasattr(one, "verdict"))
@@ -161,9 +164,7 @@ def test_more_evidence_never_hides_a_failure(
     assert row.state in STATES
 
 
-def test_an_operator_that_is_tested_under_another_name_has_no_row_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_an_operator_that_is_tested_under_another_name_has_no_row_of_its_own(tmp_path: Path) -> None:
     ops = {"ops": ("m.hypertan", "m.relu"), "aliases": {"m.hypertan": ("m.tanh",)}}
     found = covered(tmp_path, op_test(evidence()), **ops)
     assert {row.op for row in found.rows} == {"tanh", "m.relu"}

@@ -21,7 +21,7 @@ HOSTILE = "</td><img src=x onerror=alert(1)>\u202e"
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - it may not be installed
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

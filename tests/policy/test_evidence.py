@@ -92,12 +92,21 @@ def test_a_cut_line_is_said_and_the_rest_counts(tmp_path: Path) -> None:
         (b"", "no record"),
         (b"\x00\xff\n", "no record"),
         (b'{"type":"ended","exit_status":0,"records":0}\n', "expected a journal with a first line"),
-        (b'{"type":"began","schema":"karat.evidence/9","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n', "expected schema karat.evidence/1"),
-        (b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n', "it has no last line"),
-        (b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n{"type":"ended","exit_status":0,"records":9}\n', "expected 9 records"),
+        (
+            b'{"type":"began","schema":"karat.evidence/9","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n',
+            "expected schema karat.evidence/1",
+        ),
+        (
+            b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n',
+            "it has no last line",
+        ),
+        (
+            b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n{"type":"ended","exit_status":0,"records":9}\n',
+            "expected 9 records",
+        ),
         (b"[" * 100_000, "no record"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_journal_is_said(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "evidence-x.jsonl").write_bytes(data)
     merged = merge([tmp_path])
@@ -135,7 +144,7 @@ def test_what_an_earlier_ci_run_left_in_the_folder_is_not_heard(tmp_path: Path, 
     gone = "tests/test_ops.py::TestGone"
     old = [*op_test(evidence()), *op_test(evidence(test=gone), test=gone)]
     journal(tmp_path, old, session="a", run="7", commit="1" * 40)
-    journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00", **{"commit": "1" * 40, **later})  # fmt: skip
+    journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00", **{"commit": "1" * 40, **later})
     merged = merge([tmp_path])
     assert (kinds(merged), merged.sessions) == (["superseded"], 1)
     assert merged.tests.keys() == {TEST}
@@ -143,8 +152,8 @@ def test_what_an_earlier_ci_run_left_in_the_folder_is_not_heard(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("run", [None, "9999"])
-def test_a_journal_that_somebody_committed_is_not_heard_by_the_run_that_asks(tmp_path: Path, run: str | None) -> None:  # fmt: skip
-    journal(tmp_path, op_test(evidence()), session="z", run=run, started="2099-01-01T00:00:00+00:00")  # fmt: skip
+def test_a_journal_that_somebody_committed_is_not_heard_by_the_run_that_asks(tmp_path: Path, run: str | None) -> None:
+    journal(tmp_path, op_test(evidence()), session="z", run=run, started="2099-01-01T00:00:00+00:00")
     journal(tmp_path, op_test(), session="a", run="7")
     merged = merge([tmp_path], run="7")
     assert (kinds(merged), merged.journals) == (["superseded"], 1)
@@ -184,7 +193,7 @@ def test_suites_without_a_common_test_are_merged(tmp_path: Path) -> None:
         (("a.py", "b.py", "c.py", "d.py"), "a.py, b.py, c.py and 1 more could not be collected"),
     ],
 )
-def test_tests_that_nobody_could_collect_are_not_known(tmp_path: Path, files: Any, said: str) -> None:  # fmt: skip
+def test_tests_that_nobody_could_collect_are_not_known(tmp_path: Path, files: Any, said: str) -> None:
     recorder = Recorder(tmp_path, environment={})
     recorder.end(2, uncollected=files)
     merged = merge([tmp_path])
@@ -211,9 +220,7 @@ _records = st.sampled_from(
 @settings(max_examples=40)
 @given(shards=st.lists(st.lists(_records, max_size=6), min_size=1, max_size=4), data=st.data())
 def test_order_and_repetition_of_journals_change_nothing(
-    tmp_path_factory: pytest.TempPathFactory,
-    shards: list[list[object]],
-    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory, shards: list[list[object]], data: st.DataObject
 ) -> None:
     root = tmp_path_factory.mktemp("laws")
     for number, records in enumerate(shards):
@@ -225,7 +232,5 @@ def test_order_and_repetition_of_journals_change_nothing(
     for test, known in first.tests.items():
         other = second.tests[test]
         assert set(known.evidence) == set(other.evidence)
-        assert {(o.item, o.outcome) for o in known.outcomes} == {
-            (o.item, o.outcome) for o in other.outcomes
-        }
+        assert {(o.item, o.outcome) for o in known.outcomes} == {(o.item, o.outcome) for o in other.outcomes}
         assert (known.total, known.ran, known.ops) == (other.total, other.ran, other.ops)

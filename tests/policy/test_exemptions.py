@@ -14,9 +14,7 @@ from karat.findings import Severity
 from karat.policy.exemptions import ByOp, Exemption, is_slow, names_op, parse, read
 from karat.policy.gate.needs import exemption_entry
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "src/karat/schemas/karat.exemptions.1.json").read_bytes()
-)
+SCHEMA = json.loads((Path(__file__).parents[2] / "src/karat/schemas/karat.exemptions.1.json").read_bytes())
 GOOD = {
     "op": '"argmax"',
     "kind": '"special"',
@@ -30,9 +28,7 @@ GOOD = {
 def toml(**said: str | None) -> str:
     """One entry; None leaves a key out."""
     keys = {**GOOD, **said}
-    return "\n".join(
-        ["[[exemption]]", *(f"{key} = {value}" for key, value in keys.items() if value is not None)]
-    )
+    return "\n".join(["[[exemption]]", *(f"{key} = {value}" for key, value in keys.items() if value is not None)])
 
 
 def said_of(text: str) -> str:
@@ -107,10 +103,8 @@ def test_a_file_that_is_not_there_has_none(tmp_path: Path) -> None:
         ({"rule": '"determinism"'}, "needs nondeterminism_bound"),
         ({"max_relative_error": "0.1"}, 'belongs to rule = "tolerance"'),
     ],
-)  # fmt: skip
-def test_what_lacks_something_is_a_finding_and_covers_nothing(
-    change: dict[str, str | None], said: str
-) -> None:
+)
+def test_what_lacks_something_is_a_finding_and_covers_nothing(change: dict[str, str | None], said: str) -> None:
     assert said in said_of(toml(**change))
 
 

@@ -37,7 +37,7 @@ def test_evidence_in_float64_for_every_input_is_what_the_rule_asks(tmp_path: Pat
         ([evidence(**WEAK, vacuous=True)], "evidence-vacuous", "corrupted gradients passed"),
         ([evidence(**INCONCLUSIVE)], "evidence-inconclusive", "the oracle is too coarse"),
     ],
-)  # fmt: skip
+)
 def test_nothing_less_counts(tmp_path: Path, more: list[Record], kind: str, why: str) -> None:
     result = gated(tmp_path, op_test(*more))
     assert result.exit_code is ExitCode.FAIL
@@ -68,14 +68,10 @@ def test_a_wrong_gradient_outdoes_a_right_one_and_any_exemption(tmp_path: Path) 
     wrong = evidence(verdict=GradVerdict.FAIL, reason="twice the expected gradient")
     result = gated(tmp_path, op_test(evidence(), wrong), entry())
     assert told(result)[0] == ("fail", "grad-failed")
-    assert (
-        "the gradient of X by Out is wrong in float64 on cpu" in the(result, "grad-failed").message
-    )
+    assert "the gradient of X by Out is wrong in float64 on cpu" in the(result, "grad-failed").message
 
 
-@pytest.mark.parametrize(
-    ("count", "told_"), [(2, " and 1 more comparison:"), (3, " and 2 more comparisons:")]
-)
+@pytest.mark.parametrize(("count", "told_"), [(2, " and 1 more comparison:"), (3, " and 2 more comparisons:")])
 def test_other_comparisons_are_counted(tmp_path: Path, count: int, told_: str) -> None:
     wrong = [evidence(input=name, verdict=GradVerdict.FAIL, reason="off") for name in "XYZ"[:count]]
     result = gated(tmp_path, op_test(*wrong, inputs=dict.fromkeys("XYZ"[:count], "float64")))
@@ -93,20 +89,21 @@ def test_an_operator_whose_gradient_is_wrong_is_not_told_to_be_tested(tmp_path: 
 def test_a_wrong_gradient_of_which_the_gate_says_nothing_is_no_evidence(tmp_path: Path) -> None:
     """A plain test that fails says so itself; the operator has no evidence all the same."""
     wrong = evidence(test="t.py::test_plain", verdict=GradVerdict.FAIL)
-    records = [
-        *op_test(evidence()),
-        wrong,
-        outcome("test_plain", "failed", test="t.py::test_plain"),
-    ]
+    records = [*op_test(evidence()), wrong, outcome("test_plain", "failed", test="t.py::test_plain")]
     result = gated(tmp_path, records, complete=True, baseline=Baseline(ops=("mylib.tanh",)))
     assert ("fail", "new-op") in told(result)
 
 
 def test_a_law_that_is_broken_is_a_wrong_gradient(tmp_path: Path) -> None:
     report = Reported(
-        op="tanh", test=TEST, device="cpu", framework="torch", verdict=GradVerdict.FAIL,
-        reason="not linear in the cotangent", seed=7,
-    )  # fmt: skip
+        op="tanh",
+        test=TEST,
+        device="cpu",
+        framework="torch",
+        verdict=GradVerdict.FAIL,
+        reason="not linear in the cotangent",
+        seed=7,
+    )
     finding = the(gated(tmp_path, op_test(evidence(), report)), "grad-failed")
     assert "not linear in the cotangent" in finding.message
     assert finding.next == f"pytest {TEST} --karat-grad-seed 7"
@@ -130,12 +127,7 @@ def test_a_test_that_was_never_set_up_is_known_by_its_class(tmp_path: Path) -> N
 
 def test_what_was_not_selected_is_not_judged(tmp_path: Path) -> None:
     other = op_test(evidence(test="b.py::B"), test="b.py::B")
-    records = [
-        collected(selected=1, deselected=1),
-        declared(),
-        outcome("test_check_output"),
-        *other,
-    ]
+    records = [collected(selected=1, deselected=1), declared(), outcome("test_check_output"), *other]
     result = gated(tmp_path, records)
     assert told(result, least=Severity.INFO) == [("info", "not-selected")]
     assert result.exit_code is ExitCode.OK
@@ -198,31 +190,21 @@ def test_a_wrong_gradient_is_never_exempt(tmp_path: Path) -> None:
 
 
 def test_inputs_are_those_of_the_op(tmp_path: Path) -> None:
-    other: list[Record] = [
-        declared(op="relu", inputs={"Y": "float64"}),
-        evidence(op="relu", input="Y"),
-    ]
+    other: list[Record] = [declared(op="relu", inputs={"Y": "float64"}), evidence(op="relu", input="Y")]
     result = gated(tmp_path, op_test(evidence(), *other))
-    assert [(one.op, [n.input for n in one.needs]) for one in result.tests] == [("relu", ["Y"]), ("tanh", ["X"])]  # fmt: skip
+    assert [(one.op, [n.input for n in one.needs]) for one in result.tests] == [("relu", ["Y"]), ("tanh", ["X"])]
     assert result.exit_code is ExitCode.OK
 
 
 def test_limits_of_plain_tests_are_their_own(tmp_path: Path) -> None:
-    plain: list[Record] = [
-        collected("t.py::test_f", op_test=False),
-        evidence(test="t.py::test_f", widened=0.5),
-    ]
+    plain: list[Record] = [collected("t.py::test_f", op_test=False), evidence(test="t.py::test_f", widened=0.5)]
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 
 def test_a_plain_test_that_failed_has_said_so_itself(tmp_path: Path) -> None:
     test = "t.py::test_f"
     wrong = Reported(op="sin", test=test, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)
-    plain: list[Record] = [
-        collected(test, op_test=False),
-        wrong,
-        outcome(test=test, result="failed"),
-    ]
+    plain: list[Record] = [collected(test, op_test=False), wrong, outcome(test=test, result="failed")]
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 

@@ -59,9 +59,7 @@ def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: A
 
 
 def test_evidence_under_another_name_of_it_will_do(merged: Merged) -> None:
-    held = Baseline(
-        ops=("mylib.ops.hypertan",), aliases={"mylib.ops.hypertan": ("mylib.ops.tanh",)}
-    )
+    held = Baseline(ops=("mylib.ops.hypertan",), aliases={"mylib.ops.hypertan": ("mylib.ops.tanh",)})
     assert told(merged, held) == []
     other = Baseline(ops=("mylib.ops.relu",), aliases={"mylib.ops.relu": ("mylib.ops.ramp",)})
     assert told(merged, other) == [("new-op", "mylib.ops.relu")]
@@ -108,9 +106,7 @@ def test_names_are_compared_by_their_end() -> None:
 def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
     path = tmp_path / "policy-baseline.json"
     baseline.write(path, ["b", "a", "b"])
-    assert path.read_text() == (
-        '{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n'
-    )
+    assert path.read_text() == ('{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n')
 
 
 @given(st.sets(st.text(min_size=1).filter(lambda name: name != "schema")))

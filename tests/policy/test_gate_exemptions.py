@@ -38,9 +38,7 @@ def test_a_gradient_where_none_should_be_is_untrue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scope", ["*", "TestTanh", "input:X", "input:*", "dtype:*"])
-@pytest.mark.parametrize(
-    "more", [[], [asked_for("zero", input="Y")], [asked_for("zero", op="relu")]]
-)
+@pytest.mark.parametrize("more", [[], [asked_for("zero", input="Y")], [asked_for("zero", op="relu")]])
 def test_nobody_asked_is_not_known(tmp_path: Path, more: list[Record], scope: str) -> None:
     result = gated(tmp_path, op_test(*more), entry(kind="no-grad-op", scope=scope))
     assert told(result) == [("fail", "exemption-unverified")]
@@ -57,7 +55,7 @@ def test_a_narrow_scope_is_verified_too(tmp_path: Path, scope: str) -> None:
 
 def test_the_gradient_of_another_input_is_not_what_a_narrow_scope_speaks_of(tmp_path: Path) -> None:
     both = {"X": "float64", "Y": "float64"}
-    records = op_test(asked_for("zero"), asked_for("gradient", input="Y"), evidence(input="Y"), inputs=both)  # fmt: skip
+    records = op_test(asked_for("zero"), asked_for("gradient", input="Y"), evidence(input="Y"), inputs=both)
     assert told(gated(tmp_path, records, entry(kind="no-grad-op", scope="input:X"))) == []
 
 
@@ -108,9 +106,7 @@ def test_an_expired_entry_about_something_else_is_only_a_warning(tmp_path: Path)
     ],
 )
 def test_an_exemption_that_is_not_needed_any_more_fails(tmp_path: Path, said: Any) -> None:
-    report = Reported(
-        op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS
-    )
+    report = Reported(op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS)
     result = gated(tmp_path, op_test(evidence(), report), entry(**said))
     assert told(result) == [("fail", "exemption-stale")]
 
@@ -170,13 +166,23 @@ def test_an_operator_without_a_test_may_be_what_an_entry_speaks_of(tmp_path: Pat
     ],
 )
 def test_part_of_a_test_makes_no_entry_stale(tmp_path: Path, inputs: str, said: Any) -> None:
-    report = Reported(op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS)  # fmt: skip
-    half: list[Record] = [collected(selected=1, deselected=1), declared(inputs={"X": inputs}), evidence(), report, outcome()]  # fmt: skip
+    report = Reported(op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS)
+    half: list[Record] = [
+        collected(selected=1, deselected=1),
+        declared(inputs={"X": inputs}),
+        evidence(),
+        report,
+        outcome(),
+    ]
     assert told(gated(tmp_path, half, entry(**said))) == []
 
 
 def test_a_test_that_never_said_its_op_is_not_every_entrys(tmp_path: Path) -> None:
-    records: list[Record] = [*op_test(evidence(op="relu"), op="relu"), collected("t.py::TestT"), outcome(test="t.py::TestT", result="skipped")]  # fmt: skip
+    records: list[Record] = [
+        *op_test(evidence(op="relu"), op="relu"),
+        collected("t.py::TestT"),
+        outcome(test="t.py::TestT", result="skipped"),
+    ]
     old = entry(expires=date(2020, 1, 1))
     assert ("warn", "exemption-expired") in told(gated(tmp_path, records, old))
     named = entry(expires=date(2020, 1, 1), scope="TestT")
@@ -195,18 +201,15 @@ def test_a_test_that_never_said_its_op_is_not_every_entrys(tmp_path: Path) -> No
         ({"scope": "TestTanh", "rule": "weak"}, "missing"),
     ],
 )
-def test_a_test_that_never_said_its_op_is_exempt_by_its_own_name_alone(
-    tmp_path: Path, said: Any, state: str
-) -> None:
+def test_a_test_that_never_said_its_op_is_exempt_by_its_own_name_alone(tmp_path: Path, said: Any, state: str) -> None:
     result = gated(tmp_path, [collected(), outcome(result="skipped")], entry(**said))
     assert [one.state for one in result.tests] == [state]
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
-    [({}, "exempt"), ({"scope": "Test*"}, "exempt"), ({"scope": "input:X"}, "missing")],
+    ("said", "state"), [({}, "exempt"), ({"scope": "Test*"}, "exempt"), ({"scope": "input:X"}, "missing")]
 )
-def test_a_test_that_was_never_set_up_may_have_said_its_op(tmp_path: Path, said: Any, state: str) -> None:  # fmt: skip
+def test_a_test_that_was_never_set_up_may_have_said_its_op(tmp_path: Path, said: Any, state: str) -> None:
     result = gated(tmp_path, [collected(op="tanh"), outcome(result="skipped")], entry(**said))
     assert [one.state for one in result.tests] == [state]
 
@@ -231,8 +234,10 @@ def test_weak_evidence_and_single_precision_may_be_exempt(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("limit", "good"), [(None, False), (0.004, False), (0.005, True)])
 def test_a_widened_tolerance_is_an_exemption_too(
-    tmp_path: Path, limit: float | None, good: bool  # noqa: FBT001 - a value of the table
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    limit: float | None,
+    good: bool,  # noqa: FBT001 - a value of the table
+) -> None:
     entries = [] if limit is None else [entry(rule="tolerance", max_relative_error=limit)]
     result = gated(tmp_path, op_test(evidence(widened=0.005)), *entries)
     assert told(result) == ([] if good else [("fail", "tolerance-override")])
@@ -251,9 +256,8 @@ def test_a_tolerance_that_is_needed_is_not_said_to_be_spare(tmp_path: Path) -> N
 
 def test_an_allowed_non_determinism_is_an_exemption_too(tmp_path: Path) -> None:
     report = Reported(
-        op="tanh", test=TEST, device="cpu", framework="torch", verdict=GradVerdict.PASS,
-        nondeterminism_bound=1e-6,
-    )  # fmt: skip
+        op="tanh", test=TEST, device="cpu", framework="torch", verdict=GradVerdict.PASS, nondeterminism_bound=1e-6
+    )
     records = op_test(evidence(), report)
     assert told(gated(tmp_path, records)) == [("fail", "tolerance-override")]
     allowed = entry(rule="determinism", nondeterminism_bound=1e-5)

@@ -25,9 +25,7 @@ def test_an_entry_for_the_gradient_does() -> None:
 
 
 def test_an_entry_for_a_tolerance_is_one_but_for_who_and_why() -> None:
-    text = exemption_entry(
-        op="tanh", rule="tolerance", limits={"max_relative_error": 0.005}, today=TODAY
-    )
+    text = exemption_entry(op="tanh", rule="tolerance", limits={"max_relative_error": 0.005}, today=TODAY)
     found = parse(text.replace("https://…", "https://example.org/1").encode())
     assert not found.findings
     assert (found.entries[0].rule, found.entries[0].max_relative_error) == ("tolerance", 0.005)

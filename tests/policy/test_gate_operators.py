@@ -152,9 +152,7 @@ def test_no_namespaces_no_process(tmp_path: Path) -> None:
         ("CONSTANT = 1", "it has no public callables"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_a_finding(
-    tmp_path: Path, body: str, said: str
-) -> None:
+def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path, body: str, said: str) -> None:
     write(tmp_path / "brokenlib.py", body)
     walked = walk(["brokenlib"], folder=tmp_path)
     assert kinds(walked) == ["cannot-read"]
@@ -166,10 +164,7 @@ def test_a_broken_part_does_not_hide_the_others(project: Path) -> None:
     write(project / "somelib" / "ops" / "zbroken.py", "raise ValueError('today')")
     walked = walk(["somelib.ops"], folder=project)
     assert "somelib.ops.relu" in walked.ops
-    assert (
-        "namespace somelib.ops.zbroken cannot be read: ValueError: today"
-        in walked.findings[0].message
-    )
+    assert "namespace somelib.ops.zbroken cannot be read: ValueError: today" in walked.findings[0].message
 
 
 def test_one_that_never_ends_is_called_off(tmp_path: Path) -> None:

@@ -12,15 +12,7 @@ from hypothesis import given, strategies as st
 from karat.findings import CannotVerify
 from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
 from karat.gradients.session import Checked, Declared, NoGrad
-from karat.policy.journal import (
-    Evidence,
-    NoGradAsked,
-    OpTested,
-    Recorder,
-    Reported,
-    read_journal,
-    unit_of,
-)
+from karat.policy.journal import Evidence, NoGradAsked, OpTested, Recorder, Reported, read_journal, unit_of
 from karat.schemas import schema
 
 SCHEMA = schema("karat.evidence/1")
@@ -28,13 +20,27 @@ SCHEMA = schema("karat.evidence/1")
 
 def report(**said: Any) -> GradReport:
     one = Comparison(
-        input="X", output="Out", dtype="float64", verdict=GradVerdict.PASS, oracle="differences",
-        error=float("nan"), tolerance=1e-9, scale=1.0, smallest_error=float("inf"), **said.pop("one", {}),
-    )  # fmt: skip
+        input="X",
+        output="Out",
+        dtype="float64",
+        verdict=GradVerdict.PASS,
+        oracle="differences",
+        error=float("nan"),
+        tolerance=1e-9,
+        scale=1.0,
+        smallest_error=float("inf"),
+        **said.pop("one", {}),
+    )
     usual: dict[str, Any] = {
-        "op": "tanh", "framework": "numpy", "device": "cpu", "seed": 7, "identity": "i",
-        "verdict": GradVerdict.PASS, "reason": "", "comparisons": (one,),
-    }  # fmt: skip
+        "op": "tanh",
+        "framework": "numpy",
+        "device": "cpu",
+        "seed": 7,
+        "identity": "i",
+        "verdict": GradVerdict.PASS,
+        "reason": "",
+        "comparisons": (one,),
+    }
     return GradReport(**{**usual, **said})
 
 
@@ -117,9 +123,7 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 
 @given(name=st.text(alphabet=st.characters(exclude_categories=[])), dtype=st.text())
-def test_names_of_any_kind_come_through(
-    tmp_path_factory: pytest.TempPathFactory, name: str, dtype: str
-) -> None:
+def test_names_of_any_kind_come_through(tmp_path_factory: pytest.TempPathFactory, name: str, dtype: str) -> None:
     folder = tmp_path_factory.mktemp("names")
     recorder = Recorder(folder, session=name or "s")
     recorder.tell(Declared(op=name, test=name, inputs={name: dtype}))

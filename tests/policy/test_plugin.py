@@ -89,10 +89,7 @@ def test_who_did_not_ask_pays_nothing(suite: Suite) -> None:
 def test_evidence_is_of_the_class_that_ran(suite: Suite) -> None:
     assert suite.run("--karat-evidence", "evidence").code == 0
     known = evidence(suite)
-    assert [len(known[f"test_ops.py::{name}"].evidence) for name in ("TestTanh", "TestOther")] == [
-        1,
-        0,
-    ]
+    assert [len(known[f"test_ops.py::{name}"].evidence) for name in ("TestTanh", "TestOther")] == [1, 0]
     assert "test_plain.py::test_plain" not in known
 
 
@@ -230,13 +227,12 @@ def test_workers_are_merged(suite: Suite) -> None:
 @pytest.mark.slow
 def test_a_worker_that_dies_is_not_forgotten(suite: Suite) -> None:
     suite.write(
-        "test_dies.py",
-        OPS.replace('assert "FAIL" not in os.environ', "os._exit(3)").replace("TestTanh", "TestD"),
+        "test_dies.py", OPS.replace('assert "FAIL" not in os.environ', "os._exit(3)").replace("TestTanh", "TestD")
     )
     ran = suite.run("-n", "1", "test_dies.py", "--karat-policy", "--karat-evidence", "evidence")
     assert ran.code == 1, ran.out
     assert "evidence-damaged" in ran.out
-    assert "no gradient evidence in float64 for X; test_check_grad failed: worker 'gw0' crashed" in ran.out  # fmt: skip
+    assert "no gradient evidence in float64 for X; test_check_grad failed: worker 'gw0' crashed" in ran.out
 
 
 @pytest.mark.slow

@@ -23,9 +23,7 @@ def tree(folder: Path, **files: str) -> Path:
     return folder
 
 
-def scanned(
-    folder: Path, text: str = "", options: ScanOptions | None = None, **files: str
-) -> ScanReport:
+def scanned(folder: Path, text: str = "", options: ScanOptions | None = None, **files: str) -> ScanReport:
     return scan([str(tree(folder, **({"test_x": text} if text else {}), **files))], options)
 
 
@@ -102,10 +100,8 @@ def test_classes_are_followed_through_packages_without_importing(tmp_path: Path)
         one__in__test_b=f"import pkg\nclass TestB(pkg.low.Renamed):\n{OUTPUT}",
         one__in__test_c="from test_a import *\nfrom pkg.mixed import Checks\nclass TestC(Checks, TestA): pass\n",
         one__in__test_d="raise SystemExit('imported')\n",
-    )  # fmt: skip
-    assert states(report) == {
-        "Renamed": "abstract", "TestA": "unchecked", "TestB": "unchecked", "TestC": "checked",
-    }  # fmt: skip
+    )
+    assert states(report) == {"Renamed": "abstract", "TestA": "unchecked", "TestB": "unchecked", "TestC": "checked"}
     (row,) = (r for r in report.op_tests if r.name == "TestC")
     assert row.checked_at == f"{tmp_path}/pkg/mixed.py:3"
 
@@ -133,8 +129,11 @@ def test_a_factory_makes_an_op_test_of_each_parent(tmp_path: Path, body: str, st
     calls = "create_test_fp16_class(TestA)\nfor one in [TestB, TestA]:\n    create_test_fp16_class(parent=one)\n"
     report = scanned(tmp_path, HEAD + classes + FACTORY.format(body=body) + calls)
     assert states(report) == {
-        "TestA": "checked", "TestB": "checked", "TestFp16Case[TestA]": state, "TestFp16Case[TestB]": state,
-    }  # fmt: skip
+        "TestA": "checked",
+        "TestB": "checked",
+        "TestFp16Case[TestA]": state,
+        "TestFp16Case[TestB]": state,
+    }
 
 
 def test_factories_of_other_files_and_factories_that_call_factories(tmp_path: Path) -> None:
@@ -167,28 +166,26 @@ def test_factories_of_other_files_and_factories_that_call_factories(tmp_path: Pa
         ("@unittest.skipIf(c, 'slow')\n    def test_check_grad(self): self.check_grad()", "conditional"),
         ("def test_check_grad(self): run_all(self)", "checked"),
         ("def test_check_grad(self): gradcheck(self.fn, self.inputs)", "checked"),
-        ("def test_check_grad(self):\n        try:\n            self.check_grad()\n        except Exception: pass", "unchecked"),
+        (
+            "def test_check_grad(self):\n        try:\n            self.check_grad()\n        except Exception: pass",
+            "unchecked",
+        ),
         ("__test__ = False", "abstract"),
     ],
-)  # fmt: skip
-def test_what_a_child_inherits_counts_unless_it_is_taken_away(
-    tmp_path: Path, child: str, state: str
-) -> None:
-    parent = "class Parent(OpTest):\n    def test_check_grad(self): self.helper()\n    def helper(self): self.check_grad()\n"
+)
+def test_what_a_child_inherits_counts_unless_it_is_taken_away(tmp_path: Path, child: str, state: str) -> None:
+    parent = (
+        "class Parent(OpTest):\n    def test_check_grad(self): self.helper()\n    def helper(self): self.check_grad()\n"
+    )
     function = "def run_all(test):\n    test.check_grad(['X'], 'Out')\n"
     report = scanned(tmp_path, f"{HEAD}{function}{parent}class T(Parent):\n{OUTPUT}    {child}\n")
     assert states(report) == {"Parent": "checked", "T": state}
 
 
 def test_an_empty_check_is_told_once_and_the_child_that_inherits_it_as_well(tmp_path: Path) -> None:
-    text = (
-        f"{HEAD}class A(OpTest):\n    def test_check_grad(self):\n        pass\nclass B(A): pass\n"
-    )
+    text = f"{HEAD}class A(OpTest):\n    def test_check_grad(self):\n        pass\nclass B(A): pass\n"
     report = scanned(tmp_path, text)
-    assert (only(report, "check-empty").where, only(report, "check-empty").severity) == (
-        "line 4",
-        Severity.FAIL,
-    )
+    assert (only(report, "check-empty").where, only(report, "check-empty").severity) == ("line 4", Severity.FAIL)
     missing = only(report, "grad-check-missing")
     assert missing.message.startswith("B has no gradient check: test_check_grad of A (")
     assert missing.message.endswith("test_x.py:4) holds only pass")
@@ -213,7 +210,7 @@ def test_a_skip_is_not_inherited(tmp_path: Path) -> None:
         ('op = "relu"\nexpires = 2020-01-01\n', Severity.FAIL, "skipped"),
         ('op = "relu"\nscope = "input:X"\n', Severity.FAIL, "skipped"),
     ],
-)  # fmt: skip
+)
 def test_a_skip_needs_an_exemption_where_there_is_such_a_file(
     tmp_path: Path, entry: str, severity: Severity | None, state: str
 ) -> None:
@@ -258,9 +255,7 @@ def test_the_default_tolerance_is_that_of_the_dtype(tmp_path: Path) -> None:
         for i, dtype in enumerate(["np.float64", "np.float32", "'float16'", "np.uint16"])
     )
     report = scanned(tmp_path, text)
-    found = sorted(
-        f.message.partition(":")[0] for f in report.findings if f.kind == "tolerance-override"
-    )
+    found = sorted(f.message.partition(":")[0] for f in report.findings if f.kind == "tolerance-override")
     assert found == ["T0", "T2"]
 
 
@@ -271,9 +266,7 @@ def test_the_default_tolerance_is_that_of_the_dtype(tmp_path: Path) -> None:
         ("if self.dtype != 'int8':\n            self.check_grad()", "info"),
     ],
 )
-def test_a_check_under_a_condition_is_a_note_of_its_own(
-    tmp_path: Path, body: str, severity: str
-) -> None:
+def test_a_check_under_a_condition_is_a_note_of_its_own(tmp_path: Path, body: str, severity: str) -> None:
     text = f"{HEAD}class A(OpTest):\n    def test_check_grad(self):\n        {body}\n"
     report = scanned(tmp_path, text)
     assert kinds(report) == {("check-conditional", severity)}
@@ -282,13 +275,9 @@ def test_a_check_under_a_condition_is_a_note_of_its_own(
 
 
 def test_a_skip_of_unittest_is_inherited(tmp_path: Path) -> None:
-    text = (
-        f"{HEAD}@unittest.skipIf(not cuda, 'no CUDA')\nclass A(OpTest):\n{CHECK}class B(A): pass\n"
-    )
+    text = f"{HEAD}@unittest.skipIf(not cuda, 'no CUDA')\nclass A(OpTest):\n{CHECK}class B(A): pass\n"
     text += f"@unittest.skip('slow')\nclass C(OpTest):\n{CHECK}class D(C): pass\n"
-    assert states(scanned(tmp_path, text)) == {
-        "A": "conditional", "B": "conditional", "C": "not-run", "D": "not-run",
-    }  # fmt: skip
+    assert states(scanned(tmp_path, text)) == {"A": "conditional", "B": "conditional", "C": "not-run", "D": "not-run"}
 
 
 @pytest.mark.parametrize(
@@ -325,9 +314,7 @@ def test_a_condition_on_a_dtype_that_is_known_is_decided(
         ("make(P, grad_check=what)", "grad_check", "conditional"),
     ],
 )
-def test_a_factory_that_is_told_not_to_check_does_not(
-    tmp_path: Path, call: str, condition: str, state: str
-) -> None:
+def test_a_factory_that_is_told_not_to_check_does_not(tmp_path: Path, call: str, condition: str, state: str) -> None:
     factory = (
         f"def make(parent, grad_check=True):\n    class T(parent):\n        def test_check_grad(self):\n"
         f"            if {condition}:\n                self.check_grad()\n"
@@ -361,9 +348,7 @@ def test_classes_that_no_runner_finds_are_bases(tmp_path: Path) -> None:
     deleted = f"class Gone(OpTest):\n{OUTPUT}class Kept(Gone):\n{CHECK}del Gone\n"
     wrapper = "class W(XPUOpTestWrapper):\n    class Inner(OpTest):\n        def test_x(self): self.check_output()\n"
     report = scanned(tmp_path, HEAD + hidden + deleted + wrapper)
-    assert states(report) == {
-        "Hide.Base": "abstract", "Gone": "abstract", "Kept": "checked", "W.Inner": "unchecked",
-    }  # fmt: skip
+    assert states(report) == {"Hide.Base": "abstract", "Gone": "abstract", "Kept": "checked", "W.Inner": "unchecked"}
 
 
 def test_bases_that_cannot_be_found_are_said(tmp_path: Path) -> None:
@@ -371,9 +356,7 @@ def test_bases_that_cannot_be_found_are_said(tmp_path: Path) -> None:
     text += f"class A(Mixin, OpTest):\n{OUTPUT}class B(MyOpTest):\n{OUTPUT}class C(Other):\n{CHECK}class D(pick()):\n{OUTPUT}"
     report = scanned(tmp_path, text)
     assert states(report) == {"A": "unchecked", "B": "unchecked", "C": "checked"}
-    assert {f.severity for f in report.findings if f.message.startswith("A has no")} == {
-        Severity.WARN
-    }
+    assert {f.severity for f in report.findings if f.message.startswith("A has no")} == {Severity.WARN}
     assert len([f for f in report.findings if f.kind == "unresolved-base"]) == 3
 
 
@@ -385,16 +368,10 @@ def test_a_base_class_can_be_named(tmp_path: Path) -> None:
 
 
 def test_classes_made_by_type(tmp_path: Path) -> None:
-    functions = (
-        "def good(self): self.check_grad(['X'], 'Out')\ndef bad(self): self.check_output()\n"
-    )
+    functions = "def good(self): self.check_grad(['X'], 'Out')\ndef bad(self): self.check_output()\n"
     made = "".join(
         f"{name} = type('{name}', (A,), {members})\n"
-        for name, members in (
-            ("B", "{'x': 1}"),
-            ("C", "{'test_check_grad': bad}"),
-            ("D", "{'test_check_grad': good}"),
-        )
+        for name, members in (("B", "{'x': 1}"), ("C", "{'test_check_grad': bad}"), ("D", "{'test_check_grad': good}"))
     )
     report = scanned(tmp_path, f"{HEAD}{functions}class A(OpTest):\n{CHECK}{made}")
     assert states(report) == {"A": "checked", "B": "checked", "C": "unchecked", "D": "checked"}

@@ -51,12 +51,17 @@ def test_one_bad_file_never_loses_the_report(tmp_path: Path) -> None:
     (tmp_path / "folder.py" / "test_in.py").write_bytes(BAD)
     report = scan([str(tmp_path)], ScanOptions(jobs=2))
     unreadable = ["python2.py", "null.py", "deep.py", "chain.py", "mangled.py", "cut.py"]
-    assert sorted(names(report)) == sorted([
-        *(f"unreadable {name}" for name in unreadable), "check-empty test_in.py", "flag-by-hand surrogate.py",
-    ])  # fmt: skip
+    assert sorted(names(report)) == sorted(
+        [*(f"unreadable {name}" for name in unreadable), "check-empty test_in.py", "flag-by-hand surrogate.py"]
+    )
     assert {Path(row.path).name for row in report.op_tests} == {
-        "latin.py", "bom.py", "crlf.py", "generated.py", "surrogate.py", "test_in.py",
-    }  # fmt: skip
+        "latin.py",
+        "bom.py",
+        "crlf.py",
+        "generated.py",
+        "surrogate.py",
+        "test_in.py",
+    }
 
 
 def test_an_unreadable_file_that_names_no_op_test_is_not_even_mentioned(tmp_path: Path) -> None:
@@ -73,21 +78,13 @@ def test_links_in_circles_and_links_to_files(tmp_path: Path) -> None:
     (inner / "loop").symlink_to(tmp_path)
     (inner / "gone.py").symlink_to("nowhere.py")
     (inner / "self.py").symlink_to("self.py")
-    (inner / "test_a.py").write_bytes(
-        b"from alias import Base\nclass T(Base):\n    def test_x(self): pass\n"
-    )
+    (inner / "test_a.py").write_bytes(b"from alias import Base\nclass T(Base):\n    def test_x(self): pass\n")
     report = scan([str(tmp_path)])
     assert sorted(row.name for row in report.op_tests) == ["Base", "T"]
-    assert sorted(names(report)) == [
-        "cannot-read gone.py",
-        "cannot-read self.py",
-        "grad-check-missing test_a.py",
-    ]
+    assert sorted(names(report)) == ["cannot-read gone.py", "cannot-read self.py", "grad-check-missing test_a.py"]
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="a file that nobody, root included, can read from its start"
-)
+@pytest.mark.skipif(sys.platform != "linux", reason="a file that nobody, root included, can read from its start")
 def test_what_may_not_be_read_is_said_and_is_3(tmp_path: Path) -> None:
     (tmp_path / "test_good.py").write_bytes(GOOD)
     (tmp_path / "test_secret.py").symlink_to("/proc/self/mem")
@@ -168,13 +165,7 @@ def module(files: list[str], name: str, beside: str) -> str | None:
     ],
 )
 def test_imports_are_looked_for_nearest_first(name: str, beside: str, found: str | None) -> None:
-    files = [
-        "legacy/__init__.py",
-        "legacy/op_test.py",
-        "xpu/op_test.py",
-        "cinn/ops/test_a.py",
-        "cinn/abc.py",
-    ]
+    files = ["legacy/__init__.py", "legacy/op_test.py", "xpu/op_test.py", "cinn/ops/test_a.py", "cinn/abc.py"]
     assert module([*files, beside], name, beside) == found
 
 
@@ -214,25 +205,7 @@ def test_every_module_that_is_imported_is_seen(source: bytes, modules: str) -> N
 
 @given(
     st.lists(
-        st.sampled_from(
-            [
-                "a",
-                "bb",
-                "(",
-                ")",
-                "#",
-                "\n",
-                "\\\n",
-                ";",
-                " ",
-                "'",
-                '"""',
-                ",",
-                "from ",
-                ".",
-                " import ",
-            ]
-        ),
+        st.sampled_from(["a", "bb", "(", ")", "#", "\n", "\\\n", ";", " ", "'", '"""', ",", "from ", ".", " import "]),
         max_size=30,
     ),
     st.booleans(),
@@ -252,12 +225,8 @@ def test_pythons_own_reading_of_imports_finds_no_more(data: st.DataObject) -> No
         module = data.draw(st.sampled_from(["m", "m.n", ".", "..m", ". m . n", "fromm.imports"]))
         names = data.draw(st.lists(st.sampled_from(["x", "importer", "from_y as z"]), min_size=1))
         a, b, c = data.draw(space), data.draw(space), data.draw(space)
-        listed = (
-            f"{c}({f',{a}'.join(names)})" if data.draw(st.booleans()) else f"{c}{', '.join(names)}"
-        )
-        lines.append(
-            f"from{a}{module}{b}import{listed}{data.draw(st.sampled_from(['', '  # from (', ';']))}"
-        )
+        listed = f"{c}({f',{a}'.join(names)})" if data.draw(st.booleans()) else f"{c}{', '.join(names)}"
+        lines.append(f"from{a}{module}{b}import{listed}{data.draw(st.sampled_from(['', '  # from (', ';']))}")
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.ImportFrom):
             whole = "." * node.level + (node.module or "")
@@ -293,9 +262,7 @@ def test_names_in_disguise_are_seen(tmp_path: Path, source: bytes) -> None:
 def many(folder: Path, count: int) -> list[str]:
     rng = random.Random(3)
     for number in range(count):
-        (folder / f"test_{number}.py").write_bytes(
-            rng.choice([GOOD, BAD, b"import test_1\n", b"print 'OpTest'\n"])
-        )
+        (folder / f"test_{number}.py").write_bytes(rng.choice([GOOD, BAD, b"import test_1\n", b"print 'OpTest'\n"]))
     return sorted(str(path) for path in folder.iterdir())
 
 
@@ -318,9 +285,7 @@ def test_it_works_beside_threads(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_without_an_interpreter_to_start_it_works_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_interpreter_to_start_it_works_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = many(tmp_path, 20)
     alone = look(paths, jobs=1)
     for executable in ("", str(tmp_path / "nothing"), "/bin/false"):
@@ -336,10 +301,6 @@ def test_the_scanned_folder_is_not_imported_from(tmp_path: Path) -> None:
     code = "from karat.policy.scan.prefilter import look; import sys; print(sum(g.error == '' for g in look(sys.argv[1:], jobs=2)))"
     paths = [str(p) for p in sorted(tmp_path.glob("test_*.py"))]
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", code, *paths],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-P", "-c", code, *paths], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "10\n"

@@ -36,9 +36,7 @@ def test_the_order_is_pythons_own(shape: list[list[int]]) -> None:
     lineage = Lineage(names)
     for number, cls in enumerate(real):
         order = lineage.order(names.instance("m.py", number))
-        assert [a.facts.name for a in order if isinstance(a, Class)] == [
-            c.__name__ for c in cls.__mro__[:-1]
-        ]
+        assert [a.facts.name for a in order if isinstance(a, Class)] == [c.__name__ for c in cls.__mro__[:-1]]
 
 
 def test_an_order_that_python_refuses_still_has_every_ancestor() -> None:
@@ -106,12 +104,14 @@ def _hops(rng: random.Random, folder: Path) -> dict[str, list[str]]:
     before, thing = rng.choice([("op_test", "Ground"), ("sub", "Ground"), ("sub", "tools.Ground")])
     for number in range(3):
         head, _, rest = thing.partition(".")
-        line, thing = rng.choice([
-            (f"from .{before} import *", thing),
-            (f"from .{before} import {head}", thing),
-            (f"from .{before} import {head} as K{number}", f"K{number}.{rest}".rstrip(".")),
-            (f"from . import {before} as through{number}", f"through{number}.{thing}"),
-        ])  # fmt: skip
+        line, thing = rng.choice(
+            [
+                (f"from .{before} import *", thing),
+                (f"from .{before} import {head}", thing),
+                (f"from .{before} import {head} as K{number}", f"K{number}.{rest}".rstrip(".")),
+                (f"from . import {before} as through{number}", f"through{number}.{thing}"),
+            ]
+        )
         before = f"hop{number}"
         (folder / f"{before}.py").write_text(f"{line}\n")
         exported[before] = [thing]
@@ -143,18 +143,25 @@ def _imports(rng: random.Random, exported: dict[str, list[str]]) -> tuple[list[s
     return lines, local
 
 
-QUIET = ("def test_other(self): self.helper()", "def test_more(self):\n        super().test_other()", "pass",
-         "test_other = None", "def helper(self): pass")  # fmt: skip
+QUIET = (
+    "def test_other(self): self.helper()",
+    "def test_more(self):\n        super().test_other()",
+    "pass",
+    "test_other = None",
+    "def helper(self): pass",
+)
 BODIES = (
-    "def test_check_grad(self): self.check_grad()", "def test_check_grad(self): pass",
-    "def test_check_grad(self):\n        super().test_check_grad()", "def helper(self): self.check_grad()",
-    "def test_other(self): self.helper()", "test_check_grad = None", "pass",
-)  # fmt: skip
+    "def test_check_grad(self): self.check_grad()",
+    "def test_check_grad(self): pass",
+    "def test_check_grad(self):\n        super().test_check_grad()",
+    "def helper(self): self.check_grad()",
+    "def test_other(self): self.helper()",
+    "test_check_grad = None",
+    "pass",
+)
 
 
-def _definition(
-    rng: random.Random, name: str, local: list[str], bodies: tuple[str, ...]
-) -> list[str]:
+def _definition(rng: random.Random, name: str, local: list[str], bodies: tuple[str, ...]) -> list[str]:
     base = rng.choice([*local, "Plain"])
     base = "object" if base == "Plain" else base
     body = rng.choice(bodies)
@@ -163,13 +170,12 @@ def _definition(
         case 0:
             return [f"{name} = {base}"]
         case 1:
-            return [f"def make_{name}(parent):\n    class {name}(parent):\n        x = 1\n    return {name}",
-                    f"{name} = make_{name}({base})"]  # fmt: skip
-        case 2:
             return [
-                "try:\n    import not_there_at_all\nexcept ImportError:\n    "
-                + plain.replace("\n", "\n    ")
+                f"def make_{name}(parent):\n    class {name}(parent):\n        x = 1\n    return {name}",
+                f"{name} = make_{name}({base})",
             ]
+        case 2:
+            return ["try:\n    import not_there_at_all\nexcept ImportError:\n    " + plain.replace("\n", "\n    ")]
         case 3:
             return [f"if {rng.random()} < 2:\n    " + plain.replace("\n", "\n    ")]
         case _:
@@ -235,20 +241,14 @@ def test_a_scan_finds_what_importing_finds(seed: int, distant: bool, imported: P
 
 @pytest.mark.parametrize("distant", [False, True], ids=["near", "distant"])
 @pytest.mark.parametrize("seed", range(20))
-def test_files_that_were_not_parsed_would_not_have_mattered(
-    seed: int, distant: bool, tmp_path: Path  # noqa: FBT001
-) -> None:  # fmt: skip
+def test_files_that_were_not_parsed_would_not_have_mattered(seed: int, distant: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parametrised value
     folder = tmp_path / "scanned"
     folder.mkdir()
     random_package(random.Random(seed), folder, distant=distant)
     for number in range(5):
-        (folder / f"other{number}.py").write_text(
-            "import unittest\n\nclass T(unittest.TestCase): pass\n"
-        )
+        (folder / f"other{number}.py").write_text("import unittest\n\nclass T(unittest.TestCase): pass\n")
         # It imports the root's file, and spells no name that means an op test there.
-        (folder / f"near{number}.py").write_text(
-            "from . import op_test\n\nclass T(op_test.Other): pass\n"
-        )
+        (folder / f"near{number}.py").write_text("from . import op_test\n\nclass T(op_test.Other): pass\n")
     quick = scan([str(folder)], ScanOptions(jobs=1))
     # Every file with a class or an import holds an `s` or an `m`: as a base's name it makes all of them matter.
     slow = scan([str(folder)], ScanOptions(jobs=1, base_classes=("s", "m", "e")))
@@ -260,8 +260,7 @@ def test_a_chain_that_is_too_long_does_not_hide_its_beginning(tmp_path: Path) ->
     chain = "".join(f"A{n} = A{n - 1}\n" for n in range(1, 100))
     short = "".join(f"class T{n}(A{n}):\n    def test_x(self): pass\n" for n in range(30, 50))
     (tmp_path / "test_x.py").write_text(
-        f"from op_test import OpTest\nA0 = OpTest\n{chain}"
-        f"class T99(A99):\n    def test_x(self): pass\n{short}"
+        f"from op_test import OpTest\nA0 = OpTest\n{chain}class T99(A99):\n    def test_x(self): pass\n{short}"
     )
     found = {row.name for row in scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests}
     assert found >= {f"T{n}" for n in range(30, 50)}

@@ -178,9 +178,7 @@ def test_what_a_class_body_makes_of_a_check(tmp_path: Path, members: str, state:
         ("U.test_check_grad = None", "checked"),
     ],
 )
-def test_a_class_that_is_changed_after_its_statement(
-    tmp_path: Path, after: str, state: str
-) -> None:
+def test_a_class_that_is_changed_after_its_statement(tmp_path: Path, after: str, state: str) -> None:
     good = "def good(test): test.check_grad()\n"
     assert states(tmp_path, f"{with_members(CHECK)}{good}{after}\n") == {"T": state}
 
@@ -236,10 +234,7 @@ FACTORY = "def make(parent, name='x'):\n    class F(parent): pass\n    globals()
     ],
 )
 def test_ways_to_call_a_factory(tmp_path: Path, calls: str) -> None:
-    assert states(tmp_path, f"{PARENT}{FACTORY}{calls}\n") == {
-        "P": "unchecked",
-        "F[P]": "unchecked",
-    }
+    assert states(tmp_path, f"{PARENT}{FACTORY}{calls}\n") == {"P": "unchecked", "F[P]": "unchecked"}
 
 
 @pytest.mark.parametrize(
@@ -257,13 +252,7 @@ def test_ways_to_make_a_class_without_a_statement(tmp_path: Path, made: str, sta
 
 @pytest.mark.parametrize(
     "base",
-    [
-        "getattr(op_test, 'OpTest')",
-        "BASES['a']",
-        "LIST[0]",
-        "*LIST",
-        "importlib.import_module('op_test').OpTest",
-    ],
+    ["getattr(op_test, 'OpTest')", "BASES['a']", "LIST[0]", "*LIST", "importlib.import_module('op_test').OpTest"],
 )
 def test_ways_to_name_a_base(tmp_path: Path, base: str) -> None:
     head = f"import importlib, op_test\n{HEAD}BASES = {{'a': OpTest}}\nLIST = [OpTest]\n"
@@ -302,9 +291,7 @@ def test_a_skip_by_another_name(tmp_path: Path, named: str, decorator: str, stat
         ([], False),
     ],
 )
-def test_sets_of_conditions_of_which_one_always_holds(
-    sets: list[set[str]], *, expected: bool
-) -> None:
+def test_sets_of_conditions_of_which_one_always_holds(sets: list[set[str]], *, expected: bool) -> None:
     assert always(frozenset(each) for each in sets) is expected
 
 
@@ -355,18 +342,13 @@ def test_names_that_are_handed_on_by_many_modules(tmp_path: Path) -> None:
 def test_names_that_are_bound_again_and_again_are_followed_once(tmp_path: Path) -> None:
     """Each line doubles the ways that lead to the first."""
     lines = "".join("    x = f(x, y)\n    y = f(y, x)\n" for _ in range(60))
-    layers = (
-        f"def f(a, b): return a or b\ndef make(x, y):\n{lines}    class F(x): pass\n    return F\n"
-    )
+    layers = f"def f(a, b): return a or b\ndef make(x, y):\n{lines}    class F(x): pass\n    return F\n"
     assert states(tmp_path, f"{PARENT}{layers}Y = make(P, P)\n")["P"] == "unchecked"
 
 
 def test_a_factory_that_wraps_its_parent_first(tmp_path: Path) -> None:
     factory = "def wrap(one): return one\ndef make(parent):\n    parent = wrap(parent)\n    class F(parent): pass\n"
-    assert states(tmp_path, f"{PARENT}{factory}make(P)\n") == {
-        "P": "unchecked",
-        "F[P]": "unchecked",
-    }
+    assert states(tmp_path, f"{PARENT}{factory}make(P)\n") == {"P": "unchecked", "F[P]": "unchecked"}
 
 
 def test_a_factory_in_a_file_that_names_nothing_of_op_tests(tmp_path: Path) -> None:

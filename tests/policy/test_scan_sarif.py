@@ -98,9 +98,7 @@ def test_fingerprints_stay_when_lines_move_and_are_all_different(here: Path) -> 
     file = here / "tests" / "test_ä b%.py"
     before = prints(scan(["tests"]))
     assert len(before) == len(set(before))
-    file.write_text(
-        "# one\n# two\n\n" + TEXT.replace("\n\n\nclass C", "\n\n\n\n\nclass C"), encoding="utf-8"
-    )
+    file.write_text("# one\n# two\n\n" + TEXT.replace("\n\n\nclass C", "\n\n\n\n\nclass C"), encoding="utf-8")
     assert prints(scan(["tests"])) == before
     assert prints(scan([str(here)])) == before
     file.write_text(TEXT.replace("class B", "class Bee"), encoding="utf-8")
@@ -129,19 +127,12 @@ def test_what_could_not_be_verified_is_no_success(here: Path) -> None:
 def test_more_findings_than_github_takes_are_cut_gravest_first() -> None:
     report = scan(["tests"])
     crowd = tuple(
-        Finding(kind="check-empty", severity=Severity.INFO, message=f"finding {n}", path="x.py")
-        for n in range(26_000)
+        Finding(kind="check-empty", severity=Severity.INFO, message=f"finding {n}", path="x.py") for n in range(26_000)
     )
     many = ScanReport(
-        **{
-            **{f: getattr(report, f) for f in report.__struct_fields__},
-            "findings": report.findings + crowd,
-        }
+        **{**{f: getattr(report, f) for f in report.__struct_fields__}, "findings": report.findings + crowd}
     )
     (run,) = log(many)["runs"]
     assert len(run["results"]) == 25_000
     assert run["results"][0]["level"] == "error"
-    assert (
-        "more findings are left out"
-        in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
-    )
+    assert "more findings are left out" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]

@@ -21,9 +21,7 @@ def one(text: str) -> ClassFacts:
 
 def method(body: str, decorator: str = "") -> Method:
     lines = "\n".join(f"        {line}" for line in body.splitlines())
-    (found,) = one(
-        f"class T(OpTest):\n    {decorator}\n    def test_check_grad(self):\n{lines}\n"
-    ).methods
+    (found,) = one(f"class T(OpTest):\n    {decorator}\n    def test_check_grad(self):\n{lines}\n").methods
     return found
 
 
@@ -51,7 +49,7 @@ def method(body: str, decorator: str = "") -> Method:
         ("def inner():\n    self.check_grad(['X'], 'Out')\ninner()", ""),
         ("raise NotImplementedError", ""),
     ],
-)  # fmt: skip
+)
 def test_a_test_that_does_nothing_says_why(body: str, why: str) -> None:
     found = method(body)
     assert found.empty == why
@@ -76,7 +74,7 @@ def test_a_skipped_test_is_empty_whatever_its_body() -> None:
         ("try:\n    pass\nfinally:\n    self.check_grad()", ()),
         ("x = 1 if a else 2\nself.check_grad()", ()),
     ],
-)  # fmt: skip
+)
 def test_conditions_on_the_way_to_a_check_are_kept(body: str, when: tuple[str, ...]) -> None:
     (call,) = (c for c in method(body).calls if c.name == "check_grad")
     assert call.when == when
@@ -95,7 +93,7 @@ def test_conditions_on_the_way_to_a_check_are_kept(body: str, when: tuple[str, .
         ("try:\n    self.check_grad()\nexcept ImportError:\n    pass", False),
         ("try:\n    self.check_grad()\nfinally:\n    pass", False),
     ],
-)  # fmt: skip
+)
 def test_a_check_whose_failure_is_caught_is_known(body: str, caught: bool) -> None:  # noqa: FBT001
     (call,) = (c for c in method(body).calls if c.name == "check_grad")
     assert call.caught is caught
@@ -119,11 +117,7 @@ def test_a_check_whose_failure_is_caught_is_known(body: str, caught: bool) -> No
 )
 def test_the_reason_of_a_skip_is_read_off(written: str, given: str, reason: str | None) -> None:
     (decorator,) = one(f"{written}\nclass T(OpTest):\n    pass\n").decorators
-    assert (decorator.given, decorator.reason, decorator.last) == (
-        given,
-        reason,
-        "skip_check_grad_ci",
-    )
+    assert (decorator.given, decorator.reason, decorator.last) == (given, reason, "skip_check_grad_ci")
 
 
 @pytest.mark.parametrize(
@@ -144,16 +138,11 @@ def test_flags_are_found_wherever_a_class_sets_them(text: str) -> None:
 
 def test_flags_set_from_outside_are_found() -> None:
     found = facts("T.exist_check_grad = True\nsetattr(T, 'exist_fp64_check_grad', True)\n").flags
-    assert [(flag.name, flag.owner) for flag in found] == [
-        ("exist_check_grad", "T"),
-        ("exist_fp64_check_grad", "T"),
-    ]
+    assert [(flag.name, flag.owner) for flag in found] == [("exist_check_grad", "T"), ("exist_fp64_check_grad", "T")]
 
 
 def test_tolerances_of_a_check_are_read_off() -> None:
-    (call,) = method(
-        "self.check_grad(['X'], 'Out', max_relative_error=-0.5 * 2, delta=d, **more)"
-    ).calls
+    (call,) = method("self.check_grad(['X'], 'Out', max_relative_error=-0.5 * 2, delta=d, **more)").calls
     assert call.numbers == {"max_relative_error": -1.0}
     assert call.keywords == {"max_relative_error": "-0.5 * 2", "delta": "d", "**": "more"}
 
@@ -174,9 +163,7 @@ def test_the_dtype_is_known_where_there_is_only_one(text: str, dtype: str | None
 
 
 def test_names_say_where_a_class_is() -> None:
-    found = facts(
-        "def f():\n    class A:\n        class B(A): pass\nif x:\n    class C: pass\n"
-    ).classes
+    found = facts("def f():\n    class A:\n        class B(A): pass\nif x:\n    class C: pass\n").classes
     assert [c.qualname for c in found] == ["f.<locals>.A", "f.<locals>.A.B", "C"]
     assert found[2].when == ("x",)
 
@@ -195,7 +182,7 @@ def test_names_say_where_a_class_is() -> None:
         (b"x = 1" + b"0" * 5000, "int"),
         (b"#" * (33 << 20), "33 MiB"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_parsed_says_why(source: bytes, said: str) -> None:
     found = facts_of(source, "bad.py")
     assert said in found.problem
@@ -221,13 +208,26 @@ def test_no_bytes_make_it_raise(source: bytes) -> None:
     facts_of(source, "any.py")
 
 
-STATEMENTS = st.sampled_from([
-    "class A(B, c.D[int], metaclass=M):\n    def test_check_grad(self): self.check_grad(x=1)", "def f(p, q=A): return p",
-    "f(A, q=B)", "from . import *", "import a.b as c", "A = B if c else D", "del A", "for A in [B, C]: f(A)",
-    "X = type('X', (A,), {'test_x': f})", "try:\n    class A(B): pass\nexcept E:\n    A = None", "@skip_check_grad_ci\nclass Z(A): pass",
-    "match x:\n    case 1:\n        class Q(A): pass", "async def g(): await h", "A.exist_check_grad = 1", "x: int",
-    "class S(A):\n    x = lambda self, *, y=1, **z: {**z}\n    def test_check_grad(self):\n        with a as b, c: return super().test_x()",
-])  # fmt: skip
+STATEMENTS = st.sampled_from(
+    [
+        "class A(B, c.D[int], metaclass=M):\n    def test_check_grad(self): self.check_grad(x=1)",
+        "def f(p, q=A): return p",
+        "f(A, q=B)",
+        "from . import *",
+        "import a.b as c",
+        "A = B if c else D",
+        "del A",
+        "for A in [B, C]: f(A)",
+        "X = type('X', (A,), {'test_x': f})",
+        "try:\n    class A(B): pass\nexcept E:\n    A = None",
+        "@skip_check_grad_ci\nclass Z(A): pass",
+        "match x:\n    case 1:\n        class Q(A): pass",
+        "async def g(): await h",
+        "A.exist_check_grad = 1",
+        "x: int",
+        "class S(A):\n    x = lambda self, *, y=1, **z: {**z}\n    def test_check_grad(self):\n        with a as b, c: return super().test_x()",
+    ]
+)
 
 
 @given(st.lists(STATEMENTS, max_size=8))

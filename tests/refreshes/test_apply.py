@@ -11,19 +11,14 @@ from karat.refreshes.apply import Shard, assemble, missing_shards
 from karat.refreshes.settings import TableSettings
 
 SETTINGS = TableSettings(
-    key=("name",),
-    columns=("name", "accuracy", "graph_breaks"),
-    fill={"graph_breaks": "0"},
-    integers=("graph_breaks",),
+    key=("name",), columns=("name", "accuracy", "graph_breaks"), fill={"graph_breaks": "0"}, integers=("graph_breaks",)
 )
 HEADER = "dev,name,batch_size,accuracy,graph_breaks\n"
 
 
 def shard(number: int, of: int, *rows: str) -> Shard:
     text = HEADER + "".join(f"cuda,{row}\n" for row in rows)
-    return Shard(
-        number=number, of=of, reading=read_table(text.encode(), ("name",)), where=f"shard-{number}"
-    )
+    return Shard(number=number, of=of, reading=read_table(text.encode(), ("name",)), where=f"shard-{number}")
 
 
 def table(reading: Reading) -> Table:
@@ -37,9 +32,7 @@ def test_columns_are_chosen_and_empty_counts_are_zero() -> None:
     assert not whole.findings
 
 
-@pytest.mark.parametrize(
-    ("cell", "kept"), [("3.5", "3.5"), ("nan", "0"), ("12", "12"), (".0", ".0")]
-)
+@pytest.mark.parametrize(("cell", "kept"), [("3.5", "3.5"), ("nan", "0"), ("12", "12"), (".0", ".0")])
 def test_only_whole_numbers_lose_their_point(cell: str, kept: str) -> None:
     whole = assemble([shard(1, 1, f"a,4,pass,{cell}")], SETTINGS, "t.csv")
     assert table(whole).rows[("a",)][2] == kept
@@ -58,18 +51,14 @@ def test_shards_that_disagree_on_their_number_are_not_put_together() -> None:
 
 
 def test_a_row_in_two_shards_is_named() -> None:
-    whole = assemble(
-        [shard(1, 2, "a,1,pass,0"), shard(2, 2, "a,1,fail_to_run,0")], SETTINGS, "t.csv"
-    )
+    whole = assemble([shard(1, 2, "a,1,pass,0"), shard(2, 2, "a,1,fail_to_run,0")], SETTINGS, "t.csv")
     (found,) = whole.findings
     assert found.kind == "duplicate-row"
     assert "differently" in found.message
 
 
 def test_a_shard_without_a_wanted_column_spoils_the_table() -> None:
-    bad = Shard(
-        number=1, of=1, reading=read_table(b"name,accuracy\na,pass\n", ("name",)), where="s"
-    )
+    bad = Shard(number=1, of=1, reading=read_table(b"name,accuracy\na,pass\n", ("name",)), where="s")
     whole = assemble([bad], SETTINGS, "t.csv")
     assert whole.golden is None
     assert whole.findings[0].kind == "lost-metric"

@@ -25,24 +25,25 @@ HEADER = "dev,name,batch_size,accuracy,graph_breaks\n"
 def options(scope: str = "all", **more: object) -> RefreshOptions:
     config = load(Path("/"), preset="pytorch-dynamo")
     return RefreshOptions(
-        scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases,
-        rules=config.rule_book(), **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+        scope=scope,
+        settings=config.refresh,
+        globs=config.paths,
+        cases=config.cases,
+        rules=config.rule_book(),
+        **more,  # type: ignore[arg-type]
+    )
 
 
-def job(
-    shard: int,
-    conclusion: str = "success",
-    *,
-    of: int = 2,
-    attempt: int = 1,
-    suite: str = "inductor_timm",
-) -> Job:
+def job(shard: int, conclusion: str = "success", *, of: int = 2, attempt: int = 1, suite: str = "inductor_timm") -> Job:
     return Job(
-        id=f"{shard}{attempt}" if suite.endswith("timm") else f"9{shard}", run_id="7", attempt=attempt, conclusion=conclusion,
+        id=f"{shard}{attempt}" if suite.endswith("timm") else f"9{shard}",
+        run_id="7",
+        attempt=attempt,
+        conclusion=conclusion,
         name=f"linux-cuda / test ({suite}, {shard}, {of}, linux.g5)",
-        started=1000.0 * attempt, completed=1000.0 * attempt + 500,
-    )  # fmt: skip
+        started=1000.0 * attempt,
+        completed=1000.0 * attempt + 500,
+    )
 
 
 def rows(*lines: str) -> str:
@@ -57,9 +58,7 @@ class World:
         repository.write(TABLE, "name,accuracy,graph_breaks\n\n\n\na,pass,0\n\n\n\nb,pass,3\n")
         repository.commit()
 
-    def refresh(
-        self, jobs: Sequence[Job], shards: dict[str, str], opts: RefreshOptions | None = None
-    ) -> RefreshReport:
+    def refresh(self, jobs: Sequence[Job], shards: dict[str, str], opts: RefreshOptions | None = None) -> RefreshReport:
         """`shards`: job id → its training table; a job without one left no artifact."""
         found = []
         for one in jobs:
@@ -68,9 +67,7 @@ class World:
                 member = "test/test-reports/training_timm_models.csv"
                 contents = {member: shards[one.id], "test/test-reports/other.csv": "a,b\n1,2\n"}
                 found.append((Artifact(id=f"url-{one.id}", name=name), contents))
-        return refresh(
-            Listed(self.folder, jobs=jobs, artifacts=found), self.repository.root, opts or options()
-        )
+        return refresh(Listed(self.folder, jobs=jobs, artifacts=found), self.repository.root, opts or options())
 
     def read(self, name: str = TABLE) -> str:
         return (self.repository.root / name).read_text()
@@ -107,9 +104,7 @@ def test_a_missing_shard_refuses_the_table(world: World) -> None:
 
 
 def test_accept_incomplete_keeps_the_rows_that_did_not_come(world: World) -> None:
-    result = world.refresh(
-        [job(1), job(2)], {"11": rows("a,4,pass,9")}, options(accept_incomplete=True)
-    )
+    result = world.refresh([job(1), job(2)], {"11": rows("a,4,pass,9")}, options(accept_incomplete=True))
     assert world.read() == "name,accuracy,graph_breaks\n\n\n\na,pass,9\n\n\n\nb,pass,3\n"
     assert result.outcomes[0].provenance is not None
     assert result.outcomes[0].provenance.accepted
@@ -135,9 +130,7 @@ def test_new_models_are_named(world: World) -> None:
 
 
 def test_a_model_in_two_shards_refuses_the_table(world: World) -> None:
-    result = world.refresh(
-        [job(1), job(2)], {"11": rows("a,4,pass,0"), "21": rows("a,4,pass,1", "b,4,pass,3")}
-    )
+    result = world.refresh([job(1), job(2)], {"11": rows("a,4,pass,0"), "21": rows("a,4,pass,1", "b,4,pass,3")})
     assert "duplicate-row" in fails(result)
     assert "b,pass,3" in world.read()
 
@@ -150,11 +143,7 @@ def test_the_newest_attempt_of_each_shard_counts(world: World) -> None:
 
 
 def test_only_failing_takes_all_shards_of_a_table_with_a_failed_one(world: World) -> None:
-    jobs = [
-        job(1, "success"),
-        job(2, "failure"),
-        job(1, "success", suite="inductor_huggingface", of=1),
-    ]
+    jobs = [job(1, "success"), job(2, "failure"), job(1, "success", suite="inductor_huggingface", of=1)]
     shards = {"11": rows("a,4,pass,5"), "21": rows("b,4,pass,6")}
     result = world.refresh(jobs, shards, options("only-failing"))
     assert [o.path for o in result.outcomes] == [TABLE]
@@ -171,9 +160,7 @@ TWO = {"11": rows("a,4,pass,"), "21": rows("b,8,pass,2.0")}
 
 def test_shards_of_two_configurations_make_no_table(world: World) -> None:
     """Each configuration lacks a shard; together they would look whole."""
-    other = msgspec.structs.replace(
-        job(2), name="linux-rocm / test (inductor_timm, 2, 2, linux.g5)"
-    )
+    other = msgspec.structs.replace(job(2), name="linux-rocm / test (inductor_timm, 2, 2, linux.g5)")
     result = world.refresh([job(1), other], TWO)
     assert [o.state for o in result.outcomes] == [State.REFUSED]
     assert "linux-cuda, linux-rocm" in result.outcomes[0].findings[0].message
@@ -203,20 +190,14 @@ def test_rows_that_did_not_come_stay_also_where_a_column_is_new(world: World) ->
     assert plain.settings.tables is not None
     columns = ("name", "accuracy", "speedup", "graph_breaks")
     tables = msgspec.structs.replace(plain.settings.tables, columns=columns)
-    opts = msgspec.structs.replace(
-        plain, settings=msgspec.structs.replace(plain.settings, tables=tables)
-    )
-    world.refresh(
-        [job(1), job(2)], {"11": "name,accuracy,speedup,graph_breaks\na,pass,1.5,\n"}, opts
-    )
+    opts = msgspec.structs.replace(plain, settings=msgspec.structs.replace(plain.settings, tables=tables))
+    world.refresh([job(1), job(2)], {"11": "name,accuracy,speedup,graph_breaks\na,pass,1.5,\n"}, opts)
     written = [line for line in world.read().split("\n") if line]
     assert written == ["name,accuracy,speedup,graph_breaks", "a,pass,1.5,0", "b,pass,,3"]
 
 
 @pytest.mark.parametrize("told", [{"shard": "x"}, {"num_shards": "9" * 400}, {"shard": "²"}])
-def test_a_manifest_that_makes_no_sense_of_a_shard_refuses_its_table(
-    world: World, told: dict[str, str]
-) -> None:
+def test_a_manifest_that_makes_no_sense_of_a_shard_refuses_its_table(world: World, told: dict[str, str]) -> None:
     text = json.dumps({"schema": "karat.artifact/1", "identity": told})
     member = "test/test-reports/training_timm_models.csv"
     found = [
@@ -245,10 +226,7 @@ def test_a_shard_that_cannot_be_read_is_named_and_no_other(world: World) -> None
 
     class Failing(Listed):
         def fetch(
-            self,
-            artifacts: Sequence[Artifact],
-            wanted: Callable[[str], bool],
-            progress: Progress | None = None,
+            self, artifacts: Sequence[Artifact], wanted: Callable[[str], bool], progress: Progress | None = None
         ) -> Iterator[Fetched]:
             for fetched in super().fetch(artifacts, wanted, progress):
                 if fetched.artifact.id == "url-21":
@@ -257,10 +235,7 @@ def test_a_shard_that_cannot_be_read_is_named_and_no_other(world: World) -> None
                 yield fetched
 
     member = "test/test-reports/training_timm_models.csv"
-    found = [
-        (Artifact(id=f"url-{one.id}", name=f"shard-{one.id}"), {member: TWO[one.id]})
-        for one in (job(1), job(2))
-    ]
+    found = [(Artifact(id=f"url-{one.id}", name=f"shard-{one.id}"), {member: TWO[one.id]}) for one in (job(1), job(2))]
     source = Failing(world.folder, jobs=[job(1), job(2)], artifacts=found)
     result = refresh(source, world.repository.root, options())
     (finding,) = (f for o in result.outcomes for f in o.findings)

@@ -25,9 +25,14 @@ def world(repository: Repository, tmp_path: Path) -> World:
 
 def claim(attempt: int | None, group: JobGroup | None) -> Claim:
     return Claim(
-        target="g.json", member="g.json", file=Path("g.json"), artifact=artifact("x"),
-        identity={}, job=group, attempt=attempt,
-    )  # fmt: skip
+        target="g.json",
+        member="g.json",
+        file=Path("g.json"),
+        artifact=artifact("x"),
+        identity={},
+        job=group,
+        attempt=attempt,
+    )
 
 
 GROUP = JobGroup(key=("7", "a", ""), identity={}, attempts=(), current=None)
@@ -57,15 +62,9 @@ def test_anything_else_is_refused(claims: list[Claim]) -> None:
 
 
 def test_a_job_that_was_not_run_again_keeps_its_attempt_under_a_pinned_one(world: World) -> None:
-    jobs = [
-        job("gpt/a - dev", labels=H100),
-        *(job("gpt/b - dev", labels=H100, attempt=n) for n in (1, 2, 3)),
-    ]
+    jobs = [job("gpt/a - dev", labels=H100), *(job("gpt/b - dev", labels=H100, attempt=n) for n in (1, 2, 3))]
     found = [(logs("a"), {member(): NEW})]
-    found += [
-        (logs("b", attempt=n, uuid=f"{n}"), {member(): golden_text(curves(n + 1))})
-        for n in (1, 2, 3)
-    ]
+    found += [(logs("b", attempt=n, uuid=f"{n}"), {member(): golden_text(curves(n + 1))}) for n in (1, 2, 3)]
     world.refresh(jobs, found, options(attempt=2))
     assert (world.read("a"), world.read("b")) == (NEW, golden_text(curves(3)))
 
@@ -83,9 +82,7 @@ def test_an_artifact_of_a_current_or_an_old_attempt_is_not_guessed(world: World)
 
 @pytest.mark.parametrize(("end", "text"), [("success", OLD), ("timed_out", NEW)])
 def test_without_a_job_the_manifest_s_conclusion_decides(world: World, end: str, text: str) -> None:
-    told = json.dumps(
-        {"schema": "karat.artifact/1", "conclusion": end, "identity": {"model": "gpt"}}
-    )
+    told = json.dumps({"schema": "karat.artifact/1", "conclusion": end, "identity": {"model": "gpt"}})
     contents = {member(): NEW, "karat-manifest.json": told}
     result = world.refresh([], [(logs("a"), contents)], options("only-failing"))
     assert world.read("a") == text
@@ -107,9 +104,7 @@ def test_what_cannot_be_read_is_not_accepted_by_any_flag(world: World) -> None:
 
 def test_prune_forgives_rows_and_nothing_else(world: World) -> None:
     died = golden_text(curves(2), stop=13)
-    result = world.refresh(
-        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): died})], options(prune=True)
-    )
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): died})], options(prune=True))
     assert kinds(result) == ["truncated"]
     assert world.read("a") == OLD
 
@@ -127,9 +122,7 @@ def test_a_lock_line_keeps_the_date_of_the_run_that_brought_the_values(world: Wo
 def test_a_refresh_that_stops_over_a_transfer_leaves_no_record(world: World, kind: str) -> None:
     jobs = [job(f"gpt/{case} - dev", labels=H100) for case in "ab"]
     cut = Finding(kind=kind, severity=Severity.FAIL, path=logs("b").name, message="cut")
-    result = world.refresh(
-        jobs, [(logs("a"), {member(): NEW}), (logs("b"), {})], failing={logs("b").id: cut}
-    )
+    result = world.refresh(jobs, [(logs("a"), {member(): NEW}), (logs("b"), {})], failing={logs("b").id: cut})
     assert result.outcomes == ()
     assert read_record(world.repository.root) is None
     assert world.status() == []
@@ -138,8 +131,6 @@ def test_a_refresh_that_stops_over_a_transfer_leaves_no_record(world: World, kin
 def test_a_missing_artifact_stops_no_other(world: World) -> None:
     jobs = [job(f"gpt/{case} - dev", labels=H100) for case in "ab"]
     gone = Finding(kind="artifact-expired", severity=Severity.FAIL, path=logs("b").name, message="")
-    result = world.refresh(
-        jobs, [(logs("a"), {member(): NEW}), (logs("b"), {})], failing={logs("b").id: gone}
-    )
+    result = world.refresh(jobs, [(logs("a"), {member(): NEW}), (logs("b"), {})], failing={logs("b").id: gone})
     assert [o.path for o in result.outcomes] == [golden_path("a")]
     assert kinds(result) == ["artifact-expired"]

@@ -7,23 +7,10 @@ from hypothesis import given, strategies as st
 
 from karat.findings import Finding
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, pattern_regex
-from karat.refreshes.identity import (
-    Lookup,
-    Targets,
-    clashes,
-    fill,
-    in_common,
-    is_wanted,
-    read_identity,
-    renamed,
-)
+from karat.refreshes.identity import Lookup, Targets, clashes, fill, in_common, is_wanted, read_identity, renamed
 from karat.refreshes.settings import RefreshSettings
 
-NAMES = st.text(
-    st.characters(blacklist_characters="/{}*", blacklist_categories=("Cs", "Cc")),
-    min_size=1,
-    max_size=12,
-)
+NAMES = st.text(st.characters(blacklist_characters="/{}*", blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12)
 
 
 def test_a_run_id_in_a_name_is_the_run_s_and_no_other_number() -> None:
@@ -43,12 +30,26 @@ def test_a_run_id_in_a_name_is_the_run_s_and_no_other_number() -> None:
         (
             "test-reports-test-{suite}-{shard}-{num_shards}-{machine}_{job_id}.zip",
             "test-reports-test-dynamic_inductor_timm-2-10-linux.g5.4xlarge_4711.zip",
-            {"suite": "dynamic_inductor_timm", "shard": "2", "num_shards": "10", "machine": "linux.g5.4xlarge", "job_id": "4711"},
+            {
+                "suite": "dynamic_inductor_timm",
+                "shard": "2",
+                "num_shards": "10",
+                "machine": "linux.g5.4xlarge",
+                "job_id": "4711",
+            },
         ),
-        ("**/golden_values_{lane}_{platform}{again}.json", "a/b/golden_values_dev_dgx_h100_2nd.json", {"lane": "dev", "platform": "dgx_h100", "again": "_2nd"}),
-        ("**/golden_values_{lane}_{platform}{again}.json", "golden_values_dev_dgx_h100.json", {"lane": "dev", "platform": "dgx_h100", "again": ""}),
+        (
+            "**/golden_values_{lane}_{platform}{again}.json",
+            "a/b/golden_values_dev_dgx_h100_2nd.json",
+            {"lane": "dev", "platform": "dgx_h100", "again": "_2nd"},
+        ),
+        (
+            "**/golden_values_{lane}_{platform}{again}.json",
+            "golden_values_dev_dgx_h100.json",
+            {"lane": "dev", "platform": "dgx_h100", "again": ""},
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_of_the_field_are_read(pattern: str, text: str, expected: dict[str, str]) -> None:
     assert read_identity([text], [pattern]) == expected
 
@@ -153,9 +154,7 @@ def test_a_folder_of_another_name_is_another_case(member: str, artifact: str) ->
 
 
 def test_an_artifact_s_name_may_disagree_where_the_file_s_name_is_the_only_one() -> None:
-    assert found("goldens/loss.json", "results", "tests/goldens/loss.json") == (
-        "tests/goldens/loss.json"
-    )
+    assert found("goldens/loss.json", "results", "tests/goldens/loss.json") == ("tests/goldens/loss.json")
     assert found("goldens/loss.json", "results/other", "tests/goldens/loss.json") is not None
     assert found("other/loss.json", "results", "tests/goldens/loss.json") is None
 
@@ -184,9 +183,7 @@ IDENTITIES = st.dictionaries(KEYS, st.sampled_from(["a", "A", "b", "1"]), max_si
 @given(st.lists(IDENTITIES, max_size=8), IDENTITIES)
 def test_it_agrees_with_asking_each(known: list[dict[str, str]], asked: dict[str, str]) -> None:
     lookup = Lookup((identity, i) for i, identity in enumerate(known))
-    expected = [
-        i for i, one in enumerate(known) if in_common(asked, one) and not clashes(asked, one)
-    ]
+    expected = [i for i, one in enumerate(known) if in_common(asked, one) and not clashes(asked, one)]
     assert list(lookup.agreeing(asked)) == expected
 
 

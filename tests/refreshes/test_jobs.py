@@ -11,9 +11,7 @@ from karat.refreshes.jobs import group_jobs
 from karat.refreshes.settings import RefreshSettings
 from karat.sources.source import Job, Run
 
-SETTINGS = RefreshSettings(
-    jobs=("{model}/{case} - {lane}",), platforms={"*h100*": "dgx_h100", "*gb200*": "dgx_gb200"}
-)
+SETTINGS = RefreshSettings(jobs=("{model}/{case} - {lane}",), platforms={"*h100*": "dgx_h100", "*gb200*": "dgx_gb200"})
 RUNS = (Run(id="7"),)
 
 
@@ -28,11 +26,7 @@ def test_any_order_gives_the_newest_finished_attempt(order: list[int]) -> None:
 
 
 def test_jobs_that_were_not_run_again_keep_their_attempt() -> None:
-    jobs = [
-        job("gpt/a - dev", "failure"),
-        job("gpt/b - dev", "success"),
-        job("gpt/a - dev", "success", attempt=2),
-    ]
+    jobs = [job("gpt/a - dev", "failure"), job("gpt/b - dev", "success"), job("gpt/a - dev", "success", attempt=2)]
     groups = group_jobs(jobs, RUNS, SETTINGS)
     assert [(g.key[1], g.current.attempt if g.current else None) for g in groups] == [
         ("gpt/a - dev", 2),
@@ -41,22 +35,14 @@ def test_jobs_that_were_not_run_again_keep_their_attempt() -> None:
 
 
 def test_one_name_on_two_platforms_is_two_jobs() -> None:
-    jobs = [
-        job("gpt/a - dev", labels=["dgx-h100"]),
-        job("gpt/a - dev", "success", labels=["GB200-pool"]),
-    ]
+    jobs = [job("gpt/a - dev", labels=["dgx-h100"]), job("gpt/a - dev", "success", labels=["GB200-pool"])]
     groups = group_jobs(jobs, RUNS, SETTINGS)
-    assert [(g.identity["platform"], g.failing) for g in groups] == [
-        ("dgx_gb200", False),
-        ("dgx_h100", True),
-    ]
+    assert [(g.identity["platform"], g.failing) for g in groups] == [("dgx_gb200", False), ("dgx_h100", True)]
     assert not any(g.twins for g in groups)
 
 
 def test_one_name_twice_without_a_platform_is_said_to_be_twins() -> None:
-    (group,) = group_jobs(
-        [job("gpt/a - dev", id="1"), job("gpt/a - dev", "success", id="2")], RUNS, SETTINGS
-    )
+    (group,) = group_jobs([job("gpt/a - dev", id="1"), job("gpt/a - dev", "success", id="2")], RUNS, SETTINGS)
     assert group.twins
     assert group.conclusions == {"failure", "success"}
 
@@ -87,10 +73,7 @@ def test_attempts_carried_over_unchanged_are_one() -> None:
 
 
 def test_without_times_nothing_is_guessed() -> None:
-    jobs = [
-        Job(id=str(n), run_id="7", name="gpt/a - dev", attempt=n, conclusion="failure")
-        for n in (1, 2)
-    ]
+    jobs = [Job(id=str(n), run_id="7", name="gpt/a - dev", attempt=n, conclusion="failure") for n in (1, 2)]
     random.Random(1).shuffle(jobs)
     (group,) = group_jobs(jobs, RUNS, SETTINGS)
     assert group.attempt_of(artifact("x")) is None
@@ -100,9 +83,4 @@ def test_gitlab_jobs_are_named_with_stage_and_bridge() -> None:
     settings = RefreshSettings(jobs=("functional:run_{lane}_{platform}/{model}/{case}",))
     found = Job(id="1", run_id="9", name="gpt3_tp2", stage="gpt", conclusion="failure")
     (group,) = group_jobs([found], (Run(id="9", name="functional:run_dev_dgx_h100"),), settings)
-    assert group.identity == {
-        "lane": "dev",
-        "platform": "dgx_h100",
-        "model": "gpt",
-        "case": "gpt3_tp2",
-    }
+    assert group.identity == {"lane": "dev", "platform": "dgx_h100", "model": "gpt", "case": "gpt3_tp2"}

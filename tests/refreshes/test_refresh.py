@@ -6,22 +6,12 @@ import json
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from factories.listed import Listed, artifact, job
 from factories.repositories import Repository, curves, golden_path, golden_text
-from factories.worlds import (
-    GB200,
-    H100,
-    LOCK,
-    NEW,
-    OLD,
-    World,
-    kinds,
-    logs,
-    member,
-    options,
-)
+from factories.worlds import GB200, H100, LOCK, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import ExitCode, Finding, Severity, exit_code
 from karat.goldens.provenance import read_lock, read_record
 from karat.refreshes.refresh import refresh
@@ -43,16 +33,10 @@ def test_new_values_are_written_in_the_style_of_the_file(world: World) -> None:
 
 
 def test_lock_and_record_say_where_values_came_from(world: World) -> None:
-    world.refresh(
-        [job("gpt/a - dev", labels=H100, attempt=2)], [(logs("a", attempt=2), {member(): NEW})]
-    )
+    world.refresh([job("gpt/a - dev", labels=H100, attempt=2)], [(logs("a", attempt=2), {member(): NEW})])
     entry = read_lock(world.repository.root / LOCK)["gpt/a/golden_values_dev_dgx_h100.json"]
     assert (entry.source, entry.run, entry.attempt, entry.commit) == ("github", "7", 2, "c0ffee")
-    assert (entry.job, entry.platform, entry.date) == (
-        "gpt/a - dev",
-        "dgx_h100",
-        "2026-01-01T00:00:00Z",
-    )
+    assert (entry.job, entry.platform, entry.date) == ("gpt/a - dev", "dgx_h100", "2026-01-01T00:00:00Z")
     record = read_record(world.repository.root)
     assert record is not None
     assert (record.run_id, record.scope, record.files) == ("7", "all", (golden_path("a"),))
@@ -60,9 +44,7 @@ def test_lock_and_record_say_where_values_came_from(world: World) -> None:
 
 def test_a_truncated_file_is_refused_and_the_old_golden_kept(world: World) -> None:
     died = golden_text(curves(2), stop=13)
-    result = world.refresh(
-        [job("gpt/a - dev", "success", labels=H100)], [(logs("a"), {member(): died})]
-    )
+    result = world.refresh([job("gpt/a - dev", "success", labels=H100)], [(logs("a"), {member(): died})])
     assert [o.state for o in result.outcomes] == [State.REFUSED]
     assert kinds(result) == ["truncated"]
     assert world.status() == []
@@ -77,18 +59,20 @@ def test_a_truncated_file_is_refused_and_the_old_golden_kept(world: World) -> No
         (lambda c: {k: v for k, v in c.items() if k != "num-zeros"}, "lost-metric"),
         (lambda c: {**c, "lm loss": [*c["lm loss"][:30], float("nan"), *c["lm loss"][31:]]}, "new-nan"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_all_there_is_refused(world: World, spoil: object, kind: str) -> None:
     values = {name: list(curve) for name, curve in curves(2).items()}
     spoilt = spoil(values)  # type: ignore[operator]
     blocks = {
-        name: {"start_step": 1, "end_step": 50, "step_interval": 1,
-               "values": {str(i): ("nan" if v != v else v) for i, v in enumerate(curve, 1)}}  # noqa: PLR0124
+        name: {
+            "start_step": 1,
+            "end_step": 50,
+            "step_interval": 1,
+            "values": {str(i): ("nan" if np.isnan(v) else v) for i, v in enumerate(curve, 1)},
+        }
         for name, curve in spoilt.items()
-    }  # fmt: skip
-    result = world.refresh(
-        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): json.dumps(blocks)})]
-    )
+    }
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): json.dumps(blocks)})])
     assert kind in kinds(result)
     assert world.read("a") == OLD
 
@@ -96,9 +80,7 @@ def test_what_is_not_all_there_is_refused(world: World, spoil: object, kind: str
 def test_accept_incomplete_takes_it_and_is_recorded(world: World) -> None:
     died = golden_text(curves(2), stop=13)
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): died})],
-        options(accept_incomplete=True),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): died})], options(accept_incomplete=True)
     )
     assert world.read("a") == died
     assert kinds(result) == []
@@ -110,13 +92,9 @@ def test_accept_incomplete_takes_it_and_is_recorded(world: World) -> None:
 
 
 @pytest.mark.parametrize("conclusion", ["cancelled", "timed_out"])
-def test_a_complete_file_of_a_stopped_job_is_taken_with_a_warning(
-    world: World, conclusion: str
-) -> None:
+def test_a_complete_file_of_a_stopped_job_is_taken_with_a_warning(world: World, conclusion: str) -> None:
     result = world.refresh(
-        [job("gpt/a - dev", conclusion, labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        options("only-failing"),
+        [job("gpt/a - dev", conclusion, labels=H100)], [(logs("a"), {member(): NEW})], options("only-failing")
     )
     assert world.read("a") == NEW
     assert "from-unfinished-job" in kinds(result, Severity.WARN)
@@ -125,9 +103,7 @@ def test_a_complete_file_of_a_stopped_job_is_taken_with_a_warning(
 
 def test_far_moved_values_are_taken_and_left_to_karat_diff(world: World) -> None:
     far = {name: curve * 3 for name, curve in curves(1).items()}
-    result = world.refresh(
-        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): golden_text(far)})]
-    )
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): golden_text(far)})])
     assert result.outcomes[0].state is State.WRITTEN
     assert exit_code(result.all_findings()) == ExitCode.OK
     assert "value-drift" in kinds(result, Severity.WARN)
@@ -150,19 +126,13 @@ def test_only_failing_leaves_successful_jobs_alone_per_platform(world: World) ->
     )
     assert [o.path for o in result.outcomes] == [golden_path("a", "dgx_h100")]
     assert result.out_of_scope == 2
-    assert result.scope.jobs == {
-        "dgx_gb200": {"success": 1},
-        "dgx_h100": {"failure": 1, "success": 1},
-    }
+    assert result.scope.jobs == {"dgx_gb200": {"success": 1}, "dgx_h100": {"failure": 1, "success": 1}}
 
 
 def test_artifacts_surely_out_of_scope_are_not_even_fetched(world: World) -> None:
     source = Listed(
         world.folder,
-        jobs=[
-            job("gpt/a - dev", "success", labels=H100),
-            job("gpt/b - dev", "failure", labels=H100),
-        ],
+        jobs=[job("gpt/a - dev", "success", labels=H100), job("gpt/b - dev", "failure", labels=H100)],
         artifacts=[(logs("a"), {member(): NEW}), (logs("b"), {member(): NEW})],
     )
     refresh(source, world.repository.root, options("only-failing"))
@@ -190,10 +160,7 @@ def test_an_attempt_that_left_nothing_is_not_replaced_by_an_older_one(world: Wor
 
 def test_two_jobs_that_claim_one_golden_are_both_refused(world: World) -> None:
     jobs = [job("gpt/a - dev", labels=H100), job("gpt/a - latest", labels=H100)]
-    found = [
-        (logs("a", uuid="1"), {member(): NEW}),
-        (logs("a", uuid="2"), {member(): golden_text(curves(3))}),
-    ]
+    found = [(logs("a", uuid="1"), {member(): NEW}), (logs("a", uuid="2"), {member(): golden_text(curves(3))})]
     result = world.refresh(jobs, found)
     assert world.read("a") == OLD
     assert "claimed-twice" in kinds(result)
@@ -207,21 +174,14 @@ def test_twins_without_anything_that_tells_are_not_guessed(world: World) -> None
 
 
 def test_a_file_of_another_platform_than_its_job_is_refused(world: World) -> None:
-    result = world.refresh(
-        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member("dgx_gb200"): NEW})]
-    )
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member("dgx_gb200"): NEW})])
     assert kinds(result) == ["identity-conflict"]
     assert world.status() == []
 
 
 def test_a_manifest_wins_over_every_name(world: World) -> None:
     told = json.dumps(
-        {
-            "schema": "karat.artifact/1",
-            "platform": "dgx_gb200",
-            "identity": {"case": "b"},
-            "image": "nvcr:26.01",
-        }
+        {"schema": "karat.artifact/1", "platform": "dgx_gb200", "identity": {"case": "b"}, "image": "nvcr:26.01"}
     )
     jobs = [job("gpt/a - dev", labels=H100), job("gpt/b - dev", "failure", labels=GB200)]
     world.refresh(jobs, [(logs("a"), {member("dgx_h100"): NEW, "karat-manifest.json": told})])
@@ -233,12 +193,7 @@ def test_a_manifest_wins_over_every_name(world: World) -> None:
 
 @pytest.mark.parametrize(
     "manifest",
-    [
-        "{",
-        "[]",
-        '{"schema": "other/1"}',
-        '{"schema": "karat.artifact/1", "identity": {"case": "../../etc"}}',
-    ],
+    ["{", "[]", '{"schema": "other/1"}', '{"schema": "karat.artifact/1", "identity": {"case": "../../etc"}}'],
 )
 def test_a_manifest_that_cannot_be_trusted_stops_its_artifact(world: World, manifest: str) -> None:
     result = world.refresh([], [(logs("a"), {member(): NEW, "karat-manifest.json": manifest})])
@@ -264,10 +219,7 @@ def test_a_failed_transfer_writes_nothing_unless_told_to_keep_going(world: World
     jobs = [job("gpt/a - dev", labels=H100), job("gpt/b - dev", labels=H100)]
     found = [(logs("a"), {member(): NEW}), (logs("b"), {member(): NEW})]
     cut = Finding(
-        kind="transfer-failed",
-        severity=Severity.FAIL,
-        path="logs-b-7-ab12",
-        message="artifact logs-b-7-ab12: cut",
+        kind="transfer-failed", severity=Severity.FAIL, path="logs-b-7-ab12", message="artifact logs-b-7-ab12: cut"
     )
     failing = {logs("b").id: cut}
     result = world.refresh(jobs, found, failing=failing)
@@ -303,9 +255,7 @@ def test_one_metric_alone_with_provenance_of_its_own(world: World) -> None:
 def test_one_metric_of_a_run_that_died_elsewhere_is_still_refused(world: World) -> None:
     died = golden_text(curves(2), stop=13)
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): died})],
-        options(metrics=("lm loss",)),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): died})], options(metrics=("lm loss",))
     )
     assert world.read("a") == OLD
     assert [o.state for o in result.outcomes] == [State.REFUSED]
@@ -313,9 +263,7 @@ def test_one_metric_of_a_run_that_died_elsewhere_is_still_refused(world: World) 
 
 def test_a_metric_that_did_not_come_is_refused(world: World) -> None:
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        options(metrics=("grad norm",)),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(metrics=("grad norm",))
     )
     assert kinds(result) == ["lost-metric"]
 
@@ -347,9 +295,7 @@ def test_a_place_outside_the_golden_paths_is_refused(world: World) -> None:
     opts = options()
     bad = msgspec.structs.replace(opts.settings, target="src/{case}.json")
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        msgspec.structs.replace(opts, settings=bad),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], msgspec.structs.replace(opts, settings=bad)
     )
     assert kinds(result) == ["outside-goldens"]
     assert world.status() == []
@@ -368,9 +314,7 @@ def test_a_folder_that_leads_out_of_the_tree_is_not_followed(world: World, tmp_p
         assert kinds(result) == ["not-refreshed"]
         assert "leads to" in result.outcomes[0].findings[0].message
     assert list(outside.iterdir()) == []
-    assert list(read_lock(world.repository.root / LOCK)) == [
-        "gpt/b/golden_values_dev_dgx_h100.json"
-    ]
+    assert list(read_lock(world.repository.root / LOCK)) == ["gpt/b/golden_values_dev_dgx_h100.json"]
 
 
 def test_an_old_golden_that_is_a_wreck_is_replaced_and_said_to_be(world: World) -> None:
@@ -382,29 +326,21 @@ def test_an_old_golden_that_is_a_wreck_is_replaced_and_said_to_be(world: World) 
 
 
 def test_finding_nothing_is_not_success(world: World) -> None:
-    result = world.refresh(
-        [job("gpt/a - dev", "success", labels=H100)], [(artifact("coverage"), {"x": "y"})]
-    )
+    result = world.refresh([job("gpt/a - dev", "success", labels=H100)], [(artifact("coverage"), {"x": "y"})])
     assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
     assert result.unmatched == ("coverage",)
 
 
 def test_no_failed_job_means_nothing_to_do(world: World) -> None:
     result = world.refresh(
-        [job("gpt/a - dev", "success", labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        options("only-failing"),
+        [job("gpt/a - dev", "success", labels=H100)], [(logs("a"), {member(): NEW})], options("only-failing")
     )
     assert exit_code(result.all_findings()) == ExitCode.OK
     assert result.outcomes == ()
 
 
 def test_only_and_platform_narrow(world: World) -> None:
-    jobs = [
-        job("gpt/a - dev", labels=H100),
-        job("gpt/a - dev", labels=GB200),
-        job("gpt/b - dev", labels=H100),
-    ]
+    jobs = [job("gpt/a - dev", labels=H100), job("gpt/a - dev", labels=GB200), job("gpt/b - dev", labels=H100)]
     found = [
         (logs("a", uuid="1"), {member("dgx_h100"): NEW}),
         (logs("a", uuid="2"), {member("dgx_gb200"): NEW}),

@@ -69,9 +69,7 @@ def test_one_metric_goes_into_head_s_version_where_the_work_tree_s_is_a_wreck(wo
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_a_golden_that_was_never_committed_is_given_to_git_before_it_is_replaced(
-    world: World, *, staged: bool
-) -> None:
+def test_a_golden_that_was_never_committed_is_given_to_git_before_it_is_replaced(world: World, *, staged: bool) -> None:
     mine = golden_text(curves(9))
     world.repository.git("rm", "--quiet", "--cached", golden_path("a"))
     world.repository.git("commit", "--quiet", "--message=not yet")
@@ -156,9 +154,7 @@ def test_a_newline_in_a_golden_s_path_is_no_hindrance(world: World) -> None:
     assert both == [OLD.encode(), OLD.encode()]
 
 
-def test_a_golden_that_is_a_link_does_not_keep_the_others_from_being_refreshed(
-    world: World,
-) -> None:
+def test_a_golden_that_is_a_link_does_not_keep_the_others_from_being_refreshed(world: World) -> None:
     link = world.repository.root / golden_path("a")
     link.unlink()
     link.symlink_to("elsewhere")
@@ -167,14 +163,11 @@ def test_a_golden_that_is_a_link_does_not_keep_the_others_from_being_refreshed(
     assert [o.state for o in result.outcomes] == [State.REFUSED, State.WRITTEN]
     assert kinds(result) == ["not-refreshed"]
     assert world.read("b") == NEW
-    assert list(read_lock(world.repository.root / LOCK)) == [
-        "gpt/b/golden_values_dev_dgx_h100.json"
-    ]
+    assert list(read_lock(world.repository.root / LOCK)) == ["gpt/b/golden_values_dev_dgx_h100.json"]
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("--source", "folder"), ("--source", "folder", "x"), ("x",), ("--source", "floder", "x")],
+    "words", [("--source", "folder"), ("--source", "folder", "x"), ("x",), ("--source", "floder", "x")]
 )
 def test_a_mistake_in_the_words_resets_nothing(world: World, words: tuple[str, ...]) -> None:
     world.repository.write(golden_path("a"), NEW)
@@ -195,9 +188,7 @@ def test_a_lock_that_cannot_be_read_is_known_before_anything_is_written(world: W
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_golden_that_cannot_be_read_is_not_overwritten(
-    world: World, tmp_path: Path, *, committed: bool
-) -> None:
+def test_a_golden_that_cannot_be_read_is_not_overwritten(world: World, tmp_path: Path, *, committed: bool) -> None:
     """An uncommitted version that nobody may read is not "not there"."""
     if not committed:
         world.repository.git("rm", "--quiet", "--cached", golden_path("a"))

@@ -61,10 +61,7 @@ def test_a_job_that_a_finished_run_never_started_is_nobody_s_business(world: Wor
 
 
 def test_the_finished_attempt_counts_while_the_next_one_runs(world: World) -> None:
-    jobs = [
-        job("gpt/a - dev", "failure", labels=H100),
-        job("gpt/a - dev", None, labels=H100, attempt=2),
-    ]
+    jobs = [job("gpt/a - dev", "failure", labels=H100), job("gpt/a - dev", None, labels=H100, attempt=2)]
     found = [
         (logs("a", uuid="1"), {member(): NEW}),
         (logs("a", attempt=2, uuid="2"), {member(): golden_text(curves(3))}),
@@ -75,10 +72,7 @@ def test_the_finished_attempt_counts_while_the_next_one_runs(world: World) -> No
 
 
 def test_a_job_that_began_after_the_pinned_attempt_is_not_taken(world: World) -> None:
-    jobs = [
-        job("gpt/a - dev", labels=H100, attempt=2),
-        job("gpt/b - dev", labels=H100, attempt=1),
-    ]
+    jobs = [job("gpt/a - dev", labels=H100, attempt=2), job("gpt/b - dev", labels=H100, attempt=1)]
     found = [(logs("a", attempt=2), {member(): NEW}), (logs("b"), {member(): NEW})]
     result = world.refresh(jobs, found, options(attempt=1))
     assert (world.read("a"), world.read("b")) == (OLD, NEW)
@@ -89,11 +83,7 @@ def test_an_attempt_that_never_was_is_a_mistake(world: World) -> None:
     jobs = [job("gpt/a - dev", labels=H100, attempt=n) for n in (1, 2)]
     with pytest.raises(UsageError, match=r"from 1 to 2, found 3") as caught:
         world.refresh(
-            jobs,
-            [],
-            options(
-                attempt=3, command=Command("karat", "refresh", "--run-id", "7", "--attempt", "3")
-            ),
+            jobs, [], options(attempt=3, command=Command("karat", "refresh", "--run-id", "7", "--attempt", "3"))
         )
     assert caught.value.next_command == "karat refresh --run-id 7 --attempt 2"
 
@@ -107,9 +97,7 @@ def test_an_artifact_of_one_of_several_jobs_serves_them_all(world: World) -> Non
 
 
 def test_a_warning_about_a_file_does_not_hide_that_its_job_left_no_golden(world: World) -> None:
-    result = world.refresh(
-        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(again="_2nd"): NEW})]
-    )
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(again="_2nd"): NEW})])
     assert kinds(result, Severity.WARN) == ["not-a-golden"]
     assert kinds(result) == ["artifact-missing"]
 
@@ -125,9 +113,7 @@ def test_jobs_that_fail_on_another_platform_leave_nothing_to_do_on_this_one(worl
 
 def test_a_metric_that_nothing_has_is_said_beside_one_that_was_taken(world: World) -> None:
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        options(metrics=("lm loss", "num-zeroes")),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(metrics=("lm loss", "num-zeroes"))
     )
     assert [o.state for o in result.outcomes] == [State.WRITTEN]
     assert kinds(result) == ["nothing-compared"]
@@ -186,13 +172,8 @@ def test_no_name_leads_among_git_s_own_files(world: World) -> None:
     assert kinds(result) == ["archive-refused"]
 
 
-def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_it(
-    world: World,
-) -> None:
-    jobs = [
-        Job(id=str(n), run_id="7", name="gpt/a - dev", attempt=n, conclusion="failure")
-        for n in (1, 2)
-    ]
+def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_it(world: World) -> None:
+    jobs = [Job(id=str(n), run_id="7", name="gpt/a - dev", attempt=n, conclusion="failure") for n in (1, 2)]
     result = world.refresh(jobs, [(logs("a"), {member(): NEW})])
     (finding,) = [f for f in result.findings if f.severity is Severity.FAIL]
     assert finding.next == "gh run download 7 --name logs-a-7-ab12 --repo owner/name"
@@ -200,15 +181,9 @@ def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_i
 
 def test_what_to_run_next_is_the_command_that_was_typed(world: World) -> None:
     jobs = [job("gpt/a - dev", "failure", id="1"), job("gpt/a - dev", "success", id="2")]
-    typed = Command(
-        *["karat", "refresh", "--source", "github", "--run-id", "7", "--scope", "only-failing"]
-    )
-    result = world.refresh(
-        jobs, [(logs("a"), {member(): NEW})], options("only-failing", command=typed)
-    )
-    assert [f.next for f in result.findings] == [
-        "karat refresh --source github --run-id 7 --scope all"
-    ]
+    typed = Command(*["karat", "refresh", "--source", "github", "--run-id", "7", "--scope", "only-failing"])
+    result = world.refresh(jobs, [(logs("a"), {member(): NEW})], options("only-failing", command=typed))
+    assert [f.next for f in result.findings] == ["karat refresh --source github --run-id 7 --scope all"]
 
 
 def test_with_scope_all_a_job_that_passed_and_left_nothing_is_missed(world: World) -> None:
@@ -223,9 +198,7 @@ def test_jobs_of_values_that_are_not_wanted_are_not_missed(world: World) -> None
     opts = options()
     settings = msgspec.structs.replace(opts.settings, values={"case": ("b",)})
     jobs = [job("gpt/a - dev", labels=H100), job("gpt/b - dev", labels=H100)]
-    result = world.refresh(
-        jobs, [(logs("b"), {member(): NEW})], msgspec.structs.replace(opts, settings=settings)
-    )
+    result = world.refresh(jobs, [(logs("b"), {member(): NEW})], msgspec.structs.replace(opts, settings=settings))
     assert kinds(result) == []
 
 
@@ -253,9 +226,7 @@ def test_a_link_is_never_read_as_what_stands(world: World, tmp_path: Path) -> No
     assert standing.current(golden_path("a")) is None
 
 
-def test_a_dry_run_speaks_of_what_it_would_do(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_speaks_of_what_it_would_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     opts = options(dry_run=True, command=Command("karat", "refresh", "x", "--dry-run"))
     result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], opts)
@@ -268,9 +239,7 @@ def test_a_dry_run_speaks_of_what_it_would_do(
 
 def test_a_metric_that_nothing_has_is_no_reason_to_run_the_job_again(world: World) -> None:
     result = world.refresh(
-        [job("gpt/a - dev", labels=H100)],
-        [(logs("a"), {member(): NEW})],
-        options(metrics=("num-zeroes",)),
+        [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(metrics=("num-zeroes",))
     )
     (found,) = result.outcomes[0].findings
     assert found.message.endswith("only lm loss, num-zeros, mem-allocated-bytes, iteration-time")
@@ -282,9 +251,7 @@ def test_what_left_nothing_to_do_is_named(world: World) -> None:
         ({"only": ("nothere", "x/*")}, "for --only nothere, --only x/* in"),
         ({"platforms": ("*a100",)}, "for --platform *a100 in"),
     ):
-        result = world.refresh(
-            [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(**narrowed)
-        )
+        result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(**narrowed))
         (found,) = result.findings
         assert words in found.message
         assert found.next == "karat refresh --help"

@@ -25,9 +25,7 @@ TYPED = "karat refresh --source github --sha abc --workflow CI --scope only-fail
         ("karat refresh 'a b'", ("--only", "c d"), "karat refresh 'a b' --only 'c d'"),
     ],
 )
-def test_options_take_the_place_of_their_like(
-    typed: str, words: tuple[str, ...], expected: str
-) -> None:
+def test_options_take_the_place_of_their_like(typed: str, words: tuple[str, ...], expected: str) -> None:
     assert with_options(Command(*shlex.split(typed)), *words) == expected
 
 
@@ -54,12 +52,8 @@ def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
     ],
 )
 def test_findings_are_completed(advice: str | None, expected: str | None) -> None:
-    finding = Finding(
-        kind="empty", severity=Severity.FAIL, message="", next=advice and Command(*advice.split())
-    )
+    finding = Finding(kind="empty", severity=Severity.FAIL, message="", next=advice and Command(*advice.split()))
     (done,) = complete_all(
-        [finding],
-        Command(*["karat", "refresh", "--source", "folder", "x", "--scope", "only-failing"]),
-        "owner/name",
+        [finding], Command(*["karat", "refresh", "--source", "folder", "x", "--scope", "only-failing"]), "owner/name"
     )
     assert done.next == expected

@@ -20,9 +20,7 @@ from karat.refreshes.worktree import apply_reset, plan_reset, render, same_layou
 from karat.system.git import only_writer
 
 NUMBERS = st.one_of(
-    st.sampled_from(
-        ["0", "-0", "1", "-7", "0.0", "-0.0", "1.50", "1.5", "1e5", "100000.0", "1e-7"]
-    ),
+    st.sampled_from(["0", "-0", "1", "-7", "0.0", "-0.0", "1.50", "1.5", "1e5", "100000.0", "1e-7"]),
     st.sampled_from(["12345678901234567890", "9007199254740993", "1E5", "1e400", "0.1", "3.0"]),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(min_value=-(10**20), max_value=10**20).map(str),
@@ -44,13 +42,8 @@ def table(numbers: list[str]) -> str:
 
 
 FORMS = st.sampled_from([series, document, table])
-ORDINARY = st.one_of(
-    st.integers(0, 10**9).map(str), st.floats(-1e3, 1e3).map(lambda value: repr(round(value, 5)))
-)
-LISTS = st.one_of(
-    st.lists(NUMBERS, min_size=STEPS, max_size=STEPS),
-    st.lists(ORDINARY, min_size=STEPS, max_size=STEPS),
-)
+ORDINARY = st.one_of(st.integers(0, 10**9).map(str), st.floats(-1e3, 1e3).map(lambda value: repr(round(value, 5))))
+LISTS = st.one_of(st.lists(NUMBERS, min_size=STEPS, max_size=STEPS), st.lists(ORDINARY, min_size=STEPS, max_size=STEPS))
 
 
 @pytest.mark.slow
@@ -68,13 +61,7 @@ def test_the_same_layout_means_the_same_bytes(form, one: list[str], other: list[
 
 def test_numbers_alone_may_differ() -> None:
     assert same_layout(b'{"a": 1.5}', b'{"a": 2.5}')
-    for other in (
-        b'{"b": 1.25}',
-        b'{"a":1.25}',
-        b'{"a": 1.25}\n',
-        b'{"a": "1.25"}',
-        b'{"a": [1.25]}',
-    ):
+    for other in (b'{"b": 1.25}', b'{"a":1.25}', b'{"a": 1.25}\n', b'{"a": "1.25"}', b'{"a": [1.25]}'):
         assert not same_layout(b'{"a": 1.5}', other)
     # Another way to write the same, and a way that karat does not write.
     assert not same_layout(b'{"a": 1.5}', b'{"a": 1.50}')
@@ -132,19 +119,13 @@ def test_goldens_are_put_back_and_nothing_else_is_touched(edited: Repository) ->
     apply_reset(reset)
     assert (edited.root / GOLDEN).read_text() == golden_text(curves(1))
     assert not (edited.root / golden_path("neu ß")).exists()
-    assert edited.git("status", "--porcelain", "-uall").split("\n")[:2] == [
-        " M src/model.py",
-        "?? notes.txt",
-    ]
+    assert edited.git("status", "--porcelain", "-uall").split("\n")[:2] == [" M src/model.py", "?? notes.txt"]
 
 
 def test_what_goes_stays_with_git(edited: Repository) -> None:
     kept = apply_reset(plan_reset(edited.root, FILTER))
     contents = {f.path: edited.git("cat-file", "-p", str(f.next).split()[3]) for f in kept}
-    assert contents == {
-        GOLDEN: golden_text(curves(2)),
-        golden_path("neu ß"): golden_text(curves(3)),
-    }
+    assert contents == {GOLDEN: golden_text(curves(2)), golden_path("neu ß"): golden_text(curves(3))}
 
 
 def test_staged_goldens_stay_staged(edited: Repository) -> None:
@@ -192,9 +173,7 @@ def test_the_command_lists_before_it_acts_and_a_dry_run_only_lists(edited: Repos
     assert (edited.root / GOLDEN).read_text() == golden_text(curves(1))
 
 
-def test_a_lock_goes_back_with_its_goldens_and_no_other_file_of_that_name(
-    edited: Repository,
-) -> None:
+def test_a_lock_goes_back_with_its_goldens_and_no_other_file_of_that_name(edited: Repository) -> None:
     edited.write(NAME, "{}")
     edited.write(f"vendored/{NAME}", "theirs")
     reset = plan_reset(edited.root, FILTER)

@@ -21,9 +21,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's runner, compiled."""
     compiler = shutil.which("g++") or missing("g++")
     built = tmp_path_factory.mktemp("build") / "runner"
-    subprocess.run(
-        [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", built, SOURCE], check=True
-    )
+    subprocess.run([compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", built, SOURCE], check=True)
     return built
 
 

@@ -22,20 +22,12 @@ def other(**changes: object) -> Environment:
 
 
 def test_the_same_machine_is_not_worth_a_word() -> None:
-    assert (
-        list(
-            environment_differences(
-                [HERE, other(platform=f"{platform.system()} 1.2")], packages=True
-            )
-        )
-        == []
-    )
+    assert list(environment_differences([HERE, other(platform=f"{platform.system()} 1.2")], packages=True)) == []
 
 
 def test_all_that_differs_is_one_finding() -> None:
     (found,) = environment_differences(
-        [HERE, other(machine="riscv64"), other(machine="riscv64", packages={"numpy": "0.1"})],
-        packages=True,
+        [HERE, other(machine="riscv64"), other(machine="riscv64", packages={"numpy": "0.1"})], packages=True
     )
     assert "machine riscv64, here" in found.message
     assert "(2 of 3 cases)" in found.message

@@ -22,9 +22,7 @@ from karat.replays.options import (
 
 
 def test_a_function_is_a_module_and_a_name() -> None:
-    assert parse_function("pkg.runner:Model.run") == FunctionSpec(
-        module="pkg.runner", name="Model.run"
-    )
+    assert parse_function("pkg.runner:Model.run") == FunctionSpec(module="pkg.runner", name="Model.run")
 
 
 @pytest.mark.parametrize(
@@ -62,9 +60,7 @@ def test_a_command_is_split_as_a_shell_would_and_never_run_by_one(tmp_path: Path
         ("no-such-command-anywhere {outputs}", "there is no such file"),
     ],
 )
-def test_a_command_that_cannot_work_is_told_before_anything_runs(
-    text: str, said: str, tmp_path: Path
-) -> None:
+def test_a_command_that_cannot_work_is_told_before_anything_runs(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         parse_command(text, tmp_path)
     assert said in str(caught.value)
@@ -111,9 +107,7 @@ def test_a_case_goes_by_its_path_and_by_its_test(glob: str) -> None:
     assert is_chosen(PATH, WHO, CaseFilter(only=(glob,)))
 
 
-@pytest.mark.parametrize(
-    "glob", ["mod", "models/portable", "test_a", "*test_b*", "tests/test_m.py"]
-)
+@pytest.mark.parametrize("glob", ["mod", "models/portable", "test_a", "*test_b*", "tests/test_m.py"])
 def test_a_part_of_a_name_is_no_name(glob: str) -> None:
     assert not is_chosen(PATH, WHO, CaseFilter(only=(glob,)))
 

@@ -50,9 +50,7 @@ def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
     root = ET.parse(suite.root / "out.xml").getroot()  # noqa: S314 - our own
     cases = root.findall(".//testcase")
     assert len(cases) == 3
-    assert {
-        p.get("value") for c in cases for p in c.iter("property") if p.get("name") == "outcome"
-    } == {"mismatch"}
+    assert {p.get("value") for c in cases for p in c.iter("property") if p.get("name") == "outcome"} == {"mismatch"}
 
 
 @pytest.mark.slow

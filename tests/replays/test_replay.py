@@ -166,9 +166,7 @@ def test_inputs_and_program_are_the_functions_own(here: Path) -> None:
     assert {p: p.read_bytes() for p in (here / "bundle").rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    "file", ["inputs.safetensors", "expected.safetensors", "program/model.pte", "manifest.json"]
-)
+@pytest.mark.parametrize("file", ["inputs.safetensors", "expected.safetensors", "program/model.pte", "manifest.json"])
 def test_a_damaged_case_is_never_run(file: str, here: Path) -> None:
     shutil.rmtree(here / "bundle")
     doubling(here / "bundle", 1)
@@ -235,11 +233,7 @@ def test_only_what_was_chosen_runs() -> None:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("rum", "did you mean 'run'?"),
-        ("not_a_function", "it cannot be called"),
-        ("Model.rum", "did you mean 'run'?"),
-    ],
+    [("rum", "did you mean 'run'?"), ("not_a_function", "it cannot be called"), ("Model.rum", "did you mean 'run'?")],
 )
 def test_a_wrong_function_is_told_before_anything_runs(name: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -325,9 +319,7 @@ def test_inputs_become_what_was_asked_for(here: Path) -> None:
         missing("torch (pip install torch)")
     code = "def run(program, inputs):\n    (x,) = inputs\n    assert type(x).__module__ == 'torch'\n    return {'doubled': x + x}\n"
     (here / "with_torch.py").write_text(f"import torch\n{code}", encoding="utf-8")
-    options = ReplayOptions(
-        runner=FunctionSpec(module="with_torch", name="run"), case=CaseOptions(framework="torch")
-    )
+    options = ReplayOptions(runner=FunctionSpec(module="with_torch", name="run"), case=CaseOptions(framework="torch"))
     report = replay("bundle", options)
     assert outcomes(report) == ["match"] * 3, [f.message for f in report.all_findings()]
 

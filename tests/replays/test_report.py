@@ -11,9 +11,7 @@ PATHS = [f"models/xnnpack/{'tests_test_models.py_' * 4}{n}-0123456789abcde{n}" f
 
 
 def report() -> ReplayReport:
-    numbers = TensorNumbers(
-        elements=1_000_000, bit_equal=0, mismatches=999_999, max_abs=1e9, max_ulp=1 << 40
-    )
+    numbers = TensorNumbers(elements=1_000_000, bit_equal=0, mismatches=999_999, max_abs=1e9, max_ulp=1 << 40)
     compared = Comparison(name="expected", dtype="float32", shape=(1_000_000,), numbers=numbers)
     cases = tuple(
         ReplayedCase(

@@ -28,9 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(
-    text: str, bundle: str = "bundle", *, timeout: float = 30.0, **judging: float
-) -> ReplayReport:
+def run(text: str, bundle: str = "bundle", *, timeout: float = 30.0, **judging: float) -> ReplayReport:
     options = ReplayOptions(
         runner=parse_command(text, Path.cwd()),
         timeout=timeout,
@@ -63,9 +61,7 @@ def test_files_in_and_files_out(mode: str, here: Path) -> None:
         ("crash", "failed", "replay-failed", "SIGABRT (signal 6)"),
     ],
 )
-def test_whatever_a_command_does_it_is_told(
-    mode: str, outcome: str, kind: str, said: str, here: Path
-) -> None:
+def test_whatever_a_command_does_it_is_told(mode: str, outcome: str, kind: str, said: str, here: Path) -> None:
     report = run(command_line(here, mode))
     assert outcomes(report) == [outcome, outcome]
     assert report.exit_code is ExitCode.FAIL
@@ -108,9 +104,7 @@ def test_a_recorded_tolerance_holds_and_another_is_said(here: Path) -> None:
     for path in (here / "bundle").rglob("model.pte"):
         assert path.read_bytes() == b"2"
     x = np.ones(8, np.float32)
-    capture(
-        here / "off", identity("test_off"), inputs=(x,), expected={"doubled": x * 2}, program=b"2.1"
-    )
+    capture(here / "off", identity("test_off"), inputs=(x,), expected={"doubled": x * 2}, program=b"2.1")
     text = command_line(here)
     assert outcomes(run(text, "off")) == ["mismatch"]
     report = run(text, "off", rtol=0.5)
@@ -143,19 +137,14 @@ def test_values_that_are_no_tensors_are_said_to_be_out_of_reach(here: Path) -> N
 
 
 def test_a_case_without_expected_tensors_compares_nothing_and_says_so(here: Path) -> None:
-    capture(
-        here / "plain", identity("test_p"), inputs=(np.ones(8, "f4"),), expected=3, program=b"2"
-    )
+    capture(here / "plain", identity("test_p"), inputs=(np.ones(8, "f4"),), expected=3, program=b"2")
     report = run(command_line(here, "nothing"), "plain")
     assert outcomes(report) == ["not-compared"]
     assert report.exit_code is ExitCode.CANNOT_VERIFY
 
 
 LEAVES = st.sampled_from(["tensor", "none", "plain"])
-NESTED = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-)
+NESTED = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
 
 def made(node: Any) -> tuple[Any, int]:
@@ -166,11 +155,7 @@ def made(node: Any) -> tuple[Any, int]:
     if isinstance(node, dict):
         parts_of = {key: made(item) for key, item in node.items()}
         return {k: v for k, (v, _) in parts_of.items()}, sum(n for _, n in parts_of.values())
-    leaves: dict[str, tuple[Any, int]] = {
-        "tensor": (np.ones(2), 0),
-        "none": (None, 0),
-        "plain": (0.5, 1),
-    }
+    leaves: dict[str, tuple[Any, int]] = {"tensor": (np.ones(2), 0), "none": (None, 0), "plain": (0.5, 1)}
     return leaves[node]
 
 

@@ -35,18 +35,8 @@ def _luminance(colour: str) -> float:
 def test_every_text_colour_can_be_read(opening: str) -> None:
     theme = _theme(asset("karat.report", "page.css"), opening)
     grounds = ("bg", "panel", "hover", "info-bg")
-    pairs = [
-        (ink, bg)
-        for ink in ("ink", "dim", "accent", "fail", "old", "new", "good")
-        for bg in grounds
-    ]
-    pairs += [
-        ("fail", "fail-bg"),
-        ("warn", "warn-bg"),
-        ("info", "info-bg"),
-        ("warn", "bg"),
-        ("good", "good-bg"),
-    ]
+    pairs = [(ink, bg) for ink in ("ink", "dim", "accent", "fail", "old", "new", "good") for bg in grounds]
+    pairs += [("fail", "fail-bg"), ("warn", "warn-bg"), ("info", "info-bg"), ("warn", "bg"), ("good", "good-bg")]
     for ink, ground in pairs:
         light, dark = sorted((_luminance(theme[ink]), _luminance(theme[ground])), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
@@ -54,6 +44,4 @@ def test_every_text_colour_can_be_read(opening: str) -> None:
 
 def test_both_ways_to_dark_have_the_same_colours() -> None:
     css = asset("karat.report", "page.css")
-    assert _theme(css, ':root[data-theme="dark"] {') == _theme(
-        css, ':root:not([data-theme="light"]) {'
-    )
+    assert _theme(css, ':root[data-theme="dark"] {') == _theme(css, ':root:not([data-theme="light"]) {')

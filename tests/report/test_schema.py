@@ -58,10 +58,7 @@ def test_limits_optional_fields_and_open_structs() -> None:
     )
     made = schema_of(Whole, about)
     part = made["$defs"]["Part"]["properties"]
-    assert part == {
-        "size": {"type": "integer", "minimum": 0},
-        "pack": {"type": "integer", "minimum": 1},
-    }
+    assert part == {"size": {"type": "integer", "minimum": 0}, "pack": {"type": "integer", "minimum": 1}}
     assert made["required"] == ["schema", "parts"]
     assert "additionalProperties" not in made
 

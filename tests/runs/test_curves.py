@@ -26,9 +26,7 @@ def samples(metric: Metric) -> dict[int, float]:
 
 
 def test_tags_are_chosen_before_they_are_renamed() -> None:
-    series = Series(
-        {"train/loss": curve({1: 1.0}), "train/lr": curve({1: 2.0}), "x": curve({1: 3.0})}
-    )
+    series = Series({"train/loss": curve({1: 1.0}), "train/lr": curve({1: 2.0}), "x": curve({1: 3.0})})
     settings = RecordSettings(tags=("train/*",), rename={"train/loss": "lm loss"})
     new, findings = shaped(series, settings)
     assert (list(new.metrics), findings) == (["lm loss", "train/lr"], ())
@@ -41,9 +39,7 @@ def test_two_sources_of_one_metric_are_told() -> None:
 
 
 def test_an_interval_keeps_the_start_and_the_multiples_as_megatron_does() -> None:
-    series = Series(
-        {"a": curve({s: float(s) for s in range(1, 13)}), "b": curve({4: 0.5, 5: 0.25})}
-    )
+    series = Series({"a": curve({s: float(s) for s in range(1, 13)}), "b": curve({4: 0.5, 5: 0.25})})
     new, _ = shaped(series, RecordSettings(interval=5))
     assert samples(new.metrics["a"]) == {1: 1.0, 5: 5.0, 10: 10.0}
     assert str(samples(new.metrics["b"])) == str({1: math.nan, 5: 0.25, 10: math.nan})
@@ -98,9 +94,7 @@ def test_no_finite_value_at_all_is_short() -> None:
     assert "no finite value" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("steps", "interval"), [([1, 2, 10], 1), ([1, 5, 10], 5), ([0, 10, 20], 10), ([7], 1)]
-)
+@pytest.mark.parametrize(("steps", "interval"), [([1, 2, 10], 1), ([1, 5, 10], 5), ([0, 10, 20], 10), ([7], 1)])
 def test_an_interval_is_declared_only_where_it_is_true(steps: list[int], interval: int) -> None:
     metric = Metric(np.array(steps, np.int64), np.ones(len(steps)))
     new, _ = shaped(Series({"loss": metric}), RecordSettings())
@@ -133,7 +127,5 @@ def test_the_documented_table_is_valid(tmp_path: Path) -> None:
     (block,) = [b for b in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[record]" in b]
     (tmp_path / "karat.toml").write_text(block, encoding="utf-8")
     settings = load(tmp_path).record
-    assert set(msgspec.structs.asdict(settings)) == {
-        key for key in RecordSettings.__struct_fields__ if key in block
-    }
+    assert set(msgspec.structs.asdict(settings)) == {key for key in RecordSettings.__struct_fields__ if key in block}
     assert settings.log["step"] == "iteration +([0-9]+)/"

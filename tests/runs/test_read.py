@@ -19,11 +19,7 @@ from karat.runs.read import read_run
 from karat.runs.settings import RecordSettings
 
 LOG = RecordSettings(
-    log={
-        "lm loss": r"lm loss: ([0-9.E+\-naif]+)",
-        "grad norm": r"grad norm: (\S+)",
-        "step": r"iteration +([0-9,]+)/",
-    }
+    log={"lm loss": r"lm loss: ([0-9.E+\-naif]+)", "grad norm": r"grad norm: (\S+)", "step": r"iteration +([0-9,]+)/"}
 )
 
 
@@ -47,9 +43,7 @@ def write(path: Path, text: str | bytes) -> Path:
 def test_json_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "x.anything", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.25}\n')
     reading = read_run(path)
-    assert (curves(reading), reading.findings, reading.format) == (
-        {"loss": {1: 2.5, 2: 2.25}}, (), "series-lines",
-    )  # fmt: skip
+    assert (curves(reading), reading.findings, reading.format) == ({"loss": {1: 2.5, 2: 2.25}}, (), "series-lines")
 
 
 @pytest.mark.parametrize("key", ["step", "iteration", "iter", "epoch", "Step", "global_step"])
@@ -57,9 +51,7 @@ def test_csv_whose_first_column_counts_steps_is_a_series(tmp_path: Path, key: st
     path = write(tmp_path / "x", f"{key},loss,lr\n1,2.5,1e-3\n2,nan,\n3.0,-inf,2E-3\n")
     reading = read_run(path)
     assert reading.format == "series-csv"
-    assert str(curves(reading)) == str(
-        {"loss": {1: 2.5, 2: math.nan, 3: -math.inf}, "lr": {1: 1e-3, 3: 2e-3}}
-    )
+    assert str(curves(reading)) == str({"loss": {1: 2.5, 2: math.nan, 3: -math.inf}, "lr": {1: 1e-3, 3: 2e-3}})
     assert reading.findings == ()
 
 
@@ -89,9 +81,12 @@ def test_odd_csv_is_told_line_by_line(tmp_path: Path) -> None:
     path = write(tmp_path / "x", "step,loss,note\n1,2.5,a\n2,oops,b\nthree,1,c\n4,1\n1,2.0,d\n")
     reading = read_run(path)
     assert kinds(reading) == [
-        ("unreadable", "fail"), ("ragged-row", "fail"), ("superseded", "info"),
-        ("superseded", "warn"), ("unreadable", "fail"),
-    ]  # fmt: skip
+        ("unreadable", "fail"),
+        ("ragged-row", "fail"),
+        ("superseded", "info"),
+        ("superseded", "warn"),
+        ("unreadable", "fail"),
+    ]
     places = ["line 4", "line 5", "line 6", "step 1", "line 3"]
     assert [f.where for f in reading.findings] == places
     assert curves(reading)["loss"][1] == 2.0
@@ -122,9 +117,7 @@ def test_a_log_gives_what_its_patterns_find(tmp_path: Path) -> None:
     )
     reading = read_run(write(tmp_path / "x.log", text), LOG)
     assert reading.format == "log"
-    assert str(curves(reading)) == str(
-        {"lm loss": {1: 10.84, 1002: math.nan}, "grad norm": {1: 2.5, 1002: math.inf}}
-    )
+    assert str(curves(reading)) == str({"lm loss": {1: 10.84, 1002: math.nan}, "grad norm": {1: 2.5, 1002: math.inf}})
 
 
 def test_odd_logs(tmp_path: Path) -> None:
@@ -175,9 +168,7 @@ def test_what_patterns_found_in_vain_is_told_with_the_rest(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(.*)*b"])
-def test_a_search_without_end_is_called_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
-) -> None:
+def test_a_search_without_end_is_called_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     monkeypatch.setattr("karat.system.time_limit.PERIOD", 0.05)
     before = signal.getsignal(signal.SIGVTALRM)
     settings = RecordSettings(log={"step": r"step (\d+)", "x": pattern})
@@ -190,9 +181,7 @@ def test_a_search_without_end_is_called_off(
 
 
 @pytest.mark.slow
-def test_many_short_searches_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_short_searches_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.system.time_limit.PERIOD", 0.1)
     text = "".join(f" iteration {s}/ lm loss: {s} grad norm: 2\n" for s in range(100_000))
     reading = read_run(write(tmp_path / "x", text), LOG)
@@ -290,7 +279,7 @@ def test_tags_that_match_nothing_name_those_there_are(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=300), st.booleans())
 def test_no_bytes_make_it_raise(data: bytes, logs: bool) -> None:  # noqa: FBT001
-    from tempfile import NamedTemporaryFile  # noqa: PLC0415 - hypothesis and tmp_path do not mix
+    from tempfile import NamedTemporaryFile
 
     with NamedTemporaryFile() as file:
         file.write(data)
@@ -299,11 +288,9 @@ def test_no_bytes_make_it_raise(data: bytes, logs: bool) -> None:  # noqa: FBT00
     assert reading.golden is not None or any(f.severity is Severity.FAIL for f in reading.findings)
 
 
-@given(
-    st.text("stepiraonl,0123456789.\nE-+\"' \r#", max_size=200).map(lambda tail: "step,a\n" + tail)
-)
+@given(st.text("stepiraonl,0123456789.\nE-+\"' \r#", max_size=200).map(lambda tail: "step,a\n" + tail))
 def test_no_csv_makes_it_raise(text: str) -> None:
-    from tempfile import NamedTemporaryFile  # noqa: PLC0415
+    from tempfile import NamedTemporaryFile
 
     with NamedTemporaryFile() as file:
         file.write(text.encode())

@@ -14,36 +14,33 @@ from karat.refreshes.identity import ArtifactManifest, read_manifest
 from karat.runs.record import LockLine, manifest, parse_identity
 
 GITHUB = {
-    "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "bert", "GITHUB_SHA": "abc",
-    "GITHUB_TOKEN": "planted-secret", "ACTIONS_RUNTIME_TOKEN": "planted-secret",
-}  # fmt: skip
+    "GITHUB_RUN_ID": "123",
+    "GITHUB_RUN_ATTEMPT": "2",
+    "GITHUB_JOB": "bert",
+    "GITHUB_SHA": "abc",
+    "GITHUB_TOKEN": "planted-secret",
+    "ACTIONS_RUNTIME_TOKEN": "planted-secret",
+}
 GITLAB = {
-    "CI_PIPELINE_ID": "77", "CI_JOB_ID": "9", "CI_JOB_NAME": "bert", "CI_COMMIT_SHA": "def",
-    "CI_JOB_IMAGE": "nvcr/x:1", "CI_JOB_TOKEN": "planted-secret",
-}  # fmt: skip
+    "CI_PIPELINE_ID": "77",
+    "CI_JOB_ID": "9",
+    "CI_JOB_NAME": "bert",
+    "CI_COMMIT_SHA": "def",
+    "CI_JOB_IMAGE": "nvcr/x:1",
+    "CI_JOB_TOKEN": "planted-secret",
+}
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
         (GITHUB, {"run_id": "123", "attempt": 2, "job": "bert", "commit": "abc"}),
+        (GITLAB, {"run_id": "77", "job": "bert", "job_id": "9", "commit": "def", "image": "nvcr/x:1"}),
         (
-            GITLAB,
-            {"run_id": "77", "job": "bert", "job_id": "9", "commit": "def", "image": "nvcr/x:1"},
-        ),
-        (
-            {
-                "TF_BUILD": "True",
-                "BUILD_BUILDID": "5",
-                "SYSTEM_JOBATTEMPT": "3",
-                "BUILD_SOURCEVERSION": "ab",
-            },
+            {"TF_BUILD": "True", "BUILD_BUILDID": "5", "SYSTEM_JOBATTEMPT": "3", "BUILD_SOURCEVERSION": "ab"},
             {"run_id": "5", "attempt": 3, "commit": "ab"},
         ),
-        (
-            {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b-1", "BUILDKITE_RETRY_COUNT": "0"},
-            {"run_id": "b-1"},
-        ),
+        ({"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b-1", "BUILDKITE_RETRY_COUNT": "0"}, {"run_id": "b-1"}),
         ({}, {}),
         ({"GITHUB_RUN_ID": "", "GITHUB_RUN_ATTEMPT": "two"}, {}),
     ],
@@ -53,9 +50,7 @@ def test_what_ci_knows(environment: dict[str, str], expected: dict[str, object])
     schema = resources.files("karat").joinpath("schemas", "karat.artifact.1.json").read_text()
     found = json.loads(data)
     jsonschema.validate(found, json.loads(schema))
-    assert found == {
-        "schema": "karat.artifact/1", **expected, "platform": "h100", "identity": {"case": "a"},
-    }  # fmt: skip
+    assert found == {"schema": "karat.artifact/1", **expected, "platform": "h100", "identity": {"case": "a"}}
     assert b"planted-secret" not in data
 
 

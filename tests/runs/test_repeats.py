@@ -73,16 +73,14 @@ def test_copies_are_no_repeats(tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(b"12")
     prints = [fingerprint(tmp_path / name) for name in "abc"]
     assert prints[0] == prints[1] == prints[2]  # one file, in a folder or not
-    runs = [
-        repeat(series(loss=[1]), name, digest) for name, digest in zip("abc", prints, strict=True)
-    ]
+    runs = [repeat(series(loss=[1]), name, digest) for name, digest in zip("abc", prints, strict=True)]
     assert [f.path for f in copies(runs)] == ["b", "c"]
     (tmp_path / "a" / "more").write_bytes(b"")
     assert fingerprint(tmp_path / "a") != prints[1]
 
 
 def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
-    from karat.findings import Finding, Severity  # noqa: PLC0415
+    from karat.findings import Finding, Severity
 
     cut = Finding(kind="truncated", severity=Severity.WARN, message="cut")
     run = Repeat(path="r", reading=Reading(series(loss=[1, 2]), (cut,)))
@@ -91,9 +89,7 @@ def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
     assert findings_of_runs([run], series(loss=[5, 6]), RecordSettings(), ()) == [cut]
     assert findings_of_runs([run], None, RecordSettings(steps=2), ()) == [cut]
     late = findings_of_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
-    assert {(f.kind, f.severity) for f in late} == {
-        ("truncated", Severity.FAIL), ("short-run", Severity.FAIL),
-    }  # fmt: skip
+    assert {(f.kind, f.severity) for f in late} == {("truncated", Severity.FAIL), ("short-run", Severity.FAIL)}
 
 
 def test_the_old_golden_knows_the_last_step() -> None:
@@ -113,19 +109,13 @@ def test_only_wanted_metrics_are_taken() -> None:
 
 
 def test_what_the_old_golden_declares_stays_as_far_as_it_is_true() -> None:
-    from msgspec import structs  # noqa: PLC0415
+    from msgspec import structs
 
     plain = series(loss={1: 1.0, 30: 2.0, 60: 3.0}).metrics["loss"]
     block = structs.replace(plain, end=70, interval=30, precision=5, extra={"unit": "nats"})
     run = series(loss={1: 5.0, 30: 6.0, 60: 7.0})
     new = onto(Series({"loss": block}), run, (), declare=True).metrics["loss"]
-    assert (new.start, new.end, new.interval, new.precision, new.extra) == (
-        1,
-        70,
-        30,
-        5,
-        {"unit": "nats"},
-    )
+    assert (new.start, new.end, new.interval, new.precision, new.extra) == (1, 70, 30, 5, {"unit": "nats"})
     longer = series(loss={1: 5.0, 30: 6.0, 60: 7.0, 90: 8.0})
     assert onto(Series({"loss": block}), longer, (), declare=True).metrics["loss"].end == 90
     bare = structs.replace(plain, start=None, end=None, interval=None)
@@ -134,7 +124,7 @@ def test_what_the_old_golden_declares_stays_as_far_as_it_is_true() -> None:
 
 
 def test_the_run_is_thinned_as_its_golden_is() -> None:
-    from msgspec import structs  # noqa: PLC0415
+    from msgspec import structs
 
     plain = series(loss={1: 1.0, 5: 2.0}).metrics["loss"]
     golden = Series({"loss": structs.replace(plain, interval=5)})
@@ -165,9 +155,7 @@ def test_up_to_a_step() -> None:
 def curves_of(**curves: dict[int, float]) -> Series:
     return Series(
         {
-            name: Metric(
-                np.array(sorted(held), np.int64), np.array([held[s] for s in sorted(held)], float)
-            )
+            name: Metric(np.array(sorted(held), np.int64), np.array([held[s] for s in sorted(held)], float))
             for name, held in curves.items()
             if held
         }
@@ -190,7 +178,7 @@ CURVES = st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.floats(), max_size
 @pytest.mark.slow
 @given(st.lists(st.fixed_dictionaries({"a": CURVES, "b": CURVES}), max_size=4))
 def test_samples_come_back_as_they_were(runs: list[dict[str, dict[int, float]]]) -> None:
-    from tempfile import TemporaryDirectory  # noqa: PLC0415 - hypothesis and tmp_path do not mix
+    from tempfile import TemporaryDirectory
 
     before = samples(*(curves_of(**run) for run in runs))
     data = render_samples(before)
@@ -205,14 +193,8 @@ def test_samples_come_back_as_they_were(runs: list[dict[str, dict[int, float]]])
 
 def test_each_run_is_a_line_so_that_a_diff_shows_what_came() -> None:
     one = render_samples(samples(curves_of(loss={1: 1.0, 2: 0.5}))).decode().splitlines()
-    two = render_samples(
-        samples(curves_of(loss={1: 1.0, 2: 0.5}), curves_of(loss={1: 1.1, 2: 0.5}))
-    )
-    added = [
-        line
-        for line in two.decode().splitlines()
-        if line.rstrip(",") not in {o.rstrip(",") for o in one}
-    ]
+    two = render_samples(samples(curves_of(loss={1: 1.0, 2: 0.5}), curves_of(loss={1: 1.1, 2: 0.5})))
+    added = [line for line in two.decode().splitlines() if line.rstrip(",") not in {o.rstrip(",") for o in one}]
     assert added == [f'    {{"name":"run1","sha256":"{1:064x}"}}', "        [1.1,0.5]"]
 
 
@@ -270,9 +252,7 @@ def test_a_broken_file_is_not_taken_for_no_samples(tmp_path: Path, text: str, sa
 
 def test_nan_and_missing_are_two_things(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    path.write_bytes(
-        render_samples(samples(curves_of(a={1: math.nan}), curves_of(a={1: 1.0, 2: math.inf})))
-    )
+    path.write_bytes(render_samples(samples(curves_of(a={1: math.nan}), curves_of(a={1: 1.0, 2: math.inf}))))
     back = read_samples(path)
     assert [len(one.metrics["a"].steps) for one in back.series] == [1, 2]
     assert json.loads(path.read_text())["metrics"]["a"]["values"] == [["nan", None], [1.0, "inf"]]

@@ -45,9 +45,7 @@ def kinds(findings: Iterable[Finding]) -> list[tuple[str, str]]:
 def accumulated(folder: Path) -> dict[str, list[tuple[int, float]]]:
     reader = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
     reader.Reload()
-    return {
-        tag: [(e.step, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]
-    }
+    return {tag: [(e.step, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
 
 
 def test_what_tensorboardx_writes_is_read_as_tensorboard_reads_it(tmp_path: Path) -> None:
@@ -70,9 +68,7 @@ def test_what_tensorboards_own_writer_writes(tmp_path: Path) -> None:
     for step in (0, 1, 127, 128, 2**40):
         value = Summary.Value(tag="a", simple_value=step / 3)
         other = Summary.Value(tag="b" * 130, simple_value=-step)
-        writer.add_event(
-            Event(wall_time=5.0 + step, step=step, summary=Summary(value=[value, other]))
-        )
+        writer.add_event(Event(wall_time=5.0 + step, step=step, summary=Summary(value=[value, other])))
     writer.close()
     metrics, findings = read_events([one_file(tmp_path)])
     assert findings == ()
@@ -88,11 +84,7 @@ def test_what_torch_writes(tmp_path: Path) -> None:
         writer.add_scalar("loss", 0.25, 7)
         writer.add_scalar("new", 0.5, 7, new_style=True)
     metrics, findings = read_events([one_file(tmp_path)])
-    assert (pairs(metrics["loss"]), pairs(metrics["new"]), findings) == (
-        [(7, 0.25)],
-        [(7, 0.5)],
-        (),
-    )
+    assert (pairs(metrics["loss"]), pairs(metrics["new"]), findings) == ([(7, 0.25)], [(7, 0.5)], ())
 
 
 def tensor_event(tag: str, step: int, tensor: TensorProto, plugin: str | None) -> bytes:
@@ -100,19 +92,26 @@ def tensor_event(tag: str, step: int, tensor: TensorProto, plugin: str | None) -
     if plugin is not None:
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
     value = Summary.Value(tag=tag, tensor=tensor, metadata=metadata)
-    return bytes(
-        Event(wall_time=2.0, step=step, summary=Summary(value=[value])).SerializeToString()
-    )
+    return bytes(Event(wall_time=2.0, step=step, summary=Summary(value=[value])).SerializeToString())
 
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
-        (1.1, np.float32), (1.1, np.float64), (1.5, np.float16), (-7, np.int32), (-7, np.int64),
-        (200, np.uint8), (-5, np.int8), (-300, np.int16), (60000, np.uint16), (True, np.bool_),
-        (math.inf, np.float32), (math.nan, np.float64),
+        (1.1, np.float32),
+        (1.1, np.float64),
+        (1.5, np.float16),
+        (-7, np.int32),
+        (-7, np.int64),
+        (200, np.uint8),
+        (-5, np.int8),
+        (-300, np.int16),
+        (60000, np.uint16),
+        (True, np.bool_),
+        (math.inf, np.float32),
+        (math.nan, np.float64),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("form", ["listed", "content"])
 def test_new_summaries_hold_tensors(tmp_path: Path, value: float, dtype: type, form: str) -> None:
     array: Any = np.array(value, dtype)
@@ -126,10 +125,7 @@ def test_new_summaries_hold_tensors(tmp_path: Path, value: float, dtype: type, f
 
 
 def test_a_bfloat_is_the_upper_half_of_a_float(tmp_path: Path) -> None:
-    for tensor in (
-        TensorProto(dtype=14, half_val=[0x3FC0]),
-        TensorProto(dtype=14, tensor_content=b"\xc0\x3f"),
-    ):
+    for tensor in (TensorProto(dtype=14, half_val=[0x3FC0]), TensorProto(dtype=14, tensor_content=b"\xc0\x3f")):
         file = event_file(tmp_path / "e", [tensor_event("x", 1, tensor, "scalars")])
         assert pairs(read_events([file])[0]["x"]) == [(1, 1.5)]
 
@@ -214,13 +210,9 @@ def test_a_record_that_is_no_event_is_named(tmp_path: Path) -> None:
 
 def test_files_of_one_run_follow_each_other_in_time_not_by_name(tmp_path: Path) -> None:
     late = tmp_path / "a"
-    late.write_bytes(
-        b"".join(framed(scalar_event("x", step, 200 + step, 500.0 + step)) for step in (10, 11, 12))
-    )
+    late.write_bytes(b"".join(framed(scalar_event("x", step, 200 + step, 500.0 + step)) for step in (10, 11, 12)))
     early = tmp_path / "b"
-    early.write_bytes(
-        b"".join(framed(scalar_event("x", step, 100 + step, 100.0 + step)) for step in range(1, 15))
-    )
+    early.write_bytes(b"".join(framed(scalar_event("x", step, 100 + step, 100.0 + step)) for step in range(1, 15)))
     metrics, findings = read_events([late, early])
     # What the first attempt wrote of steps 13 and 14 is of a run that was given up.
     assert metrics["x"].steps.tolist() == list(range(1, 13))
@@ -267,9 +259,7 @@ def test_a_step_that_comes_again_gives_up_what_stood_behind_it(steps: list[int])
             held = {s: v for s, v in held.items() if s < step}
         seen.add(step)
         held[step] = value
-    kept, values, replaced = _last_of_each(
-        np.array(steps, np.int64), np.arange(len(steps), dtype=np.float64)
-    )
+    kept, values, replaced = _last_of_each(np.array(steps, np.int64), np.arange(len(steps), dtype=np.float64))
     assert dict(zip(kept.tolist(), values.tolist(), strict=True)) == held
     assert kept.tolist() == sorted(held)
     assert replaced == len(steps) - len(held)
@@ -278,7 +268,7 @@ def test_a_step_that_comes_again_gives_up_what_stood_behind_it(steps: list[int])
 @pytest.mark.slow
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_never_crash(data: bytes) -> None:
-    from tempfile import NamedTemporaryFile  # noqa: PLC0415 - hypothesis and tmp_path do not mix
+    from tempfile import NamedTemporaryFile
 
     with NamedTemporaryFile() as file:
         file.write(data)
@@ -292,7 +282,7 @@ def test_arbitrary_bytes_never_crash(data: bytes) -> None:
 @pytest.mark.slow
 @given(st.binary(max_size=120))
 def test_arbitrary_messages_never_crash(data: bytes) -> None:
-    from tempfile import NamedTemporaryFile  # noqa: PLC0415
+    from tempfile import NamedTemporaryFile
 
     with NamedTemporaryFile() as file:
         file.write(framed(data))
@@ -305,7 +295,7 @@ def test_arbitrary_messages_never_crash(data: bytes) -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_every_flipped_bit_is_found(draw: st.DataObject) -> None:
-    from tempfile import TemporaryDirectory  # noqa: PLC0415
+    from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
         path = event_file(Path(folder) / "e", [scalar_event("x", s, s / 7) for s in range(1, 6)])

@@ -3,10 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]
-    crc32c as theirs,
-    masked_crc32c,
-)
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as theirs, masked_crc32c  # type: ignore[import-untyped]
 
 from karat.runs.tfrecord import crc32c, masked
 
@@ -17,13 +14,7 @@ def ours(data: bytes, start: int = 0, length: int | None = None) -> int:
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", 0),
-        (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-    ],
+    ("data", "expected"), [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)]
 )
 def test_the_published_vectors(data: bytes, expected: int) -> None:
     assert ours(data) == expected
@@ -55,6 +46,4 @@ def test_more_bytes_than_a_block_holds() -> None:
     count = 9000
     data = np.random.default_rng(1).bytes(200 * count)
     found = crc32c(data, np.arange(count) * 200, np.full(count, 200))
-    assert all(
-        int(found[i]) == theirs(data[200 * i : 200 * i + 200]) for i in (0, 5241, 5242, 5243, 8999)
-    )
+    assert all(int(found[i]) == theirs(data[200 * i : 200 * i + 200]) for i in (0, 5241, 5242, 5243, 8999))

@@ -72,9 +72,7 @@ def alarms(found: Recommendation, golden: Values, fresh: Values) -> Values:
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("runs", [2, 3, 5, 10])
 @pytest.mark.parametrize("outliers", [0, 2])
-def test_false_alarms_are_no_more_frequent_than_stated(
-    noise: Noise, runs: int, outliers: int
-) -> None:
+def test_false_alarms_are_no_more_frequent_than_stated(noise: Noise, runs: int, outliers: int) -> None:
     rng = np.random.default_rng([runs, outliers, NOISES.index(noise)])
     trials, fresh_runs = 200, 200
     rates, beyond = [], 0
@@ -189,10 +187,7 @@ def test_how_many_runs_show_a_rate(rate: float, runs: int) -> None:
 
 
 @pytest.mark.slow
-@given(
-    st.lists(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), min_size=2, max_size=5),
-    st.integers(0, 3),
-)
+@given(st.lists(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), min_size=2, max_size=5), st.integers(0, 3))
 def test_no_repeat_is_out_of_its_own_tolerance(values: list[list[float]], outliers: int) -> None:
     repeats = [np.array(one) for one in values]
     found = advised(repeats, outliers=outliers)
@@ -205,9 +200,15 @@ def test_no_repeat_is_out_of_its_own_tolerance(values: list[list[float]], outlie
 
 @pytest.mark.parametrize(
     ("freedom", "tail", "t"),
-    [(1, 0.05, 6.3138), (2, 0.05, 2.9200), (3, 0.01, 4.5407), (4, 0.025, 2.7764), (9, 0.01, 2.8214),
-     (30, 0.01, 2.4573)],
-)  # fmt: skip
+    [
+        (1, 0.05, 6.3138),
+        (2, 0.05, 2.9200),
+        (3, 0.01, 4.5407),
+        (4, 0.025, 2.7764),
+        (9, 0.01, 2.8214),
+        (30, 0.01, 2.4573),
+    ],
+)
 def test_students_t_as_in_the_tables(freedom: int, tail: float, t: float) -> None:
     assert quantile(tail, freedom) == pytest.approx(t, abs=1e-3)
 
@@ -222,24 +223,36 @@ NAMES = ("lm loss", "a[0]", "what?*", 'say "hi"\\', "größe\x7f\n", "mem-max")
 
 
 def rule_text(*found: Recommendation) -> str:
-    return snippet(
-        Tolerances(runs=("a", "b"), golden=None, golden_is_run=True, rate=0.1, metrics=found)
-    )
+    return snippet(Tolerances(runs=("a", "b"), golden=None, golden_is_run=True, rate=0.1, metrics=found))
 
 
 def test_the_snippet_is_valid_and_means_what_it_says(tmp_path: Path) -> None:
     found = [
         Recommendation(
-            metric=name, check=check, runs=3, steps=9, rtol=rtol, atol=atol, outliers=outliers,
-            rate_bound=0.5, rate_expected=0.5, rate_new_golden=0.5,
+            metric=name,
+            check=check,
+            runs=3,
+            steps=9,
+            rtol=rtol,
+            atol=atol,
+            outliers=outliers,
+            rate_bound=0.5,
+            rate_expected=0.5,
+            rate_new_golden=0.5,
         )
         for name, (check, rtol, atol, outliers) in zip(
             NAMES,
-            [("exact", 0, 0, 0), ("approx", 1.3e-7, 0, 2), ("approx", 0, 5e-9, 0), ("median", 0.06, 0, 0),
-             ("approx", 1e-05, 0, 0), ("approx", 0.25, 0, 0)],
+            [
+                ("exact", 0, 0, 0),
+                ("approx", 1.3e-7, 0, 2),
+                ("approx", 0, 5e-9, 0),
+                ("median", 0.06, 0, 0),
+                ("approx", 1e-05, 0, 0),
+                ("approx", 0.25, 0, 0),
+            ],
             strict=True,
         )
-    ]  # fmt: skip
+    ]
     (tmp_path / "karat.toml").write_text(rule_text(*found), encoding="utf-8")
     book = load(tmp_path).rule_book()
     for one in found:
@@ -277,25 +290,22 @@ def test_rules_behind_it_add_nothing_to_the_snippet(tmp_path: Path) -> None:
 @pytest.mark.slow
 @given(st.text(max_size=20))
 def test_any_name_makes_a_rule_for_itself_alone(name: str) -> None:
-    from fnmatch import fnmatchcase  # noqa: PLC0415
+    from fnmatch import fnmatchcase
 
     assert fnmatchcase(name, literal_glob(name))
     assert not fnmatchcase(name + "x", literal_glob(name))
     one = Recommendation(
-        metric=name,
-        check="approx",
-        runs=2,
-        steps=1,
-        rtol=0.5,
-        rate_bound=1,
-        rate_expected=1,
-        rate_new_golden=1,
+        metric=name, check="approx", runs=2, steps=1, rtol=0.5, rate_bound=1, rate_expected=1, rate_new_golden=1
     )
     (rule,) = tomllib.loads(rule_text(one))["rules"]
     assert rule == {
-        "metric": literal_glob(name), "check": "approx", "rtol": 0.5, "atol": 0.0, "outliers": 0,
+        "metric": literal_glob(name),
+        "check": "approx",
+        "rtol": 0.5,
+        "atol": 0.0,
+        "outliers": 0,
         "outliers_max": 0,
-    }  # fmt: skip
+    }
 
 
 def test_tolerances_are_rounded_up_never_down() -> None:

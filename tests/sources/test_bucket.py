@@ -55,10 +55,7 @@ def fetched(
     bucket = Bucket(url, limits=limits)
     try:
         found = {one.artifact.id: one for one in bucket.fetch(bucket.listing().artifacts, wanted)}
-        contents = {
-            key: {name: path.read_bytes() for name, path in one.members.items()}
-            for key, one in found.items()
-        }
+        contents = {key: {name: path.read_bytes() for name, path in one.members.items()} for key, one in found.items()}
     finally:
         bucket.close()
     return found, contents
@@ -419,9 +416,7 @@ def test_half_of_the_credentials(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not s3.requests
 
 
-def test_other_stores_open_without_a_network(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_other_stores_open_without_a_network(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     google: Any = BucketStore(parse_address("gs://bucket/x"))._store
     assert (google.prefix, google.config["skip_signature"]) == ("x", "true")

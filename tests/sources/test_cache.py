@@ -17,15 +17,7 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.net.client import Answer, Answers
 from karat.net.tokens import Secret, Token
-from karat.sources.cache import (
-    Cache,
-    CachedFile,
-    Shelf,
-    ShelfRecord,
-    cache_folder,
-    cache_limit,
-    evict,
-)
+from karat.sources.cache import Cache, CachedFile, Shelf, ShelfRecord, cache_folder, cache_limit, evict
 
 
 def env_of(folder: Path, **more: str) -> dict[str, str]:
@@ -123,11 +115,7 @@ def test_whoever_waits_for_a_shelf_can_be_called_off(tmp_path: Path) -> None:
     def called_off() -> None:
         raise InterruptedError("enough")
 
-    with (
-        cache.shelf("x"),
-        pytest.raises(InterruptedError),
-        cache.shelf("x", called_off=called_off),
-    ):
+    with cache.shelf("x"), pytest.raises(InterruptedError), cache.shelf("x", called_off=called_off):
         pass
     cache.close()
 
@@ -206,11 +194,7 @@ def test_a_live_process_keeps_what_it_uses(tmp_path: Path) -> None:
     )
     env = {**os.environ, **env_of(tmp_path, KARAT_CACHE_MAX_MB="0")}
     process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=env,
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
     )
     with process:
         assert process.stdout is not None

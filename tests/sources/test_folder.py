@@ -200,9 +200,7 @@ def test_the_next_command_shows_what_is_wrong(tmp_path: Path) -> None:
     found += [finding for one in fetched(folder).values() for finding in one.findings]
     shown = {}
     for finding in found:
-        done = subprocess.run(
-            shlex.split(finding.next or "false"), capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(shlex.split(finding.next or "false"), capture_output=True, text=True, check=False)
         shown[finding.path] = done.stdout + done.stderr
     assert "link" in shown["it's/link"]
     assert "out.json" in shown["it's"]
@@ -244,10 +242,7 @@ def test_a_file_that_vanishes_after_the_listing_cannot_be_read(tmp_path: Path) -
         (zipped({"a": b"1" * 5000})[:60], "artifact-truncated"),
         (zipped({"../a": b"1"}), "archive-refused"),
         (zipped({"a": b"1", "A": b"2"}), "archive-refused"),
-        (
-            zipped({"a": b"plain text"}, compress=False).replace(b"plain", b"plein"),
-            "artifact-corrupt",
-        ),
+        (zipped({"a": b"plain text"}, compress=False).replace(b"plain", b"plein"), "artifact-corrupt"),
     ],
 )
 def test_archives_from_strangers(tmp_path: Path, content: bytes, kind: str) -> None:

@@ -86,16 +86,9 @@ def test_a_signature_is_for_one_path_and_for_a_while(
     ],
 )
 def test_ranges_are_azures(
-    client: httpx.Client,
-    artifact: GitHubArtifact,
-    asked: str | None,
-    status: int,
-    start: int,
-    end: int | None,
+    client: httpx.Client, artifact: GitHubArtifact, asked: str | None, status: int, start: int, end: int | None
 ) -> None:
-    answer = httpx.get(
-        blob_url(client, artifact), headers={} if asked is None else {"Range": asked}
-    )
+    answer = httpx.get(blob_url(client, artifact), headers={} if asked is None else {"Range": asked})
     assert answer.status_code == status
     assert answer.content == artifact.body[start:end]
     size = len(artifact.body)
@@ -111,9 +104,7 @@ def test_a_range_beyond_the_end_is_416(client: httpx.Client, artifact: GitHubArt
 
 
 @pytest.mark.slow
-def test_if_range_and_if_match_know_the_etag(
-    client: httpx.Client, artifact: GitHubArtifact
-) -> None:
+def test_if_range_and_if_match_know_the_etag(client: httpx.Client, artifact: GitHubArtifact) -> None:
     url = blob_url(client, artifact)
     head = httpx.head(url)
     assert int(head.headers["content-length"]) == len(artifact.body)
@@ -125,9 +116,7 @@ def test_if_range_and_if_match_know_the_etag(
 
 
 @pytest.mark.slow
-def test_expired_missing_private_and_forbidden(
-    forge: Forge, client: httpx.Client, run: GitHubRun
-) -> None:
+def test_expired_missing_private_and_forbidden(forge: Forge, client: httpx.Client, run: GitHubRun) -> None:
     expired = run.artifact("gone", {"a": b""}, expired=True)
     secret = forge.github.run("octo/secret", private=True)
     base = f"/repos/{REPO}/actions"
@@ -145,9 +134,7 @@ def test_expired_missing_private_and_forbidden(
 
 
 @pytest.mark.slow
-def test_pages_are_linked_under_the_repositorys_number(
-    client: httpx.Client, run: GitHubRun
-) -> None:
+def test_pages_are_linked_under_the_repositorys_number(client: httpx.Client, run: GitHubRun) -> None:
     for number in range(205):
         run.artifact(f"a{number:03}", {"x": b""})
     run.shuffle = 5
@@ -168,9 +155,7 @@ def test_pages_are_linked_under_the_repositorys_number(
     assert sorted(names) == [f"a{number:03}" for number in range(205)]
 
 
-def test_what_has_not_changed_is_304_and_costs_nothing(
-    client: httpx.Client, run: GitHubRun
-) -> None:
+def test_what_has_not_changed_is_304_and_costs_nothing(client: httpx.Client, run: GitHubRun) -> None:
     url = f"/repos/{REPO}/actions/runs/123/jobs"
     first = client.get(url)
     again = client.get(url, headers={"If-None-Match": first.headers["etag"]})
@@ -218,9 +203,7 @@ def test_runs_of_a_commit(forge: Forge, client: httpx.Client, run: GitHubRun) ->
 
 
 @pytest.mark.slow
-def test_faults_come_as_often_as_told_and_no_more(
-    forge: Forge, client: httpx.Client, run: GitHubRun
-) -> None:
+def test_faults_come_as_often_as_told_and_no_more(forge: Forge, client: httpx.Client, run: GitHubRun) -> None:
     url = f"/repos/{REPO}/actions/runs/{run.id}"
     forge.faults.too_many_requests(r"/runs/123$", retry_after=7)
     forge.faults.rate_limit(r"/runs/123$", reset_in=60, times=1)
@@ -292,9 +275,7 @@ def test_a_slow_body_trickles(forge: Forge, client: httpx.Client, artifact: GitH
 
 
 @pytest.mark.slow
-def test_latency_is_of_both_hosts(
-    forge: Forge, client: httpx.Client, artifact: GitHubArtifact
-) -> None:
+def test_latency_is_of_both_hosts(forge: Forge, client: httpx.Client, artifact: GitHubArtifact) -> None:
     url = blob_url(client, artifact)
     forge.latency = 60
     for place in (url, f"{forge.github_url}/repos/{REPO}/actions/runs/123"):
@@ -303,9 +284,7 @@ def test_latency_is_of_both_hosts(
 
 
 @pytest.mark.slow
-def test_many_connections_at_once(
-    forge: Forge, client: httpx.Client, artifact: GitHubArtifact
-) -> None:
+def test_many_connections_at_once(forge: Forge, client: httpx.Client, artifact: GitHubArtifact) -> None:
     forge.latency = 0.02
     url = blob_url(client, artifact)
     limits = httpx.Limits(max_connections=32)
@@ -347,9 +326,7 @@ def test_gitlab_pipelines_jobs_and_bridges(forge: Forge) -> None:
         second = client.get(first.links["next"]["url"])
         assert (len(second.json()), second.headers["x-next-page"]) == (5, "")
         every = client.get(jobs, params={"include_retried": "true", "per_page": "100"}).json()
-        assert {job["id"] for job in every} - {
-            job["id"] for job in first.json() + second.json()
-        } == {old.id}
+        assert {job["id"] for job in every} - {job["id"] for job in first.json() + second.json()} == {old.id}
         assert client.get(f"{project}/pipelines/8").status_code == 404
     with httpx.Client(base_url=forge.gitlab_url + "/") as anyone:
         assert anyone.get(f"{project}/pipelines/7").status_code == 404

@@ -75,9 +75,7 @@ def places(run: GitHubRun) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_answer_is_as_described(
-    description: Description, run: GitHubRun, client: httpx.Client
-) -> None:
+def test_every_answer_is_as_described(description: Description, run: GitHubRun, client: httpx.Client) -> None:
     for place in places(run):
         answer = client.get(f"/repos/{REPO}{place}")
         path, query = answer.url.path, dict(answer.url.params)
@@ -135,9 +133,7 @@ def test_downloads_and_errors_are_as_described(
     assert (limited.status_code, description.faults_of_error(limited.json())) == (403, [])
 
 
-def test_a_body_that_departs_is_noticed(
-    description: Description, run: GitHubRun, client: httpx.Client
-) -> None:
+def test_a_body_that_departs_is_noticed(description: Description, run: GitHubRun, client: httpx.Client) -> None:
     path = f"/repos/{REPO}/actions/runs/{run.id}/artifacts"
     body: Any = client.get(path).json()
     first = body["artifacts"][0]
@@ -155,9 +151,5 @@ def test_a_body_that_departs_is_noticed(
 
 def test_nullable_means_null_or_what_it_was() -> None:
     schema = {"type": "object", "nullable": True, "properties": {"nullable": {"type": "string"}}}
-    closed = {
-        "type": "object",
-        "properties": {"nullable": {"type": "string"}},
-        "additionalProperties": False,
-    }
+    closed = {"type": "object", "properties": {"nullable": {"type": "string"}}, "additionalProperties": False}
     assert translated(schema) == {"anyOf": [closed, {"type": "null"}]}

@@ -51,15 +51,15 @@ def test_one_run_with_its_jobs_and_artifacts(forge: Forge, env: dict[str, str]) 
     made = run.artifact("logs", {"golden.json": b"{}"}, created=EPOCH + 5)
     gone = run.artifact("old", {"golden.json": b"{}"}, expired=True)
     listing = listed(env, run_id="123")
-    assert (listing.source, listing.origin, listing.repo) == (
-        "github",
-        "run 123 of owner/name",
-        "owner/name",
-    )
+    assert (listing.source, listing.origin, listing.repo) == ("github", "run 123 of owner/name", "owner/name")
     (known,) = listing.runs
     assert (known.id, known.attempt, known.commit, known.name, known.conclusion) == (
-        "123", 2, SHA, "Nightly", "success",
-    )  # fmt: skip
+        "123",
+        2,
+        SHA,
+        "Nightly",
+        "success",
+    )
     jobs = {job.id: job for job in listing.jobs}
     assert jobs.keys() == {str(first.id), str(second.id), str(going.id)}
     newest = jobs[str(second.id)]
@@ -133,9 +133,7 @@ def test_a_workflow_by_name_file_or_number(forge: Forge, env: dict[str, str], ho
 
 
 @pytest.mark.slow
-def test_a_commit_without_completed_runs_cannot_be_verified(
-    forge: Forge, env: dict[str, str]
-) -> None:
+def test_a_commit_without_completed_runs_cannot_be_verified(forge: Forge, env: dict[str, str]) -> None:
     forge.github.run("owner/name", run_id=4, workflow="Slow", conclusion=None)
     with pytest.raises(CannotVerify, match=r"found none; still going: run 4 \(Slow\)"):
         listed(env, sha=SHA)
@@ -146,9 +144,7 @@ def test_a_commit_without_completed_runs_cannot_be_verified(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_still_going_is_listed_with_a_warning(
-    forge: Forge, env: dict[str, str]
-) -> None:
+def test_a_run_that_is_still_going_is_listed_with_a_warning(forge: Forge, env: dict[str, str]) -> None:
     forge.github.run("owner/name", run_id=9, conclusion=None).job("t")
     listing = listed(env, run_id=9)
     assert listing.runs[0].conclusion is None
@@ -201,7 +197,7 @@ def test_a_listing_shorter_than_it_says_is_told(forge: Forge, env: dict[str, str
     run = forge.github.run("owner/name", run_id=1)
     run.job("t")
     body = b'{"total_count": 3, "jobs": [{"id": 5, "name": "t", "status": "completed"}]}'
-    from factories.faults import Fault  # noqa: PLC0415 - only here
+    from factories.faults import Fault
 
     forge.faults.add(Fault(pattern="/jobs", status=200, body=body, times=None))
     (finding,) = listed(env, run_id=1).findings
@@ -209,9 +205,7 @@ def test_a_listing_shorter_than_it_says_is_told(forge: Forge, env: dict[str, str
     assert "expected 3 jobs of run 1 (CI)" in finding.message
 
 
-@pytest.mark.parametrize(
-    "repo", ["name", "a/b/c", "../name", "owner/..", "owner/na me", "owner/name?x=1", "", "o/n#"]
-)
+@pytest.mark.parametrize("repo", ["name", "a/b/c", "../name", "owner/..", "owner/na me", "owner/name?x=1", "", "o/n#"])
 def test_what_is_no_repository_is_refused(env: dict[str, str], repo: str) -> None:
     with pytest.raises(UsageError, match="OWNER/NAME"):
         GitHub(repo, run_id=1, env=env)
@@ -227,9 +221,7 @@ def test_what_is_no_repository_is_refused(env: dict[str, str], repo: str) -> Non
         ({"sha": "--x"}, "SHA of a commit"),
     ],
 )
-def test_what_is_no_run_and_no_commit_is_refused(
-    env: dict[str, str], asked: dict[str, Any], words: str
-) -> None:
+def test_what_is_no_run_and_no_commit_is_refused(env: dict[str, str], asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         GitHub("owner/name", env=env, **asked)
 
@@ -244,9 +236,6 @@ def test_expired_artifacts_are_not_asked_for(forge: Forge, env: dict[str, str]) 
     found = {f.artifact.name: f for f in source.fetch(artifacts, lambda _: True)}
     source.close()
     (finding,) = found["old"].findings
-    assert (finding.kind, finding.next) == (
-        "artifact-expired",
-        "gh run rerun 1 --repo 127.0.0.1/owner/name",
-    )
+    assert (finding.kind, finding.next) == ("artifact-expired", "gh run rerun 1 --repo 127.0.0.1/owner/name")
     assert found["new"].members.keys() == {"a"}
     assert len(forge.seen(r"/zip$")) == 1

@@ -47,17 +47,17 @@ def content(fetched: Fetched, name: str = "g.json") -> bytes:
 
 def test_jobs_attempts_and_archives(forge: Forge, env: dict[str, str]) -> None:
     pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77, shuffle=3, status="failed")
-    first = pipeline.job("t", status="failed", retried=True, tags=["h100"]).artifact(
-        {"g.json": "1"}
-    )
+    first = pipeline.job("t", status="failed", retried=True, tags=["h100"]).artifact({"g.json": "1"})
     second = pipeline.job("t", status="failed", failure_reason="job_execution_timeout")
     third = pipeline.job("t", tags=["h100"], runner="dgx-1").artifact({"g.json": "3"}, direct=True)
     pipeline.job("lint", stage="check")
     listing, found = look(env)
     jobs = {job.id: job for job in listing.jobs}
     assert [(jobs[str(j.id)].attempt, jobs[str(j.id)].conclusion) for j in (first, second, third)] == [
-        (1, "failure"), (2, "timed_out"), (3, "success"),
-    ]  # fmt: skip
+        (1, "failure"),
+        (2, "timed_out"),
+        (3, "success"),
+    ]
     newest = jobs[str(third.id)]
     assert newest.labels[:2] == ("h100", "dgx-1")
     assert (newest.run_id, newest.stage) == ("77", "test")
@@ -95,9 +95,7 @@ def test_conclusions_in_githubs_words(
 
 
 @pytest.mark.slow
-def test_child_pipelines_of_child_pipelines_in_other_projects(
-    forge: Forge, env: dict[str, str]
-) -> None:
+def test_child_pipelines_of_child_pipelines_in_other_projects(forge: Forge, env: dict[str, str]) -> None:
     deepest = forge.gitlab.pipeline("other/deep")
     deep = deepest.job("t").artifact({"g.json": "deep"})
     child = forge.gitlab.pipeline("group/name", pipeline_id=78, status="running")
@@ -109,9 +107,7 @@ def test_child_pipelines_of_child_pipelines_in_other_projects(
     pipeline.bridge("to-child-again", child)
     pipeline.bridge("to-nothing", None, status="failed")
     listing, found = look(env)
-    assert {run.id: run.name for run in listing.runs} == {
-        "77": "", "78": "to-child", str(deepest.id): "to-deep",
-    }  # fmt: skip
+    assert {run.id: run.name for run in listing.runs} == {"77": "", "78": "to-child", str(deepest.id): "to-deep"}
     contents = {id_: content(fetched) for id_, fetched in found.items()}
     assert contents == {str(top.id): b"top", str(middle.id): b"child", str(deep.id): b"deep"}
     assert [job.attempt for job in listing.jobs] == [1, 1, 1], "one name in three pipelines"
@@ -123,9 +119,7 @@ def test_child_pipelines_of_child_pipelines_in_other_projects(
     assert nexts == ["glab", "karat"]
 
 
-def test_a_pipeline_that_two_have_started_is_looked_at_once(
-    forge: Forge, env: dict[str, str]
-) -> None:
+def test_a_pipeline_that_two_have_started_is_looked_at_once(forge: Forge, env: dict[str, str]) -> None:
     shared = forge.gitlab.pipeline("group/name", pipeline_id=79)
     shared.job("t")
     middle = forge.gitlab.pipeline("group/name", pipeline_id=78)
@@ -162,18 +156,14 @@ def test_pages_are_followed(forge: Forge, env: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(
-    forge: Forge, env: dict[str, str]
-) -> None:
+def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(forge: Forge, env: dict[str, str]) -> None:
     pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77)
     gone = pipeline.job("gone").artifact({"g.json": "1"}, expired=True)
     kept = pipeline.job("kept").artifact({"g.json": "2"})
     lost = pipeline.job("lost").artifact({"g.json": "3"})
     forge.faults.forbidden(rf"/jobs/{lost.id}/artifacts", status=404, message="404 Not Found")
     listing, found = look(env, clock=lambda: EPOCH + 900 * DAY)
-    assert {a.name: a.expired for a in listing.artifacts} == {
-        "gone": True, "kept": False, "lost": False,
-    }  # fmt: skip
+    assert {a.name: a.expired for a in listing.artifacts} == {"gone": True, "kept": False, "lost": False}
     assert content(found[str(kept.id)]) == b"2"
     for job in (gone, lost):
         (finding,) = found[str(job.id)].findings
@@ -187,9 +177,7 @@ def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["GITLAB_TOKEN", "RO_API_TOKEN", "CI_JOB_TOKEN"])
-def test_tokens_travel_in_their_own_header_and_stay_home(
-    forge: Forge, env: dict[str, str], which: str
-) -> None:
+def test_tokens_travel_in_their_own_header_and_stay_home(forge: Forge, env: dict[str, str], which: str) -> None:
     pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77)
     pipeline.job("t").artifact({"g.json": "1"})
     token = forge.gitlab.job_token if which == "CI_JOB_TOKEN" else forge.gitlab.token
@@ -203,9 +191,7 @@ def test_tokens_travel_in_their_own_header_and_stay_home(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["CI_PROJECT_ID", "CI_PROJECT_PATH"])
-def test_the_project_may_come_from_the_environment(
-    forge: Forge, env: dict[str, str], name: str
-) -> None:
+def test_the_project_may_come_from_the_environment(forge: Forge, env: dict[str, str], name: str) -> None:
     pipeline = forge.gitlab.pipeline("group/sub/name", pipeline_id=77)
     pipeline.job("t")
     value = {"CI_PROJECT_ID": str(pipeline.project.id), "CI_PROJECT_PATH": "group/sub/name"}[name]

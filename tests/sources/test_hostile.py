@@ -21,9 +21,7 @@ from karat.sources.github import GitHub
 from karat.sources.source import Artifact, Fetched
 from karat.system.archives import Limits
 
-TOKEN = Token(
-    secret=Secret("ghp_Planted0123456789"), header="Authorization", found_in="GITHUB_TOKEN"
-)
+TOKEN = Token(secret=Secret("ghp_Planted0123456789"), header="Authorization", found_in="GITHUB_TOKEN")
 Answer = Callable[[Request], Response]
 
 
@@ -129,9 +127,7 @@ def test_of_a_range_no_more_is_kept_than_was_asked_for(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_longer_part_than_can_be_is_thrown_away(place: Place) -> None:
-    place.answer = lambda request: (
-        part(request, etag='"1"') if len(place.log) == 1 else Response(status=404)
-    )
+    place.answer = lambda request: part(request, etag='"1"') if len(place.log) == 1 else Response(status=404)
     place.fetch(len(BIG))
     (tail,) = place.cache.rglob("*.part")
     tail.write_bytes(tail.read_bytes() + b"more")
@@ -218,9 +214,7 @@ def test_a_validator_that_cannot_be_sent_back_is_none(place: Place, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where", ["http://[", "http://xn--/", "http://a..b/", f"http://{'a' * 300}/"]
-)
+@pytest.mark.parametrize("where", ["http://[", "http://xn--/", "http://a..b/", f"http://{'a' * 300}/"])
 def test_addresses_that_are_none(place: Place, where: str) -> None:
     place.answer = lambda _: Response(body=b"{}", headers={"link": f'<{where}>; rel="next"'})
     assert "on the same server" in place.trouble()
@@ -261,12 +255,7 @@ def test_whoever_gets_no_token_is_not_said_to_refuse_it(place: Place, status: in
     ],
 )
 def test_an_environment_that_cannot_be_used_is_wrong_usage(
-    place: Place,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    value: str,
-    words: str,
-    next_command: str,
+    place: Place, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str, next_command: str
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError) as caught:

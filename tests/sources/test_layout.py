@@ -10,18 +10,11 @@ from hypothesis import given, strategies as st
 from karat.net.buckets import StoredFile
 from karat.sources.folder import Group, group_files
 
-PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(
-    lambda part: part not in {".", ".."}
-)
+PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(lambda part: part not in {".", ".."})
 NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
 ZIPS = st.builds(lambda name, end: name + end, NAMES, st.sampled_from([".zip", ".ZIP"]))
 ENTRIES = st.lists(
-    st.builds(
-        StoredFile,
-        name=NAMES | ZIPS,
-        size=st.integers(0, 99),
-        modified=st.none() | st.floats(0, 9),
-    ),
+    st.builds(StoredFile, name=NAMES | ZIPS, size=st.integers(0, 99), modified=st.none() | st.floats(0, 9)),
     max_size=12,
     unique_by=lambda entry: entry.name,
 )
@@ -51,9 +44,7 @@ def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[Stor
 
 @pytest.mark.slow
 @given(ENTRIES, st.randoms(use_true_random=False))
-def test_the_order_of_files_does_not_matter(
-    entries: list[StoredFile], chance: random.Random
-) -> None:
+def test_the_order_of_files_does_not_matter(entries: list[StoredFile], chance: random.Random) -> None:
     shuffled = chance.sample(entries, len(entries))
     assert group_files(entries) == group_files(shuffled)
 
@@ -73,10 +64,7 @@ def test_the_rule(names: list[str], expected: dict[str, list[str]]) -> None:
     found = {}
     for group in group_files(StoredFile(name=name) for name in names):
         key = group.id if group.id in expected else group.name
-        found[key] = [
-            entry.name.rpartition("/")[2] if group.packed else group.member(entry)
-            for entry in group.entries
-        ]
+        found[key] = [entry.name.rpartition("/")[2] if group.packed else group.member(entry) for entry in group.entries]
     assert found == expected
 
 

@@ -11,10 +11,7 @@ from hypothesis import given, strategies as st
 
 from karat.sources.download import RangeFile, Span, merge_spans, span_bytes
 
-SPANS = st.lists(
-    st.tuples(st.integers(0, 5000), st.integers(0, 500)).map(lambda s: (s[0], s[0] + s[1])),
-    max_size=40,
-)
+SPANS = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)).map(lambda s: (s[0], s[0] + s[1])), max_size=40)
 
 
 def covered(spans: list[Span]) -> set[int]:
@@ -62,9 +59,7 @@ class Bringer:
     st.lists(st.tuples(st.integers(0, len(DATA) + 10), st.integers(0, 700)), max_size=12),
     st.lists(st.tuples(st.integers(0, len(DATA) - 1), st.integers(0, 900)), max_size=4),
 )
-def test_stretches_read_like_the_file(
-    folder: Path, reads: list[tuple[int, int]], ahead: list[tuple[int, int]]
-) -> None:
+def test_stretches_read_like_the_file(folder: Path, reads: list[tuple[int, int]], ahead: list[tuple[int, int]]) -> None:
     bring = Bringer(folder)
     plain = io.BytesIO(DATA)
     with RangeFile(len(DATA), bring) as remote:

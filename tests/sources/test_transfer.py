@@ -208,9 +208,7 @@ def test_what_is_no_archive_is_told_apart(desk: Desk, digest: bool) -> None:  # 
 def test_other_bytes_than_the_digest_says_are_corrupt(desk: Desk) -> None:
     desk.add("a", {"golden.json": GOLDEN})
     wrong = f"sha256:{'0' * 64}"
-    assert (
-        desk.kind(change=lambda a: msgspec.structs.replace(a, digest=wrong)) == "artifact-corrupt"
-    )
+    assert desk.kind(change=lambda a: msgspec.structs.replace(a, digest=wrong)) == "artifact-corrupt"
 
 
 def test_a_hostile_archive_is_refused_and_the_others_come(desk: Desk) -> None:
@@ -273,9 +271,7 @@ def test_downloads_run_side_by_side(tmp_path: Path) -> None:
     host = Host("blob", answer, Faults(), []).start()
     env = {"KARAT_CACHE_DIR": str(tmp_path), "KARAT_JOBS": "4", "GITHUB_TOKEN": "t"}
     source = GitHub("owner/name", run_id=1, env=env)
-    artifacts = [
-        Artifact(id=str(i), name=str(i), size=9, url=f"{host.url}/{i}.zip") for i in range(8)
-    ]
+    artifacts = [Artifact(id=str(i), name=str(i), size=9, url=f"{host.url}/{i}.zip") for i in range(8)]
     found = list(source.fetch(artifacts, lambda _: True))
     assert {f.findings[0].kind for f in found} == {"artifact-not-zip"}
     assert len(found) == 8
@@ -284,7 +280,7 @@ def test_downloads_run_side_by_side(tmp_path: Path) -> None:
 
 
 def packed(members: Mapping[str, bytes]) -> bytes:
-    import io  # noqa: PLC0415 - only here
+    import io
 
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -343,10 +339,7 @@ class Fickle(Store):
             self.put({"golden.json": random.Random(9).randbytes(len(BIG))})
         start, _, end = (request.range or "bytes=0-").removeprefix("bytes=").partition("-")
         first, last = int(start), min(int(end or len(self.body)), len(self.body) - 1)
-        headers = {
-            "etag": f'"{self.version}"',
-            "content-range": f"bytes {first}-{last}/{len(self.body)}",
-        }
+        headers = {"etag": f'"{self.version}"', "content-range": f"bytes {first}-{last}/{len(self.body)}"}
         piece = self.body[first : last + 1]
         return Response(status=206, headers=headers, body=piece, cut_after=400_000)
 

@@ -105,9 +105,7 @@ def test_what_arrived_before_the_end_of_a_process_is_not_fetched_again(
     made = desk.add("a", {"big.json": BIG})
     desk.forge.faults.slow(r"a\.zip", rate=1_000_000, times=2)
     env = {**os.environ, **desk.env}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with process:
         for _ in range(1000):
             if sum(p.stat().st_size for p in (tmp_path / "cache").rglob("0-.part")) > 200_000:
@@ -127,10 +125,7 @@ def test_two_processes_fetch_one_artifact_once(desk: Desk) -> None:
     desk.add("a", {"golden.json": GOLDEN})
     desk.forge.latency = 0.05
     env = {**os.environ, **desk.env}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    processes = [subprocess.Popen([sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE) for _ in range(2)]
     received = [int(process.communicate(timeout=60)[0]) for process in processes]
     assert min(received) == 0
     assert len(desk.forge.seen(host="blob")) == 1

@@ -179,7 +179,7 @@ def test_unknown_kinds_are_refused_with_a_suggestion() -> None:
 
 
 def test_built_in_kinds_are_registered_like_a_third_party_s() -> None:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and only here
+    from importlib.metadata import entry_points
 
     registered = {point.name: point.value for point in entry_points(group="karat.stores")}
     assert registered == {k: v for k, v in BUILT_IN.items() if k != "file"}

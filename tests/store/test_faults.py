@@ -28,11 +28,7 @@ from karat.store.verify import verify_store
 QUICK = {
     "max_retries": 2,
     "retry_timeout": timedelta(seconds=20),
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=2),
-        "max_backoff": timedelta(milliseconds=20),
-        "base": 2,
-    },
+    "backoff": {"init_backoff": timedelta(milliseconds=2), "max_backoff": timedelta(milliseconds=20), "base": 2},
 }
 
 
@@ -52,9 +48,7 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
         s3.trouble(0.15, seed)
         first = pushed(backend, cases(5))
         second = pushed(backend, cases(5, changed=2), pin="why")
-        assert pulled(backend, "models/nightly", tmp_path / f"{seed}") == contents(
-            cases(5, changed=2)
-        )
+        assert pulled(backend, "models/nightly", tmp_path / f"{seed}") == contents(cases(5, changed=2))
         backend.put("expiring/sha256/00/" + "0" * 64, b"orphan")
         assert collect(backend, GcOptions(grace=0)).freed >= 6
         pull(backend, first.digest, tmp_path / f"{seed}-old", PullOptions())
@@ -98,11 +92,7 @@ class Client:
 
     def __init__(self, s3: S3Proxy, url: str, cwd: Path) -> None:
         self.s3, self.cwd = s3, cwd
-        self.env = {
-            **{k: v for k, v in os.environ.items() if k != "CI"},
-            **s3.environment,
-            "KARAT_STORE": url,
-        }
+        self.env = {**{k: v for k, v in os.environ.items() if k != "CI"}, **s3.environment, "KARAT_STORE": url}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -146,9 +136,7 @@ def client(s3: S3Proxy, store: Backend, tmp_path: Path) -> Client:
 
 
 @pytest.mark.slow
-def test_pushes_killed_at_random_moments(
-    s3: S3Proxy, store: Backend, client: Client, tmp_path: Path
-) -> None:
+def test_pushes_killed_at_random_moments(s3: S3Proxy, store: Backend, client: Client, tmp_path: Path) -> None:
     capture_many(tmp_path / "captures", 4)
     whole = client.count("push", "captures", "models/counted")
     dice, killed = random.Random(4), 0
@@ -187,9 +175,7 @@ def test_pulls_killed_at_random_moments(store: Backend, client: Client, tmp_path
 
 
 @pytest.mark.slow
-def test_collections_killed_at_random_moments(
-    store: Backend, client: Client, tmp_path: Path
-) -> None:
+def test_collections_killed_at_random_moments(store: Backend, client: Client, tmp_path: Path) -> None:
     dice, killed = random.Random(6), 0
     pushed(store, cases(3), "models/kept", pin="why")
     for i in range(6):
@@ -199,10 +185,7 @@ def test_collections_killed_at_random_moments(
         gone = pushed(store, [case(50 + i)], "models/nightly")
         store.delete([one.key for one in store.list("refs/models/nightly/")])
         killed += client.kill_amid(dice.randrange(3, 25), "gc", "--grace", "0")
-        lost = [
-            finding for finding in verify_store(store).findings
-            if "expected it to be there" in finding.message
-        ]  # fmt: skip
+        lost = [finding for finding in verify_store(store).findings if "expected it to be there" in finding.message]
         assert lost == [], gone
     assert killed >= 3
     # The marker of a killed collector stops nobody: its process is known to be no more.
@@ -220,11 +203,7 @@ def test_pushes_and_collections_at_once(store: Backend, client: Client, tmp_path
     for i in range(2):
         store.delete([one.key for one in store.list("refs/")])  # all is garbage now
         capture(tmp_path / "captures", identity(f"test_new[{i}]"))
-        words = [
-            ("push", "captures", "models/a"),
-            ("push", "captures", "models/b"),
-            ("gc", "--grace", "0"),
-        ]
+        words = [("push", "captures", "models/a"), ("push", "captures", "models/b"), ("gc", "--grace", "0")]
         running = [client.start(*one) for one in words]
         for process in running:
             _, said = process.communicate(timeout=120)

@@ -163,9 +163,7 @@ def test_what_a_lock_names_stays(folder: Backend, tmp_path: Path) -> None:
         lambda store: store.put("pins/" + "0" * 64 + ".json", b"{}"),
         lambda store: store.put("pins/odd", b"{}"),
         lambda store: store.put("pushes/1.json", b"half a le"),
-        lambda store: store.put(
-            key_of(references.resolve(store, "models/nightly").digest), b"<html>", replace=True
-        ),
+        lambda store: store.put(key_of(references.resolve(store, "models/nightly").digest), b"<html>", replace=True),
         lambda store: store.delete([key_of(references.resolve(store, "models/nightly").digest)]),
     ],
     ids=["stranger", "reference", "pin", "odd-pin", "lease", "snapshot", "snapshot-gone"],
@@ -186,9 +184,7 @@ def test_what_cannot_be_read_stops_it_before_anything_is_deleted(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"<<<<<<< HEAD\n", b'{"schema": "x"}'])
-def test_a_lock_that_cannot_be_read_stops_it(
-    folder: Backend, tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_lock_that_cannot_be_read_stops_it(folder: Backend, tmp_path: Path, content: bytes | None) -> None:
     pushed(folder, cases(1))
     lock = tmp_path / "bundles.lock.json"
     if content is not None:
@@ -287,8 +283,9 @@ def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> N
         store = prepared(f"store{at}")
         done: list[bool] = []
 
-        def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
-                   done: list[bool] = done) -> None:  # fmt: skip
+        def before(
+            number: int, _verb: str, _key: str, at: int = at, store: Backend = store, done: list[bool] = done
+        ) -> None:
             if number == at:
                 with contextlib.suppress(StoreProblem):  # store-busy
                     pushed(store, some, "models/new", times=NONE)
@@ -318,8 +315,9 @@ def test_a_collection_at_any_moment_of_a_push_loses_nothing(tmp_path: Path) -> N
         store = prepared(f"store{at}")
         told: list[GcResult] = []
 
-        def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
-                   told: list[GcResult] = told) -> None:  # fmt: skip
+        def before(
+            number: int, _verb: str, _key: str, at: int = at, store: Backend = store, told: list[GcResult] = told
+        ) -> None:
             if number == at:
                 told.append(collect(store, GcOptions(grace=0)))
 

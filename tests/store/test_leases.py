@@ -162,9 +162,7 @@ def test_a_collector_that_was_stopped_does_not_come_back(
     assert folder.get(orphan) == b"orphan"
 
 
-def test_a_push_that_slept_through_its_lease_names_nothing(
-    folder: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_slept_through_its_lease_names_nothing(folder: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = [0.0]
     monkeypatch.setattr("karat.store.leases._clock", lambda: slept[0])
 
@@ -191,9 +189,7 @@ def test_a_push_that_slept_through_its_lease_names_nothing(
     assert list(folder.list("refs/")) == []
 
 
-def test_another_user_s_hidden_process_is_alive(
-    folder: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_s_hidden_process_is_alive(folder: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mounted with hidepid, /proc shows nothing of it; the system still knows that it is there."""
     machine = this_process().rpartition("/")[0]
     a_marker(folder, f"{machine}/1-1")

@@ -19,12 +19,7 @@ from karat.store.objects import EXPIRING, every
 from karat.store.verify import verify_store
 
 OTHERS: list[dict[str, Any]] = [
-    {
-        "ID": "logs",
-        "Status": "Enabled",
-        "Filter": {"Prefix": "logs/"},
-        "Expiration": {"Days": 7},
-    },
+    {"ID": "logs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 7}},
     {
         "ID": "cold",
         "Status": "Disabled",
@@ -43,9 +38,7 @@ def rules(s3: S3Proxy, backend: Backend) -> list[dict[str, Any]]:
 def test_beside_rules_of_the_old_form_ours_is_one_of_them(s3: S3Proxy, bucket: Backend) -> None:
     """S3 refuses a set of rules of which some have a prefix of their own, and some a filter."""
     old = [{"ID": "logs", "Status": "Enabled", "Prefix": "logs/", "Expiration": {"Days": 7}}]
-    s3.boto.put_bucket_lifecycle_configuration(
-        Bucket=bucket.url.split("/")[2], LifecycleConfiguration={"Rules": old}
-    )
+    s3.boto.put_bucket_lifecycle_configuration(Bucket=bucket.url.split("/")[2], LifecycleConfiguration={"Rules": old})
     before = rules(s3, bucket)
     assert lifecycle.apply(bucket, 90).changed
     first, ours = rules(s3, bucket)
@@ -57,10 +50,14 @@ def test_beside_rules_of_the_old_form_ours_is_one_of_them(s3: S3Proxy, bucket: B
 
 @pytest.mark.slow
 def test_a_rule_by_tags_survives(s3: S3Proxy, bucket: Backend) -> None:
-    tagged = [{
-        "ID": "tagged", "Status": "Enabled", "Expiration": {"Days": 1},
-        "Filter": {"And": {"Prefix": "x/", "Tags": [{"Key": "a", "Value": "b"}]}},
-    }]  # fmt: skip
+    tagged = [
+        {
+            "ID": "tagged",
+            "Status": "Enabled",
+            "Expiration": {"Days": 1},
+            "Filter": {"And": {"Prefix": "x/", "Tags": [{"Key": "a", "Value": "b"}]}},
+        }
+    ]
     s3.boto.put_bucket_lifecycle_configuration(
         Bucket=bucket.url.split("/")[2], LifecycleConfiguration={"Rules": tagged}
     )
@@ -71,9 +68,7 @@ def test_a_rule_by_tags_survives(s3: S3Proxy, bucket: Backend) -> None:
 
 def test_other_rules_survive_and_ours_is_only_lengthened(s3: S3Proxy, bucket: Backend) -> None:
     name = bucket.url.split("/")[2]
-    s3.boto.put_bucket_lifecycle_configuration(
-        Bucket=name, LifecycleConfiguration={"Rules": OTHERS}
-    )
+    s3.boto.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": OTHERS})
     before = rules(s3, bucket)
     applied = lifecycle.apply(bucket, 90)
     assert (applied.days, applied.changed, applied.others) == (120, True, 2)
@@ -85,9 +80,7 @@ def test_other_rules_survive_and_ours_is_only_lengthened(s3: S3Proxy, bucket: Ba
     assert after[2]["Status"] == "Enabled"
     assert not lifecycle.apply(bucket, 30).changed
     assert lifecycle.apply(bucket, 200).days == 230
-    assert [rule["Expiration"]["Days"] for rule in rules(s3, bucket) if "karat" in rule["ID"]] == [
-        230
-    ]
+    assert [rule["Expiration"]["Days"] for rule in rules(s3, bucket) if "karat" in rule["ID"]] == [230]
     assert rules(s3, bucket)[:2] == before
 
 
@@ -137,9 +130,7 @@ def test_without_a_rule_nothing_is_made_young(s3: S3Proxy, bucket: Backend) -> N
 
 
 @pytest.mark.slow
-def test_collecting_makes_young_what_the_newest_and_locks_need(
-    s3: S3Proxy, bucket: Backend
-) -> None:
+def test_collecting_makes_young_what_the_newest_and_locks_need(s3: S3Proxy, bucket: Backend) -> None:
     lifecycle.apply(bucket, 90)
     pushed(bucket, cases(2))
     grow_old(s3, bucket, 31)
@@ -152,9 +143,7 @@ def test_collecting_makes_young_what_the_newest_and_locks_need(
 
 def test_a_push_that_the_rule_would_outrun_is_refused(bucket: Backend) -> None:
     lifecycle.apply(bucket, 90)
-    with pytest.raises(
-        UsageError, match="expected the bucket's own rule to leave 130 days"
-    ) as refused:
+    with pytest.raises(UsageError, match="expected the bucket's own rule to leave 130 days") as refused:
         pushed(bucket, cases(1), keep=100, again="karat push 'a b' models/nightly")
     assert refused.value.next_command == (
         f"karat push 'a b' models/nightly --keep 100 --lifecycle --store {bucket.url}"
@@ -180,9 +169,7 @@ def test_other_clouds_get_the_rule_to_add_by_hand(
     monkeypatch: pytest.MonkeyPatch, url: str, said: str, command: str
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    monkeypatch.setattr(
-        "karat.store.backends.lifecycle._read", lambda _: None
-    )  # there is no such server here
+    monkeypatch.setattr("karat.store.backends.lifecycle._read", lambda _: None)  # there is no such server here
     with pytest.raises(UsageError, match="add this rule to those that are there") as caught:
         lifecycle.apply(open_bucket(url), 90)
     assert re.search(said, str(caught.value))

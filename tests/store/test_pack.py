@@ -39,11 +39,7 @@ def root(tmp_path: Path) -> Path:
 def test_every_case_alone_and_all_together(tmp_path: Path, root: Path) -> None:
     told = packed(tmp_path, root)
     out = tmp_path / "out"
-    paths = [
-        case_path(identity(f"test_{i}[static]", flow=f))
-        for f in ("portable", "xnnpack")
-        for i in (0, 1)
-    ]
+    paths = [case_path(identity(f"test_{i}[static]", flow=f)) for f in ("portable", "xnnpack") for i in (0, 1)]
     assert told.exit_code == 0
     assert (told.state, told.found, told.packed, told.tensors) == ("written", 4, 4, 12)
     assert sorted(tree(out)) == sorted([SUMS, NAME, *(f"cases/{path}.zip" for path in paths)])
@@ -67,12 +63,7 @@ def test_sha256sum_accepts_the_sums(tmp_path: Path, root: Path) -> None:
     if shutil.which("sha256sum") is None:
         missing("sha256sum (coreutils)")
     packed(tmp_path, root)
-    done = subprocess.run(
-        ["sha256sum", "--strict", "-c", SUMS],
-        cwd=tmp_path / "out",
-        capture_output=True,
-        check=False,
-    )
+    done = subprocess.run(["sha256sum", "--strict", "-c", SUMS], cwd=tmp_path / "out", capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b": OK") == 5
 
@@ -149,13 +140,9 @@ def damage(root: Path, name: str, how: str) -> None:
         path.write_bytes(b"<!DOCTYPE html><html>Bad gateway</html>")
 
 
-@pytest.mark.parametrize(
-    "name", ["manifest.json", "inputs.safetensors", "expected.safetensors", "model.pte"]
-)
+@pytest.mark.parametrize("name", ["manifest.json", "inputs.safetensors", "expected.safetensors", "model.pte"])
 @pytest.mark.parametrize("how", ["gone", "cut", "flip", "html"])
-def test_a_case_that_is_not_whole_is_named_and_fails(
-    tmp_path: Path, root: Path, name: str, how: str
-) -> None:
+def test_a_case_that_is_not_whole_is_named_and_fails(tmp_path: Path, root: Path, name: str, how: str) -> None:
     damage(root, name, how)
     told = packed(tmp_path, root)
     assert told.exit_code == 1
@@ -229,7 +216,7 @@ def test_what_changes_after_it_was_looked_at_is_not_packed(tmp_path: Path, root:
 
 @pytest.mark.parametrize("compression", ["deflate", "zstd"])
 def test_zeros_are_no_bomb(tmp_path: Path, compression: Compression) -> None:
-    import numpy as np  # noqa: PLC0415 - only here
+    import numpy as np
 
     root = tmp_path / "captures"
     capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
@@ -241,7 +228,7 @@ def test_zeros_are_no_bomb(tmp_path: Path, compression: Compression) -> None:
 def test_what_readers_would_take_for_a_bomb_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
 ) -> None:
-    import numpy as np  # noqa: PLC0415 - only here
+    import numpy as np
 
     root = tmp_path / "captures"
     capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
@@ -265,9 +252,14 @@ def claim(root: Path, path: str, state: str, *, session: str = "session-1") -> P
     folder = root / ".karat" / session / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     said = {
-        "schema": "karat.claim/1", "path": path, "state": state, "by": "x", "host": "h", "pid": 1,
+        "schema": "karat.claim/1",
+        "path": path,
+        "state": state,
+        "by": "x",
+        "host": "h",
+        "pid": 1,
         "identity": {"suite": "models", "flow": "f", "test": "t.py::test_x", "subtest": ""},
-    }  # fmt: skip
+    }
     made = folder / f"{sha256(path.encode()).hexdigest()}.json"
     made.write_bytes(msgspec.json.encode(said))
     return made
@@ -281,9 +273,7 @@ def claim(root: Path, path: str, state: str, *, session: str = "session-1") -> P
         ("staged", "still staged"),
     ],
 )
-def test_a_case_that_was_claimed_and_is_not_there(
-    tmp_path: Path, root: Path, state: str, said: str
-) -> None:
+def test_a_case_that_was_claimed_and_is_not_there(tmp_path: Path, root: Path, state: str, said: str) -> None:
     claim(root, "models/f/gone-0123456789abcdef", state)
     told = packed(tmp_path, root)
     assert (told.exit_code, kinds(told)) == (1, ["incomplete-case"])

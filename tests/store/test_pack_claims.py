@@ -22,7 +22,7 @@ def session(tmp_path: Path) -> Session:
 def staged(session: Session, test: str = "test_a", program: object = b"P") -> StagedCase:
     evidence = CaseToCapture(
         identity=identity(test), inputs=(1,), expected=np.ones(3), comparator=COMPARATOR, program=program
-    )  # fmt: skip
+    )
     made = session.stage(evidence)
     assert isinstance(made, StagedCase)
     return made
@@ -65,9 +65,7 @@ def test_a_case_that_was_lost_afterwards(session: Session) -> None:
 def test_a_capture_that_failed(session: Session) -> None:
     session.publish(staged(session))
     failed = session.stage(
-        CaseToCapture(
-            identity=identity("test_b"), inputs=object(), expected=np.ones(3), comparator=COMPARATOR
-        )
+        CaseToCapture(identity=identity("test_b"), inputs=object(), expected=np.ones(3), comparator=COMPARATOR)
     )
     assert not isinstance(failed, StagedCase)
     session.close()

@@ -43,9 +43,7 @@ def test_directories_must_be_apart(tmp_path: Path, root: Path) -> None:
             pack(words, PackOptions(output=out, combined=NAME))
 
 
-def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(
-    tmp_path: Path, root: Path
-) -> None:
+def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(tmp_path: Path, root: Path) -> None:
     packed(tmp_path, root)
     shutil.rmtree(next((root / "models").iterdir()))
     packed(tmp_path, root, out="fewer")
@@ -87,9 +85,7 @@ def test_interrupted_amid_its_renames_it_gives_back_what_was_being_replaced(
     assert tree(out) == before
 
 
-def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(
-    tmp_path: Path, root: Path
-) -> None:
+def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(tmp_path: Path, root: Path) -> None:
     out = tmp_path / "out"
     packed(tmp_path, root)
     before = tree(out)
@@ -102,9 +98,7 @@ def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(
     after = tree(out)
     assert before != after
     (out / "cases" / "mine.txt").write_text("precious", encoding="utf-8")
-    with pytest.raises(
-        UsageError, match=r"found cases/mine.txt, which its SHA256SUMS does not list"
-    ):
+    with pytest.raises(UsageError, match=r"found cases/mine.txt, which its SHA256SUMS does not list"):
         packed(tmp_path, root, replace=True)
     assert tree(out) == {**after, "cases/mine.txt": b"precious"}
 
@@ -141,30 +135,23 @@ def test_a_killed_pack_s_leftovers_are_cleared_away(tmp_path: Path, root: Path) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount a small disk")
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    import numpy as np  # noqa: PLC0415 - only here
+    import numpy as np
 
     root, disk = tmp_path / "captures", tmp_path / "disk"
     capture(root, identity(), expected=np.zeros(1 << 20, np.float64))
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)],
-        check=False,
-        capture_output=True,
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=False, capture_output=True
     )
     if mounted.returncode:
         pytest.skip("this machine mounts no tmpfs")
     try:
         for cases in (True, False):
-            with pytest.raises(
-                CannotVerify, match="No space left on device; nothing was"
-            ) as caught:
+            with pytest.raises(CannotVerify, match="No space left on device; nothing was") as caught:
                 packed(tmp_path, root, out="disk/out", cases=cases)
             assert list(disk.iterdir()) == []
             assert caught.value.next_command == f"df -h {disk}", "which is there"
-        assert (
-            packed(tmp_path, root, out="disk/out", cases=False, compression="deflate").exit_code
-            == 0
-        )
+        assert packed(tmp_path, root, out="disk/out", cases=False, compression="deflate").exit_code == 0
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

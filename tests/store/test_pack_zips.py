@@ -20,9 +20,7 @@ from karat.store.packing.zips import Compression, ZipWriter
 from karat.tensors.tensor import Damaged
 
 NAMES = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=20),
-    unique=True,
-    max_size=6,
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=20), unique=True, max_size=6
 )
 COMPRESSIONS: tuple[Compression, ...] = ("stored", "deflate", "zstd")
 
@@ -40,9 +38,7 @@ def written(files: Iterable[tuple[str, bytes]], compression: Compression = "stor
 @given(NAMES.flatmap(lambda names: st.tuples(*(st.tuples(st.just(n), st.binary()) for n in names))))
 @settings(max_examples=60)
 @pytest.mark.parametrize("compression", ["stored", "deflate"])
-def test_python_reads_what_was_written(
-    compression: Compression, files: tuple[tuple[str, bytes], ...]
-) -> None:
+def test_python_reads_what_was_written(compression: Compression, files: tuple[tuple[str, bytes], ...]) -> None:
     data = written(files, compression)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert archive.testzip() is None
@@ -102,9 +98,7 @@ def test_unzip_gives_plain_files(tmp_path: Path) -> None:
     if shutil.which("unzip") is None:
         missing("unzip (apt install unzip)")
     (tmp_path / "a.zip").write_bytes(written([("s/f/c/m.json", b"{}")]))
-    subprocess.run(
-        ["unzip", "-q", "a.zip"], cwd=tmp_path, check=True, env={"TZ": "UTC", "PATH": "/usr/bin"}
-    )
+    subprocess.run(["unzip", "-q", "a.zip"], cwd=tmp_path, check=True, env={"TZ": "UTC", "PATH": "/usr/bin"})
     made = tmp_path / "s/f/c/m.json"
     assert made.read_bytes() == b"{}"
     assert made.stat().st_mode & 0o777 == 0o644
@@ -193,9 +187,7 @@ def test_a_member_is_adopted_only_where_the_writer_is() -> None:
         ZipWriter(io.BytesIO()).adopt(member)
 
 
-@pytest.mark.parametrize(
-    ("compression", "level"), [("stored", 1), ("deflate", 0), ("deflate", 10), ("zstd", 20)]
-)
+@pytest.mark.parametrize(("compression", "level"), [("stored", 1), ("deflate", 0), ("deflate", 10), ("zstd", 20)])
 def test_levels_are_those_of_the_compression(compression: Compression, level: int) -> None:
     with pytest.raises(UsageError, match="--level: expected"):
         ZipWriter(io.BytesIO(), compression, level)

@@ -22,7 +22,7 @@ locks = st.dictionaries(
 
 @pytest.mark.slow
 @given(locks)
-def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, lines: dict[str, Locked]) -> None:  # fmt: skip
+def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, lines: dict[str, Locked]) -> None:
     file = tmp_path_factory.mktemp("lock") / "bundles.lock.json"
     assert write_lock(file, lines)
     assert not write_lock(file, lines)
@@ -63,7 +63,7 @@ def test_no_lock_is_an_empty_one(tmp_path: Path) -> None:
         ('{"a": {"store": "", "digest": "abc", "date": ""}, "schema": "karat.bundle-lock/1"}', "digest"),
         ('{"a": 1, "schema": "karat.bundle-lock/1"}', "expected"),
     ],
-)  # fmt: skip
+)
 def test_a_lock_that_cannot_be_read_is_no_answer(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "lock").write_text(text)
     with pytest.raises(CannotVerify, match=said):

@@ -97,9 +97,7 @@ def test_from_a_bucket_manifests_come_in_packs(bucket: Backend) -> None:
     assert counted.count - before < 120 / 4
 
 
-def test_what_does_not_fit_in_memory_is_let_go(
-    bucket: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_in_memory_is_let_go(bucket: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.store.place._ROOM", 150_000)
     some = cases(6)
     pushed(bucket, some)
@@ -110,9 +108,7 @@ def test_what_does_not_fit_in_memory_is_let_go(
 
 
 @pytest.mark.slow
-def test_captured_cases_are_pushed_verified_and_found_again(
-    backend: Backend, tmp_path: Path
-) -> None:
+def test_captured_cases_are_pushed_verified_and_found_again(backend: Backend, tmp_path: Path) -> None:
     capture_many(tmp_path / "captures", 3)
     source = open_place(tmp_path / "captures")
     assert objections(source) == ()
@@ -156,9 +152,7 @@ def test_words(folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         open_word(f"{folder.url}#models/nigthly")
 
 
-def test_a_path_that_looks_like_a_word_is_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_looks_like_a_word_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture_many(tmp_path / "store:captures", 1)
     monkeypatch.chdir(tmp_path)
     assert open_word("store:captures").kind == "folder"

@@ -7,17 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.stores import (
-    Killed,
-    Watched,
-    case,
-    cases,
-    contents,
-    dying,
-    files_below,
-    pulled,
-    pushed,
-)
+from factories.stores import Killed, Watched, case, cases, contents, dying, files_below, pulled, pushed
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
 from karat.store.backends import Backend, StoreProblem
@@ -81,9 +71,7 @@ def test_an_object_under_another_s_name_is_damage(bucket: Backend, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_answer_that_was_the_network_s_is_asked_again(
-    folder: Backend, tmp_path: Path
-) -> None:
+def test_a_wrong_answer_that_was_the_network_s_is_asked_again(folder: Backend, tmp_path: Path) -> None:
     digest = pushed(folder, cases(1)).digest
 
     class Portal(Watched):
@@ -99,9 +87,7 @@ def test_a_wrong_answer_that_was_the_network_s_is_asked_again(
     assert files_below(tmp_path / "out") == contents(cases(1))
 
 
-def test_killed_before_any_step_nothing_is_there_and_the_next_goes_on(
-    folder: Backend, tmp_path: Path
-) -> None:
+def test_killed_before_any_step_nothing_is_there_and_the_next_goes_on(folder: Backend, tmp_path: Path) -> None:
     digest = pushed(folder, cases(4)).digest
     counted = Watched(folder, lambda *_: None)
     pull(counted, digest, tmp_path / "counted", PullOptions(workers=1))
@@ -132,9 +118,7 @@ def test_what_an_earlier_attempt_left_is_not_trusted(folder: Backend, tmp_path: 
     assert pulled(folder, "models/nightly", tmp_path / "out") == contents(cases(3))
 
 
-def test_large_files_go_on_chunk_by_chunk(
-    folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_go_on_chunk_by_chunk(folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.store.upload.CHUNK", 1 << 16)
     monkeypatch.setattr("karat.store.upload._BLOCK", 1 << 16)
     some = [case(1, files={"program/p": (1 << 20) + 5})]
@@ -182,9 +166,7 @@ def test_a_folder_is_replaced_in_one_step_or_stays(folder: Backend, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
-def test_replacing_without_an_exchange(
-    folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacing_without_an_exchange(folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.system.files._EXCHANGE", 1 << 20)  # no such flag: EINVAL
     target = tmp_path / "out"
     pull(folder, pushed(folder, cases(1)).digest, target, PullOptions())
@@ -216,9 +198,7 @@ def test_only_some_cases(folder: Backend, tmp_path: Path) -> None:
     assert (tmp_path / "out" / RECORD).is_file()
 
 
-def test_of_two_pulls_to_one_folder_the_second_replaces_nothing(
-    folder: Backend, tmp_path: Path
-) -> None:
+def test_of_two_pulls_to_one_folder_the_second_replaces_nothing(folder: Backend, tmp_path: Path) -> None:
     first, second = pushed(folder, cases(1)).digest, pushed(folder, cases(2)).digest
     out = tmp_path / "out"
 
@@ -234,15 +214,14 @@ def test_of_two_pulls_to_one_folder_the_second_replaces_nothing(
     assert list(tmp_path.glob(".karat-pull-*")) == [], "what was left is cleared"
 
 
-def test_leftovers_of_killed_pulls_are_cleared_and_no_others(
-    folder: Backend, tmp_path: Path
-) -> None:
+def test_leftovers_of_killed_pulls_are_cleared_and_no_others(folder: Backend, tmp_path: Path) -> None:
     digest = pushed(folder, cases(1)).digest
     pull(folder, digest, tmp_path / "out", PullOptions())
     mine = tmp_path / ".karat-pull-out-0123456789ab"
-    others = [tmp_path / name for name in (
-        ".karat-pull-out-2-0123456789ab", ".karat-pull-out-mine", ".karat-pull-outer-0123456789ab",
-    )]  # fmt: skip
+    others = [
+        tmp_path / name
+        for name in (".karat-pull-out-2-0123456789ab", ".karat-pull-out-mine", ".karat-pull-outer-0123456789ab")
+    ]
     for path in (mine, *others):
         path.mkdir()
         (path / "half").write_text("")
@@ -284,10 +263,10 @@ def test_one_pull_at_a_time(folder: Backend, tmp_path: Path) -> None:
 
 def test_a_snapshot_whose_objects_say_otherwise_is_damage(folder: Backend, tmp_path: Path) -> None:
     """Whoever made it lied about a file's hash; its objects are whole."""
-    import msgspec  # noqa: PLC0415 - only here
+    import msgspec
 
-    from karat.store.objects import key_of  # noqa: PLC0415
-    from karat.store.snapshot import digest_of as hashed, encode  # noqa: PLC0415
+    from karat.store.objects import key_of
+    from karat.store.snapshot import digest_of as hashed, encode
 
     pushed(folder, cases(1))
     snapshot = plan_upload(cases(1), 1).snapshot
@@ -295,9 +274,7 @@ def test_a_snapshot_whose_objects_say_otherwise_is_damage(folder: Backend, tmp_p
         msgspec.structs.replace(file, sha256="0" * 64) if file.pack is not None else file
         for file in snapshot.cases[0].files
     )
-    lied = msgspec.structs.replace(
-        snapshot, cases=(msgspec.structs.replace(snapshot.cases[0], files=files),)
-    )
+    lied = msgspec.structs.replace(snapshot, cases=(msgspec.structs.replace(snapshot.cases[0], files=files),))
     data = encode(lied)
     folder.put(key_of(hashed(data)), data)
     with pytest.raises(StoreProblem, match="hold something else"):

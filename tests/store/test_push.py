@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 
 from factories.s3_proxy import S3Proxy
-from factories.stores import (
-    Killed,
-    Watched,
-    case,
-    cases,
-    contents,
-    dying,
-    files_below,
-    made,
-    pulled,
-    pushed,
-)
+from factories.stores import Killed, Watched, case, cases, contents, dying, files_below, made, pulled, pushed
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
 from karat.store.backends import Backend
@@ -53,9 +42,7 @@ def test_the_same_again_sends_nothing(backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_a_nightly_that_changed_one_percent_sends_about_one_percent(
-    s3: S3Proxy, bucket: Backend
-) -> None:
+def test_a_nightly_that_changed_one_percent_sends_about_one_percent(s3: S3Proxy, bucket: Backend) -> None:
     sizes = {"manifest.json": 2000, "inputs.safetensors": 30_000, "program/model.pte": 150_000}
     first = pushed(bucket, cases(100, files=sizes))
     s3.requests.clear()
@@ -120,8 +107,8 @@ def test_a_flipped_bit_is_replaced_where_it_is_looked_for(folder: Backend) -> No
 
 
 def test_files_that_change_meanwhile_are_noticed(folder: Backend, tmp_path: Path) -> None:
-    from karat.bundles.extents import FileExtent  # noqa: PLC0415 - only here
-    from karat.store.upload import CaseFiles  # noqa: PLC0415
+    from karat.bundles.extents import FileExtent
+    from karat.store.upload import CaseFiles
 
     file = tmp_path / "program"
     file.write_bytes(bytes(100_000))
@@ -160,10 +147,8 @@ def test_two_at_once_of_the_same_content(backend: Backend, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["same", "other"])
-def test_killed_before_any_step_nothing_is_visible_and_the_next_completes(
-    tmp_path: Path, then: str
-) -> None:
-    from karat.store.backends import open_backend  # noqa: PLC0415
+def test_killed_before_any_step_nothing_is_visible_and_the_next_completes(tmp_path: Path, then: str) -> None:
+    from karat.store.backends import open_backend
 
     some = cases(3)
     counted = Watched(open_backend(str(tmp_path / "counted")), lambda *_: None)

@@ -32,13 +32,17 @@ from karat.store.references import (
 NOW = datetime(2026, 11, 14, 2, 5, 1, 250, tzinfo=UTC)
 
 
-def reference(
-    name: str = "models/nightly", digest: str = "a" * 64, at: datetime = NOW
-) -> Reference:
+def reference(name: str = "models/nightly", digest: str = "a" * 64, at: datetime = NOW) -> Reference:
     return Reference(
-        name=name, digest=digest, date=format_date(at), expires=format_date(at + timedelta(days=90)), cases=1,
-        files=4, size=10, karat="0.1.0",
-    )  # fmt: skip
+        name=name,
+        digest=digest,
+        date=format_date(at),
+        expires=format_date(at + timedelta(days=90)),
+        cases=1,
+        files=4,
+        size=10,
+        karat="0.1.0",
+    )
 
 
 def test_the_newest_is_meant(backend: Backend) -> None:
@@ -55,13 +59,15 @@ def test_by_day_hour_and_minute(folder: Backend) -> None:
     for i, hours in enumerate((0, 1, 23, 26)):
         write(folder, reference(digest=str(i) * 64, at=NOW + timedelta(hours=hours)))
     for word, digit in (
-        ("2026-11-14", "1"), ("2026-11-15", "3"), ("2026-11-14T02", "0"), ("2026-11-14T03:05", "1"),
-        ("2026-11-15T01:05:01Z", "2"), ("2026-11-14T0205", "0"),
-    ):  # fmt: skip
-        assert resolve(folder, f"models/nightly@{word}").digest == digit * 64, word
-    with pytest.raises(
-        StoreProblem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"
+        ("2026-11-14", "1"),
+        ("2026-11-15", "3"),
+        ("2026-11-14T02", "0"),
+        ("2026-11-14T03:05", "1"),
+        ("2026-11-15T01:05:01Z", "2"),
+        ("2026-11-14T0205", "0"),
     ):
+        assert resolve(folder, f"models/nightly@{word}").digest == digit * 64, word
+    with pytest.raises(StoreProblem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"):
         resolve(folder, "models/nightly@2026-11-16")
 
 
@@ -105,14 +111,7 @@ def test_entries_in_one_moment_keep_their_order(folder: Backend) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{}",
-        b"<html>",
-        b'{"schema": "karat.reference/1", "name": 1}',
-        b'{"x":' + b"[" * 100_000,
-    ],
+    "data", [b"", b"{}", b"<html>", b'{"schema": "karat.reference/1", "name": 1}', b'{"x":' + b"[" * 100_000]
 )
 def test_an_entry_that_cannot_be_read_is_no_answer(folder: Backend, data: bytes) -> None:
     write(folder, reference())
@@ -143,12 +142,8 @@ def test_an_entry_is_held_against_its_own_name(folder: Backend, changes: dict[st
         read(folder, entry)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"expires": format_date(NOW)}, {"keep": 9000}, {"cases": 2}, {}]
-)
-def test_a_reference_that_was_changed_is_no_answer(
-    folder: Backend, changes: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("changes", [{"expires": format_date(NOW)}, {"keep": 9000}, {"cases": 2}, {}])
+def test_a_reference_that_was_changed_is_no_answer(folder: Backend, changes: dict[str, Any]) -> None:
     """Whoever edits one by hand, or whatever flips a bit of it, does not reseal it."""
     write(folder, reference())
     (entry,) = entries(folder)
@@ -176,10 +171,27 @@ def test_entries_fit_their_schema(folder: Backend) -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        "", "/", "a/", "/a", "a//b", "Models/nightly", "a b", "a@", "a@today", "a@sha256:abc", "../x",
-        "sha256:abc", "a@2026-1-1", "a.json", "a/" * 8 + "a", "ü", "a@sha256:" + "A" * 64, "-a", ".a",
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        "Models/nightly",
+        "a b",
+        "a@",
+        "a@today",
+        "a@sha256:abc",
+        "../x",
+        "sha256:abc",
+        "a@2026-1-1",
+        "a.json",
+        "a/" * 8 + "a",
+        "ü",
+        "a@sha256:" + "A" * 64,
+        "-a",
+        ".a",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_reference_is_wrong_usage(word: str) -> None:
     with pytest.raises(UsageError, match="expected"):
         parse(word)

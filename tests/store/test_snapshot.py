@@ -29,10 +29,7 @@ def stored(backend: Backend, document: Any) -> str:
 
 def of(*names: str, **more: Any) -> dict[str, Any]:
     files = [{"name": name, "size": 0, "sha256": EMPTY, **more} for name in names]
-    return {
-        "schema": "karat.snapshot/1", "size": 0, "packs": [],
-        "cases": [{"path": "s/f/c", "files": files}],
-    }  # fmt: skip
+    return {"schema": "karat.snapshot/1", "size": 0, "packs": [], "cases": [{"path": "s/f/c", "files": files}]}
 
 
 def test_what_was_planned_comes_back(folder: Backend) -> None:
@@ -45,10 +42,27 @@ def test_what_was_planned_comes_back(folder: Backend) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "", "a\\b", "c:x", "a\0b", "a\nb", "nul",
-        "COM1.txt", "a/aux", "dot.", "space ", ".karat-pull.json", "x" * 256, "a/.karat/b", "\ud800",
+        "../x",
+        "a/../../x",
+        "/etc/passwd",
+        "a//b",
+        "a/./b",
+        "",
+        "a\\b",
+        "c:x",
+        "a\0b",
+        "a\nb",
+        "nul",
+        "COM1.txt",
+        "a/aux",
+        "dot.",
+        "space ",
+        ".karat-pull.json",
+        "x" * 256,
+        "a/.karat/b",
+        "\ud800",
     ],
-)  # fmt: skip
+)
 def test_names_that_no_folder_should_hold_are_refused(folder: Backend, name: str) -> None:
     digest = stored(folder, of("good", name))
     with pytest.raises(StoreProblem, match="expected a snapshot") as caught:
@@ -65,11 +79,16 @@ def test_names_that_collide_are_refused(folder: Backend, names: tuple[str, ...])
 @pytest.mark.parametrize(
     "more",
     [
-        {"pack": 0}, {"pack": -1}, {"size": -1}, {"size": 1 << 40}, {"sha256": "../../x"},
-        {"chunks": [{"sha256": EMPTY, "size": 3}]}, {"chunks": [{"sha256": "x", "size": 0}]},
+        {"pack": 0},
+        {"pack": -1},
+        {"size": -1},
+        {"size": 1 << 40},
+        {"sha256": "../../x"},
+        {"chunks": [{"sha256": EMPTY, "size": 3}]},
+        {"chunks": [{"sha256": "x", "size": 0}]},
         {"sha256": EMPTY.upper()},
     ],
-)  # fmt: skip
+)
 def test_objects_that_cannot_hold_a_file_are_refused(folder: Backend, more: dict[str, Any]) -> None:
     with pytest.raises(StoreProblem):
         load(folder, stored(folder, of("a", **more)))
@@ -90,8 +109,7 @@ def test_packs_beyond_any_memory_are_refused(folder: Backend) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"[]", b"{}", b"<html>", b"\xff\xfe", b'{"schema": 1}', b'{"x":' + b"[" * 100_000],
+    "data", [b"", b"[]", b"{}", b"<html>", b"\xff\xfe", b'{"schema": 1}', b'{"x":' + b"[" * 100_000]
 )
 def test_what_is_no_snapshot_is_said_to_be_none(folder: Backend, data: bytes) -> None:
     with pytest.raises(StoreProblem, match="expected a snapshot"):

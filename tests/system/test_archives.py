@@ -62,9 +62,9 @@ def refusal(data: bytes, limits: Limits | None = None) -> Unusable:
     return caught.value
 
 
-NAMES = st.lists(
-    st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8), min_size=1, max_size=3
-).map("/".join)
+NAMES = st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8), min_size=1, max_size=3).map(
+    "/".join
+)
 
 
 @pytest.mark.slow
@@ -127,9 +127,7 @@ def test_a_name_with_nul_is_refused() -> None:
     assert "control" in str(refusal(data))
 
 
-@pytest.mark.parametrize(
-    "mode", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK]
-)
+@pytest.mark.parametrize("mode", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK])
 def test_links_and_devices_are_refused(mode: int) -> None:
     error = refusal(packed_infos((info("x", mode | 0o777), b"/etc/passwd")))
     assert error.kind == "archive-refused"
@@ -326,9 +324,8 @@ def with_zip64_end(data: bytes, count: int | None = None) -> bytes:
     body, end = data[:-22], len(data) - 22
     members = directory.count if count is None else count
     record = struct.pack(
-        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members,
-        directory.size, directory.start,
-    )  # fmt: skip
+        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members, directory.size, directory.start
+    )
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1)
     last = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     return body + record + locator + last

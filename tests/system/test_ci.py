@@ -5,15 +5,7 @@ import string
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.system.ci import (
-    commit_of,
-    facts,
-    image_of,
-    in_ci,
-    provider_of,
-    run_of,
-    session_of,
-)
+from karat.system.ci import commit_of, facts, image_of, in_ci, provider_of, run_of, session_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

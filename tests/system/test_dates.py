@@ -21,16 +21,9 @@ def test_today_is_where_the_person_is(environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("said", "variable", "told", "instead"),
-    [
-        ("soon", "2026-01-01", "--today", "--today 2"),
-        (None, "soon", "KARAT_TODAY", "unset KARAT_TODAY"),
-    ],
+    [("soon", "2026-01-01", "--today", "--today 2"), (None, "soon", "KARAT_TODAY", "unset KARAT_TODAY")],
 )
-def test_what_is_no_day_is_refused_where_it_was_said(
-    said: str | None, variable: str, told: str, instead: str
-) -> None:
-    with pytest.raises(
-        UsageError, match=f"^{told}: expected a day as YYYY-MM-DD, found 'soon'"
-    ) as no:
+def test_what_is_no_day_is_refused_where_it_was_said(said: str | None, variable: str, told: str, instead: str) -> None:
+    with pytest.raises(UsageError, match=f"^{told}: expected a day as YYYY-MM-DD, found 'soon'") as no:
         day(said, {"KARAT_TODAY": variable})
     assert (no.value.next_command or "").startswith(instead)

@@ -102,9 +102,7 @@ def test_a_failure_leaves_nothing_in_the_workshop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("system", ["this one", "another"])
-def test_two_folders_exchange_their_names(
-    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_folders_exchange_their_names(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if system == "another":
         monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # a system without renameat2
     for name in ("one", "other"):

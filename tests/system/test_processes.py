@@ -87,9 +87,7 @@ def test_what_lives_elsewhere_is_ended_by_a_command(slot: Slot, tmp_path: Path) 
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as elsewhere:
         pids.write_text(f"{elsewhere.pid}\n")
         command = shell(
-            "sleep 1000",
-            timeout=0.3,
-            when_killed=(("no-such-program",), ("sh", "-c", f"kill -9 $(cat {pids})")),
+            "sleep 1000", timeout=0.3, when_killed=(("no-such-program",), ("sh", "-c", f"kill -9 $(cat {pids})"))
         )
         (ran,) = run_job(job(command), slot, lambda: False).ran
         assert ran.timed_out
@@ -154,9 +152,7 @@ print(result.lost)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_runner_that_is_killed_leaves_nothing_running(
-    tree: str, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_runner_that_is_killed_leaves_nothing_running(tree: str, tmp_path: Path, number: signal.Signals) -> None:
     after = tmp_path / "after"
     words = [sys.executable, "-c", _RUNNER, tree, str(tmp_path / "area"), str(after)]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as runner:
@@ -168,9 +164,7 @@ def test_a_runner_that_is_killed_leaves_nothing_running(
     assert after.read_text() == "done\n"
 
 
-def test_a_supervisor_that_is_killed_is_noticed_and_its_processes_are_ended(
-    tree: str, tmp_path: Path
-) -> None:
+def test_a_supervisor_that_is_killed_is_noticed_and_its_processes_are_ended(tree: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", _RUNNER, tree, str(tmp_path / "area"), str(tmp_path / "after")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as runner:
         pids = started(tmp_path / "pids", 5)
@@ -215,9 +209,7 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("role", ["prepare", "measure"])
-def test_a_process_that_changed_its_title_ends_with_its_job(
-    slot: Slot, tmp_path: Path, role: Role
-) -> None:
+def test_a_process_that_changed_its_title_ends_with_its_job(slot: Slot, tmp_path: Path, role: Role) -> None:
     (tmp_path / "renamed.py").write_text(_RENAMED)
     pids = tmp_path / "pids"
     leave = f"{PYTHON} {tmp_path}/renamed.py {pids} >/dev/null 2>&1 &"

@@ -69,9 +69,7 @@ def check_comparing(torch: Any, device: str) -> None:
     there[0, 0] = float("nan")
     spoiled = compare_tensors("x", tensor_of(host), tensor_of(there))
     assert [finding.kind for finding in spoiled.findings] == ["new-nan", "tensor-mismatch"]
-    product = compare_tensors(
-        "x", tensor_of(host @ host), tensor_of(host.to(device) @ host.to(device))
-    )
+    product = compare_tensors("x", tensor_of(host @ host), tensor_of(host.to(device) @ host.to(device)))
     assert product.numbers is not None
     assert product.numbers.cosine is not None
     assert product.numbers.cosine > 0.9999
@@ -89,21 +87,12 @@ def check_lazy(torch: Any, device: str) -> None:
 def check_jax() -> str:
     """The same for jax, where it is installed and sees a device."""
     try:
-        import jax  # noqa: PLC0415
+        import jax
     except ImportError:
         return "jax: not installed"
     platform = jax.devices()[0].platform
     with jax.enable_x64(True):
-        for name in (
-            "float32",
-            "bfloat16",
-            "float64",
-            "int64",
-            "complex128",
-            "float8_e4m3fn",
-            "int4",
-            "bool",
-        ):
+        for name in ("float32", "bfloat16", "float64", "int64", "complex128", "float8_e4m3fn", "int4", "bool"):
             bits = patterns(name, (40, 5))
             bits &= {"int4": 15, "bool": 1}.get(name, 255)
             array = bits.view(jax.numpy.dtype(name)).reshape(40, 5)
@@ -115,7 +104,7 @@ def check_jax() -> str:
 
 def main() -> int:
     """Runs all of it, and says on what."""
-    import torch  # noqa: PLC0415
+    import torch
 
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     said = torch.cuda.get_device_name(0) if device != "cpu" else "no CUDA device; the CPU instead"
@@ -131,9 +120,7 @@ def main() -> int:
                 print(f"FAILED {name}: {type(error).__name__}: {error}")
         check_lazy(torch, device)
         check_comparing(torch, device)
-    print(
-        f"{len(names(torch)) - failed} of {len(names(torch))} dtypes bit by bit, in {len(SHAPES)} shapes and a view"
-    )
+    print(f"{len(names(torch)) - failed} of {len(names(torch))} dtypes bit by bit, in {len(SHAPES)} shapes and a view")
     print(check_jax())
     return 1 if failed or device == "cpu" else 0
 

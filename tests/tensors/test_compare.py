@@ -22,9 +22,7 @@ def kinds(result: Comparison) -> list[str]:
 
 
 def compare(expected: Any, actual: Any, **options: Any) -> Comparison:
-    return compare_tensors(
-        "out", tensor_of(np.asarray(expected)), tensor_of(np.asarray(actual)), **options
-    )
+    return compare_tensors("out", tensor_of(np.asarray(expected)), tensor_of(np.asarray(actual)), **options)
 
 
 def numbers(expected: Any, actual: Any, **options: Any) -> TensorNumbers:
@@ -64,11 +62,22 @@ def test_equal_tensors_pass_and_have_numbers() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
-@pytest.mark.parametrize(("expected", "actual", "equal_nan", "wrong"), [
-    ([nan], [nan], False, 1), ([nan], [nan], True, 0), ([1.0], [nan], True, 1), ([nan], [1.0], True, 1),
-    ([inf], [inf], False, 0), ([inf], [-inf], False, 1), ([inf], [1.0], False, 1), ([1.0], [inf], False, 1),
-    ([inf], [nan], True, 1), ([-inf], [-inf], False, 0), ([nan, 1.0], [1.0, nan], True, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("expected", "actual", "equal_nan", "wrong"),
+    [
+        ([nan], [nan], False, 1),
+        ([nan], [nan], True, 0),
+        ([1.0], [nan], True, 1),
+        ([nan], [1.0], True, 1),
+        ([inf], [inf], False, 0),
+        ([inf], [-inf], False, 1),
+        ([inf], [1.0], False, 1),
+        ([1.0], [inf], False, 1),
+        ([inf], [nan], True, 1),
+        ([-inf], [-inf], False, 0),
+        ([nan, 1.0], [1.0, nan], True, 2),
+    ],
+)
 def test_nan_and_infinity(
     dtype: str,
     expected: list[float],
@@ -121,11 +130,21 @@ def test_steps_across_zero_are_counted_through_it() -> None:
     assert numbers([-1.0], [1.0]).max_ulp == 2 * 0x3FF << 52
 
 
-@pytest.mark.parametrize(("dtype", "expected", "actual", "apart"), [
-    ("int64", 2**63 - 1, -(2**63), 2**64 - 1), ("uint64", 2**64 - 1, 2**64 - 2, 1), ("uint64", 0, 2**64 - 1, 2**64 - 1),
-    ("int64", 2**53 + 1, 2**53, 1), ("int64", -(2**62), -(2**62) - 1, 1), ("int32", -(2**31), 2**31 - 1, 2**32 - 1),
-    ("uint32", 0, 2**32 - 1, 2**32 - 1), ("int8", -128, 127, 255), ("uint8", 255, 0, 255), ("int16", -1, 1, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "expected", "actual", "apart"),
+    [
+        ("int64", 2**63 - 1, -(2**63), 2**64 - 1),
+        ("uint64", 2**64 - 1, 2**64 - 2, 1),
+        ("uint64", 0, 2**64 - 1, 2**64 - 1),
+        ("int64", 2**53 + 1, 2**53, 1),
+        ("int64", -(2**62), -(2**62) - 1, 1),
+        ("int32", -(2**31), 2**31 - 1, 2**32 - 1),
+        ("uint32", 0, 2**32 - 1, 2**32 - 1),
+        ("int8", -128, 127, 255),
+        ("uint8", 255, 0, 255),
+        ("int16", -1, 1, 2),
+    ],
+)
 def test_integers_are_exact(dtype: str, expected: int, actual: int, apart: int) -> None:
     e, a = np.array([7, expected], dtype), np.array([7, actual], dtype)
     n = numbers(e, a)
@@ -155,8 +174,7 @@ def test_complex_numbers_differ_by_the_size_of_their_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
-    [(1.7e308, -1.7e308), (1e308, 9e307), (5e-324, 1e-323), (1e-200, 2e-200), (1e200, 1e-200)],
+    "values", [(1.7e308, -1.7e308), (1e308, 9e307), (5e-324, 1e-323), (1e-200, 2e-200), (1e200, 1e-200)]
 )
 def test_the_ends_of_float64_neither_overflow_nor_vanish(values: tuple[float, float]) -> None:
     e, a = np.array([values[0], values[0]]), np.array([values[1], values[0]])
@@ -213,15 +231,7 @@ def test_both_sides_infinite_differences_do_not_pass() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float4_e2m1fn",
-        "float6_e3m2fn",
-        "float8_e8m0fnu",
-    ],
+    ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn", "float6_e3m2fn", "float8_e8m0fnu"],
 )
 def test_a_step_is_one_ulp_in_every_width(name: str) -> None:
     """Neighbouring magnitudes of the dtype, from zero to the largest finite number."""
@@ -233,29 +243,20 @@ def test_a_step_is_one_ulp_in_every_width(name: str) -> None:
         top -= 1
     codes = np.arange(top + 1).astype(of.bits)
     lower, upper = codes[:-1], codes[1:]
-    made = [
-        Tensor(dtype=name, shape=lower.shape, data=side.view("u1").data) for side in (lower, upper)
-    ]
+    made = [Tensor(dtype=name, shape=lower.shape, data=side.view("u1").data) for side in (lower, upper)]
     found = compare_tensors("x", *made).numbers
     assert found is not None
     assert found.max_ulp == 1
     assert found.bit_equal == 0
-    ends = [
-        Tensor(dtype=name, shape=(1,), data=side.view("u1").data)
-        for side in (codes[:1], codes[-1:])
-    ]
+    ends = [Tensor(dtype=name, shape=(1,), data=side.view("u1").data) for side in (codes[:1], codes[-1:])]
     whole = compare_tensors("x", *ends).numbers
     assert whole is not None
     assert whole.max_ulp == top
 
 
 def test_packed_numbers_are_counted_one_by_one() -> None:
-    e = Tensor(
-        dtype="float4_e2m1fn_x2", shape=(2, 2), data=memoryview(bytes([0x21, 0x43, 0x21, 0x43]))
-    )
-    a = Tensor(
-        dtype="float4_e2m1fn_x2", shape=(2, 2), data=memoryview(bytes([0x21, 0x43, 0x21, 0x73]))
-    )
+    e = Tensor(dtype="float4_e2m1fn_x2", shape=(2, 2), data=memoryview(bytes([0x21, 0x43, 0x21, 0x43])))
+    a = Tensor(dtype="float4_e2m1fn_x2", shape=(2, 2), data=memoryview(bytes([0x21, 0x43, 0x21, 0x73])))
     n = compare_tensors("x", e, a, rtol=0, atol=0).numbers
     assert n is not None
     assert (n.elements, n.bit_equal, n.mismatches) == (8, 7, 1)
@@ -314,15 +315,7 @@ def test_another_dtype_is_a_finding_and_the_values_are_compared_all_the_same() -
 
 @pytest.mark.parametrize(
     ("expected", "actual"),
-    [
-        ("f4", "f8"),
-        ("i4", "f4"),
-        ("i8", "u8"),
-        ("?", "i1"),
-        ("f4", "c8"),
-        ("g", "f4"),
-        ("f2", "u8"),
-    ],
+    [("f4", "f8"), ("i4", "f4"), ("i8", "u8"), ("?", "i1"), ("f4", "c8"), ("g", "f4"), ("f2", "u8")],
 )
 def test_dtypes_may_differ_if_asked_for(expected: str, actual: str) -> None:
     e, a = np.array([0, 1, 1], expected), np.array([0, 1, 0], actual)
@@ -334,7 +327,7 @@ def test_dtypes_may_differ_if_asked_for(expected: str, actual: str) -> None:
 
 
 def test_the_wider_default_holds_for_two_dtypes() -> None:
-    import ml_dtypes  # noqa: PLC0415
+    import ml_dtypes
 
     e = np.array([1.0], "f4")
     assert compare(e, np.array([1.0078125], ml_dtypes.bfloat16), check_dtype=False).passed
@@ -391,16 +384,10 @@ def test_tolerances_say_where_they_come_from() -> None:
         (np.array([2**64 - 1], np.uint64), np.array([2.0**64 + 0j])),
     ],
 )
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).nmant < 63, reason="no float here holds 64-bit integers"
-)
-def test_large_integers_are_not_rounded_to_what_they_are_compared_with(
-    expected: Any, actual: Any
-) -> None:
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no float here holds 64-bit integers")
+def test_large_integers_are_not_rounded_to_what_they_are_compared_with(expected: Any, actual: Any) -> None:
     for one, other in ((expected, actual), (actual, expected)):
-        found = compare_tensors(
-            "x", tensor_of(one), tensor_of(other), rtol=0, atol=0, check_dtype=False
-        )
+        found = compare_tensors("x", tensor_of(one), tensor_of(other), rtol=0, atol=0, check_dtype=False)
         assert found.numbers is not None
         assert (found.passed, found.numbers.bit_equal, found.numbers.max_abs) == (False, 0, 1.0)
 

@@ -67,9 +67,7 @@ class TestDigests:
         said = [digest_of(self.e), digest_of(self.a)]
         said[side] = "0" * 64
         words = ("expected", "actual")
-        with pytest.raises(
-            Damaged, match=f"expected sha256 0+ on the {words[side]} side"
-        ) as caught:
+        with pytest.raises(Damaged, match=f"expected sha256 0+ on the {words[side]} side") as caught:
             compare_tensors("x", extent_of(self.e), extent_of(self.a), digests=(said[0], said[1]))
         assert f"the {words[1 - side]} side" not in str(caught.value)
 
@@ -93,10 +91,7 @@ class TestDigests:
 
     def test_the_same_bits_in_another_shape_or_dtype_have_another_digest(self) -> None:
         bits = np.zeros(4, np.float32)
-        found = {
-            digest_of(tensor_of(x))
-            for x in (bits, bits.reshape(2, 2), bits.view("i4"), bits[:2].view("f8"))
-        }
+        found = {digest_of(tensor_of(x)) for x in (bits, bits.reshape(2, 2), bits.view("i4"), bits[:2].view("f8"))}
         assert len(found) == 4
 
 

@@ -62,12 +62,8 @@ def pairs(draw: st.DrawFn, names: tuple[str, ...] = (*FLOATS, *WHOLE), finite: b
     return expected.astype(dtype_of(name)), actual.astype(dtype_of(name))
 
 
-def compared(
-    e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_nan: bool = False
-) -> TensorNumbers:
-    found = compare_tensors(
-        "x", tensor_of(e), tensor_of(a), rtol=rtol, atol=atol, equal_nan=equal_nan
-    )
+def compared(e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_nan: bool = False) -> TensorNumbers:
+    found = compare_tensors("x", tensor_of(e), tensor_of(a), rtol=rtol, atol=atol, equal_nan=equal_nan)
     assert found.numbers is not None
     assert found.passed == (found.numbers.mismatches == 0)
     return found.numbers
@@ -78,9 +74,7 @@ def in_chunks(e: Any, a: Any, chunk: int, read: int, threads: int) -> TensorNumb
     tolerance = tolerance_for(tensor_of(e).dtype, tensor_of(a).dtype, 1e-3, 1e-6, equal_nan=False)
     plan = compare._plan(tensor_of(e), tensor_of(a), tolerance, 1)
     plan = msgspec.structs.replace(plan, chunk=chunk, read=chunk * read)
-    return compare._in_parallel(plan, threads).numbers(
-        e.shape, with_ulps=plan.dtype.layout is not None
-    )
+    return compare._in_parallel(plan, threads).numbers(e.shape, with_ulps=plan.dtype.layout is not None)
 
 
 def outside(e: float, a: float, rtol: float, atol: float, *, equal_nan: bool) -> bool:
@@ -91,9 +85,7 @@ def outside(e: float, a: float, rtol: float, atol: float, *, equal_nan: bool) ->
         return e != a
     apart = abs(a - e)
     if apart == inf:  # larger than any float
-        return bool(
-            abs(Fraction(a) - Fraction(e)) > Fraction(atol) + Fraction(rtol) * abs(Fraction(e))
-        )
+        return bool(abs(Fraction(a) - Fraction(e)) > Fraction(atol) + Fraction(rtol) * abs(Fraction(e)))
     return apart > atol + rtol * abs(e)
 
 
@@ -109,9 +101,7 @@ def test_the_verdict_on_floats_is_the_definition(
     n = compared(e, a, rtol, atol, equal_nan=equal_nan)
     with np.errstate(all="ignore"):
         sides = zip(e.astype("f8").tolist(), a.astype("f8").tolist(), strict=True)
-    wrong = [
-        at for at, (x, y) in enumerate(sides) if outside(x, y, rtol, atol, equal_nan=equal_nan)
-    ]
+    wrong = [at for at, (x, y) in enumerate(sides) if outside(x, y, rtol, atol, equal_nan=equal_nan)]
     assert n.mismatches == len(wrong)
     assert n.first_mismatch == ((wrong[0],) if wrong else None)
 
@@ -131,10 +121,7 @@ def test_the_verdict_on_integers_is_exact(pair: Any, atol: int) -> None:
 def reference(e: Any, a: Any) -> dict[str, Any]:
     """Everything else, in fractions."""
     with np.errstate(all="ignore"):
-        wide = [
-            (x, y) if e.dtype.kind in "iu" else (float(x), float(y))
-            for x, y in zip(e, a, strict=True)
-        ]
+        wide = [(x, y) if e.dtype.kind in "iu" else (float(x), float(y)) for x, y in zip(e, a, strict=True)]
     fine = [at for at, (x, y) in enumerate(wide) if isfinite(x) and isfinite(y)]
     x = [Fraction(int(wide[at][0]) if e.dtype.kind in "iu" else wide[at][0]) for at in fine]
     y = [Fraction(int(wide[at][1]) if e.dtype.kind in "iu" else wide[at][1]) for at in fine]
@@ -175,9 +162,7 @@ def test_the_numbers_are_those_of_exact_arithmetic(pair: Any) -> None:
         assert n.sqnr_db == inf
     elif ee:
         ratio = Fraction(ee) / dd
-        assert n.sqnr_db == pytest.approx(
-            10 * (log10(ratio.numerator) - log10(ratio.denominator)), abs=1e-4
-        )
+        assert n.sqnr_db == pytest.approx(10 * (log10(ratio.numerator) - log10(ratio.denominator)), abs=1e-4)
     else:
         assert n.sqnr_db == -inf
     if ee and aa:
@@ -212,11 +197,7 @@ def test_what_json_cannot_hold_is_told_by_what_it_can(pair: Any) -> None:
         assert (found.sqnr_db > 0) == (said["max_abs"] == 0)
     elif said["max_abs_at"] is not None:
         assert said["max_abs"] != 0
-    for name, where in (
-        ("max_abs", "max_abs_at"),
-        ("mean_abs", "max_abs_at"),
-        ("max_rel", "max_rel_at"),
-    ):
+    for name, where in (("max_abs", "max_abs_at"), ("mean_abs", "max_abs_at"), ("max_rel", "max_rel_at")):
         value = getattr(found, name)
         assert (said[where] is None) == (value is None)
         assert (said[name] is None) == (value is None or value == inf)
@@ -249,9 +230,7 @@ def test_a_tensor_is_itself(pair: Any) -> None:
 
 @pytest.mark.slow
 @given(pairs(), st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
-def test_how_it_is_read_and_by_how_many_changes_nothing(
-    pair: Any, chunk: int, read: int, threads: int
-) -> None:
+def test_how_it_is_read_and_by_how_many_changes_nothing(pair: Any, chunk: int, read: int, threads: int) -> None:
     e, a = pair
     assert in_chunks(e, a, chunk, read, threads) == in_chunks(e, a, chunk, 1, 1)
 
@@ -277,15 +256,7 @@ def test_the_order_of_elements_matters_only_to_where(pair: Any, random: Any) -> 
     order = list(range(e.size))
     random.shuffle(order)
     one, other = compared(e, a), compared(e[order], a[order])
-    for name in (
-        "bit_equal",
-        "mismatches",
-        "max_abs",
-        "max_rel",
-        "max_ulp",
-        "nan_actual",
-        "inf_expected",
-    ):
+    for name in ("bit_equal", "mismatches", "max_abs", "max_rel", "max_ulp", "nan_actual", "inf_expected"):
         assert getattr(one, name) == getattr(other, name), name
 
 
@@ -330,9 +301,7 @@ def test_ulps_are_numpys_steps(pair: Any) -> None:
             assert x == y
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, of in TABLE.items() if of.itemsize == 1 and of.kind == "float"]
-)
+@pytest.mark.parametrize("name", [name for name, of in TABLE.items() if of.itemsize == 1 and of.kind == "float"])
 def test_the_most_steps_are_the_largest_distance_of_any_two_codes(name: str) -> None:
     codes = np.arange(256, dtype=np.uint8)
     for turn in range(0, 256, 5):
@@ -349,9 +318,7 @@ def test_large_tensors_in_every_way() -> None:
     a = (e * (1 + 1e-3 * rng.standard_normal(e.size))).astype(np.float32)
     a[rng.integers(0, e.size, 5)] = np.nan
     e[::3] = 0
-    found = [
-        compare_tensors("x", tensor_of(e), tensor_of(a), rtol=1e-3, threads=n) for n in (1, 2, 5)
-    ]
+    found = [compare_tensors("x", tensor_of(e), tensor_of(a), rtol=1e-3, threads=n) for n in (1, 2, 5)]
     assert found[0] == found[1] == found[2]
     n = found[0].numbers
     assert n is not None
@@ -387,9 +354,7 @@ def test_what_is_the_same_is_counted_as_what_nearly_is(name: str, values: list[i
     assert quick.cosine == (None if nonzero is None else 1.0)
 
 
-@pytest.mark.parametrize(
-    "value", [complex("nan"), complex(1, float("nan")), complex(inf, 1), 1e300j]
-)
+@pytest.mark.parametrize("value", [complex("nan"), complex(1, float("nan")), complex(inf, 1), 1e300j])
 def test_the_same_complex_numbers_that_need_care_get_it(value: complex) -> None:
     array = np.array([1, value, 2j])
     found = compared(array, array)

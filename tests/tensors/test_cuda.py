@@ -17,9 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "cuda_round_trip", Path(__file__).with_name("cuda_round_trip.py")
-    )
+    spec = importlib.util.spec_from_file_location("cuda_round_trip", Path(__file__).with_name("cuda_round_trip.py"))
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -36,9 +34,7 @@ def device(request: pytest.FixtureRequest, torch: Any) -> str:
 
 
 @pytest.mark.slow
-def test_every_dtype_comes_back_from_the_device(
-    script: ModuleType, torch: Any, device: str
-) -> None:
+def test_every_dtype_comes_back_from_the_device(script: ModuleType, torch: Any, device: str) -> None:
     names = script.names(torch)
     assert len(names) > 30
     for name in names:
@@ -49,9 +45,7 @@ def test_what_lies_on_the_device_is_compared(script: ModuleType, torch: Any, dev
     script.check_comparing(torch, device)
 
 
-def test_lazy_values_of_the_device_are_resolved(
-    script: ModuleType, torch: Any, device: str
-) -> None:
+def test_lazy_values_of_the_device_are_resolved(script: ModuleType, torch: Any, device: str) -> None:
     script.check_lazy(torch, device)
 
 

@@ -15,22 +15,15 @@ from safetensors import TensorSpec, deserialize, serialize
 from factories.bit_patterns import NUMERIC, ODD_NAMES, patterns, torch_dtypes
 from karat.tensors.arrays import tensor_of, value_of
 from karat.tensors.bits import table_of, widened
-from karat.tensors.dtypes import (
-    TABLE,
-    UnknownDtype,
-    dtype_named,
-    for_dtype,
-    nbytes,
-    stored,
-    tolerance_for,
-)
+from karat.tensors.dtypes import TABLE, UnknownDtype, dtype_named, for_dtype, nbytes, stored, tolerance_for
 from karat.tensors.numpy_arrays import name_of, numpy_dtype
 from karat.tensors.tensor import Damaged, Tensor
 
 ONE_BYTE = [
-    name for name, dtype in TABLE.items()
+    name
+    for name, dtype in TABLE.items()
     if dtype.itemsize == 1 and dtype.kind in {"float", "int"} and hasattr(ml_dtypes, name)
-]  # fmt: skip
+]
 TORCH_ONLY = {"float4_e2m1fn_x2"}
 
 
@@ -106,9 +99,7 @@ def test_safetensors_keeps_what_the_table_says(name: str, shape: tuple[int, ...]
     form = stored(name, shape)
     raw = patterns(name, shape)
     held = raw if raw.size else np.zeros(1, np.uint8)
-    spec = TensorSpec(
-        dtype=form.dtype, shape=list(form.shape), data_ptr=held.ctypes.data, data_len=raw.size
-    )
+    spec = TensorSpec(dtype=form.dtype, shape=list(form.shape), data_ptr=held.ctypes.data, data_len=raw.size)
     read: Any = deserialize
     ((_, found),) = read(bytes(serialize({"x": spec})))
     assert found["dtype"] == form.code
@@ -117,20 +108,45 @@ def test_safetensors_keeps_what_the_table_says(name: str, shape: tuple[int, ...]
     assert raw.size == nbytes(name, shape)
 
 
-@pytest.mark.parametrize("name", [
-    "float99", "", "object", "|O8", "O", "<U", "<U-1", "<U1x", ">U3", "<f4", "|V", "<M8[zz]", "<M8[0s]",
-    "[", "[1]", '[["a"]]', '[["a","|O8"]]', '[["a","<f4",[-1]]]', '[["a","<f4",[1.5]]]', '{"a":1}',
-    "<U999999999", "|V2147483648", '[["a","<f4",[2147483648]]]', '[["a","<f4",[' + "1," * 99 + "1]]]",
-    '[["a","<f4",[true]]]', "float32 ", "os.system", '[["a",' * 12 + '"<f4"' + "]]" * 12,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float99",
+        "",
+        "object",
+        "|O8",
+        "O",
+        "<U",
+        "<U-1",
+        "<U1x",
+        ">U3",
+        "<f4",
+        "|V",
+        "<M8[zz]",
+        "<M8[0s]",
+        "[",
+        "[1]",
+        '[["a"]]',
+        '[["a","|O8"]]',
+        '[["a","<f4",[-1]]]',
+        '[["a","<f4",[1.5]]]',
+        '{"a":1}',
+        "<U999999999",
+        "|V2147483648",
+        '[["a","<f4",[2147483648]]]',
+        '[["a","<f4",[' + "1," * 99 + "1]]]",
+        '[["a","<f4",[true]]]',
+        "float32 ",
+        "os.system",
+        '[["a",' * 12 + '"<f4"' + "]]" * 12,
+    ],
+)
 def test_what_is_no_dtype_is_said_to_be_none(name: str) -> None:
     with pytest.raises(UnknownDtype, match="expected"):
         dtype_named(name)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1,) * 65, (2**62,) * 100_000, (0, 2**62, 2**62), (2**63,), (2**61, 4)]
-)
+@pytest.mark.parametrize("shape", [(1,) * 65, (2**62,) * 100_000, (0, 2**62, 2**62), (2**63,), (2**61, 4)])
 def test_a_shape_that_nobody_can_hold_is_damage_and_known_at_once(shape: tuple[int, ...]) -> None:
     with pytest.raises(Damaged, match=r"dimensions|63 bits"):
         nbytes("float32", shape)
@@ -153,14 +169,17 @@ def test_no_name_crashes_the_table(name: str) -> None:
 
 
 @pytest.mark.slow
-@given(st.recursive(
-    st.sampled_from(["<f4", "|i1", ">u2", "|S3", "<U2", "<M8[ns]", "|b1", "<c8"]),
-    lambda inner: st.lists(st.tuples(st.sampled_from(["a", "b", "ü"]), inner), min_size=1, max_size=3,
-                           unique_by=lambda field: field[0]).map(lambda fields: [list(f) for f in fields]),
-    max_leaves=6,
-).filter(lambda form: isinstance(form, list)))  # fmt: skip
+@given(
+    st.recursive(
+        st.sampled_from(["<f4", "|i1", ">u2", "|S3", "<U2", "<M8[ns]", "|b1", "<c8"]),
+        lambda inner: st.lists(
+            st.tuples(st.sampled_from(["a", "b", "ü"]), inner), min_size=1, max_size=3, unique_by=lambda field: field[0]
+        ).map(lambda fields: [list(f) for f in fields]),
+        max_leaves=6,
+    ).filter(lambda form: isinstance(form, list))
+)
 def test_structured_dtypes_survive_their_name(form: list[Any]) -> None:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     name = msgspec.json.encode(form).decode()
     dtype = numpy_dtype(name)
@@ -170,7 +189,7 @@ def test_structured_dtypes_survive_their_name(form: list[Any]) -> None:
 
 
 def test_floats_of_16_bits_and_more_are_as_torch_has_them(torch: Any) -> None:
-    from torch.testing._comparison import default_tolerances  # noqa: PLC0415
+    from torch.testing._comparison import default_tolerances
 
     known = [name for name in torch_dtypes(torch) if TABLE[name].layout and TABLE[name].width >= 16]
     assert "bfloat16" in known
@@ -179,17 +198,13 @@ def test_floats_of_16_bits_and_more_are_as_torch_has_them(torch: Any) -> None:
         assert (found.rtol, found.atol) == default_tolerances(getattr(torch, name)), name
 
 
-@pytest.mark.parametrize("name", [
-    "bool", "int4", "int64", "uint8", "bits8", "float8_e8m0fnu", *ODD_NAMES,
-])  # fmt: skip
+@pytest.mark.parametrize("name", ["bool", "int4", "int64", "uint8", "bits8", "float8_e8m0fnu", *ODD_NAMES])
 def test_what_is_exact(name: str) -> None:
     found = for_dtype(name)
     assert (found.rtol, found.atol, found.origin) == (0, 0, "dtype")
 
 
-@pytest.mark.parametrize(
-    "name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float6_e2m3fn", "float4_e2m1fn"]
-)
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float6_e2m3fn", "float4_e2m1fn"])
 def test_small_floats_may_be_a_step_apart_and_not_three(name: str) -> None:
     of, found = TABLE[name], for_dtype(name)
     values = [float(x) for x in table_of(name)[: 1 << (of.width - 1)]]

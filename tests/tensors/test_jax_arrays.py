@@ -15,11 +15,35 @@ from karat.tensors.arrays import is_tensor, tensor_of, value_and_note, value_of
 from karat.tensors.tensor import CannotStore
 
 NAMES = [
-    "bool", "int2", "int4", "int8", "int16", "int32", "int64", "uint2", "uint4", "uint8", "uint16", "uint32",
-    "uint64", "float4_e2m1fn", "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "bfloat16", "float16", "float32",
-    "float64", "complex64", "complex128",
-]  # fmt: skip
+    "bool",
+    "int2",
+    "int4",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint2",
+    "uint4",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float4_e2m1fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e4m3b11fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 @pytest.mark.slow
@@ -87,6 +111,4 @@ assert bytes(made.data) == np.arange(8, dtype=np.float32).tobytes()
 assert made.device == "cpu:0,cpu:1,cpu:2,cpu:3", made.device
 """
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=120, env={**os.environ, **flags}
-    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env={**os.environ, **flags})

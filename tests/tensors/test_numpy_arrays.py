@@ -41,9 +41,7 @@ any_array = hnp.arrays(
         hnp.scalar_dtypes(),
         hnp.unicode_string_dtypes(min_len=1),
         hnp.byte_string_dtypes(min_len=1),
-        hnp.array_dtypes(
-            st.one_of(hnp.integer_dtypes(), hnp.floating_dtypes(sizes=(32, 64))), max_size=3
-        ),
+        hnp.array_dtypes(st.one_of(hnp.integer_dtypes(), hnp.floating_dtypes(sizes=(32, 64))), max_size=3),
     ),
     shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
 )
@@ -56,9 +54,7 @@ def test_any_array_in_any_layout_comes_back(array: Any, data: st.DataObject) -> 
     view = array
     if array.ndim:
         view = array.transpose(data.draw(st.permutations(range(array.ndim))))
-        view = view[
-            tuple(slice(None, None, data.draw(st.sampled_from([1, 2, -1]))) for _ in view.shape)
-        ]
+        view = view[tuple(slice(None, None, data.draw(st.sampled_from([1, 2, -1]))) for _ in view.shape)]
     back = value_of(tensor_of(view))
     assert (back.dtype, back.shape) == (view.dtype, view.shape)
     assert back.tobytes() == np.ascontiguousarray(view).tobytes()
@@ -117,7 +113,7 @@ def test_padding_means_nothing_and_is_zero() -> None:
 
 
 def test_stray_bits_of_narrow_types_are_no_part_of_the_value() -> None:
-    import ml_dtypes  # noqa: PLC0415
+    import ml_dtypes
 
     dirty = np.array([0x0F, 0xFF, 0x1F], np.uint8).view(ml_dtypes.int4)
     assert bytes(tensor_of(dirty).data) == b"\x0f\x0f\x0f"
@@ -133,10 +129,19 @@ def test_long_doubles_have_no_stray_bytes() -> None:
     assert (value_of(tensor_of(dirty)) == dirty).all()
 
 
-@pytest.mark.parametrize("scalar", [
-    np.float32(1.5), np.int8(-1), np.bool_(True), np.complex64(1j), np.datetime64("2020-01-01"),
-    np.str_("ab"), np.bytes_(b"ab"), np.longdouble(2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        np.float32(1.5),
+        np.int8(-1),
+        np.bool_(True),
+        np.complex64(1j),
+        np.datetime64("2020-01-01"),
+        np.str_("ab"),
+        np.bytes_(b"ab"),
+        np.longdouble(2),
+    ],
+)
 def test_scalars_come_back_as_scalars(scalar: np.generic) -> None:
     assert is_tensor(scalar)
     back = value_of(tensor_of(scalar))
@@ -153,15 +158,18 @@ def test_a_map_of_a_file_is_an_array(tmp_path: Path) -> None:
     assert back.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("value", "words"), [
-    (np.array([object()]), "objects"),
-    (np.array([{}], dtype=object), "objects"),
-    (np.zeros(2, [("a", "O")]), "objects"),
-    (np.ma.masked_array([1, 2], mask=[False, True]), "mask"),
-    (np.array([1, 2]).view(np.recarray), "recarray"),
-    (np.zeros(1, [(("title", "name"), "<f4")]), "titles"),
-    (np.zeros(1, {"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]}), "in order"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.array([object()]), "objects"),
+        (np.array([{}], dtype=object), "objects"),
+        (np.zeros(2, [("a", "O")]), "objects"),
+        (np.ma.masked_array([1, 2], mask=[False, True]), "mask"),
+        (np.array([1, 2]).view(np.recarray), "recarray"),
+        (np.zeros(1, [(("title", "name"), "<f4")]), "titles"),
+        (np.zeros(1, {"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]}), "in order"),
+    ],
+)
 def test_what_has_no_form_is_refused_in_a_sentence(value: Any, words: str) -> None:
     assert is_tensor(value)
     with pytest.raises(CannotStore, match=words):
@@ -175,9 +183,7 @@ def test_text_of_any_length_is_refused() -> None:
         tensor_of(np.array(["a", "bb"], dtype=np.dtypes.StringDType()))
 
 
-@pytest.mark.parametrize(
-    "value", [3, "text", None, [1, 2], {"a": 1}, object(), int, np.float32, b"x"]
-)
+@pytest.mark.parametrize("value", [3, "text", None, [1, 2], {"a": 1}, object(), int, np.float32, b"x"])
 def test_what_is_no_array_is_not_taken_for_one(value: object) -> None:
     assert not is_tensor(value)
     with pytest.raises(CannotStore, match="expected an array"):

@@ -23,9 +23,7 @@ def comparison(name: str = "expected", *, fails: bool = False, **numbers: object
     )
 
 
-@pytest.mark.parametrize(
-    ("shape", "shown"), [((), "float32 scalar"), ((3,), "float32 3"), ((2, 0), "float32 2x0")]
-)
+@pytest.mark.parametrize(("shape", "shown"), [((), "float32 scalar"), ((3,), "float32 3"), ((2, 0), "float32 2x0")])
 def test_a_type_is_a_dtype_and_a_shape(shape: tuple[int, ...], shown: str) -> None:
     assert type_text(Comparison(name="x", dtype="float32", shape=shape)) == shown
 
@@ -45,9 +43,7 @@ def test_the_worst_is_what_failed_and_then_what_moved_most() -> None:
 
 
 def test_facts_say_where() -> None:
-    told = dict(
-        facts(comparison(mismatches=2, first_mismatch=(1, 2), max_abs=0.5, max_abs_at=(1, 3)))
-    )
+    told = dict(facts(comparison(mismatches=2, first_mismatch=(1, 2), max_abs=0.5, max_abs_at=(1, 3))))
     assert told["outside"] == "2 first at [1, 2]"
     assert told["max abs"] == "0.5000 at [1, 3]"
     assert told["tolerance"] == "rtol 0.001, atol 0 (recorded)"

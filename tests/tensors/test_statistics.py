@@ -17,9 +17,9 @@ from karat.tensors.statistics import statistics
 from karat.tensors.tensor import Damaged, TensorExtent
 
 
-@given(hnp.arrays(
-    st.sampled_from(["f4", "f8", "i4", "u1", "i8"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
-))  # fmt: skip
+@given(
+    hnp.arrays(st.sampled_from(["f4", "f8", "i4", "u1", "i8"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
+)
 def test_finite_elements_have_numpys_numbers(array: Any) -> None:
     found = statistics(tensor_of(array))
     wide = array.astype("f8").ravel()
@@ -36,17 +36,20 @@ def test_finite_elements_have_numpys_numbers(array: Any) -> None:
     assert found.l2 / scale == pytest.approx(length, rel=1e-12) or found.l2 == inf
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    ([3.0, -4.0], Statistics(min=-4, max=3, mean=-0.5, l2=5)),
-    ([nan, inf, -inf, 2.0], Statistics(min=2, max=2, mean=2, l2=2, nan=1, inf=2)),
-    ([nan], Statistics(nan=1)),
-    ([], Statistics()),
-    ([3 + 4j, complex(nan, 1)], Statistics(l2=5, nan=1)),
-    ([True, False], Statistics(min=0, max=1, mean=0.5, l2=1)),
-    (["text"], Statistics()),
-    ([1e308, 1e308], Statistics(min=1e308, max=1e308, mean=1e308, l2=2**0.5 * 1e308)),
-    ([5e-324], Statistics(min=5e-324, max=5e-324, mean=5e-324, l2=5e-324)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0, -4.0], Statistics(min=-4, max=3, mean=-0.5, l2=5)),
+        ([nan, inf, -inf, 2.0], Statistics(min=2, max=2, mean=2, l2=2, nan=1, inf=2)),
+        ([nan], Statistics(nan=1)),
+        ([], Statistics()),
+        ([3 + 4j, complex(nan, 1)], Statistics(l2=5, nan=1)),
+        ([True, False], Statistics(min=0, max=1, mean=0.5, l2=1)),
+        (["text"], Statistics()),
+        ([1e308, 1e308], Statistics(min=1e308, max=1e308, mean=1e308, l2=2**0.5 * 1e308)),
+        ([5e-324], Statistics(min=5e-324, max=5e-324, mean=5e-324, l2=5e-324)),
+    ],
+)
 def test_examples(values: list[Any], expected: Statistics) -> None:
     assert statistics(tensor_of(np.array(values))) == expected
 

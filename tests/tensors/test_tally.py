@@ -16,15 +16,11 @@ floats = st.floats(-1e100, 1e100, allow_nan=False)
 
 @given(st.lists(floats, max_size=60))
 def test_few_terms_hold_the_same_sum(terms: list[float]) -> None:
-    assert sum(map(Fraction, _condensed(terms)), Fraction(0)) == sum(
-        map(Fraction, terms), Fraction(0)
-    )
+    assert sum(map(Fraction, _condensed(terms)), Fraction(0)) == sum(map(Fraction, terms), Fraction(0))
 
 
 @pytest.mark.slow
-@given(
-    st.lists(st.tuples(floats, st.integers(-3, 3)), max_size=30), st.randoms(use_true_random=False)
-)
+@given(st.lists(st.tuples(floats, st.integers(-3, 3)), max_size=30), st.randoms(use_true_random=False))
 def test_order_and_grouping_change_nothing(terms: list[tuple[float, int]], random: object) -> None:
     one, left, right = Sum(), Sum(), Sum()
     for term in terms:

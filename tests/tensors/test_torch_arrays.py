@@ -20,19 +20,12 @@ SHAPES = [(3, 4), (), (0, 2), (1,), (2, 3, 4)]
 
 def test_every_dtype_comes_back_bit_by_bit(torch: Any) -> None:
     names = list(torch_dtypes(torch))
-    assert {"bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "complex32", "uint64", "bool"} <= {
-        *names
-    }
+    assert {"bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "complex32", "uint64", "bool"} <= {*names}
     for name in names:
         for shape in SHAPES:
             value = torch_value(torch, name, shape)
             made = tensor_of(value)
-            assert (made.dtype, made.shape, made.framework, made.device) == (
-                name,
-                shape,
-                "torch",
-                "cpu",
-            )
+            assert (made.dtype, made.shape, made.framework, made.device) == (name, shape, "torch", "cpu")
             assert bytes(made.data) == patterns(name, shape).tobytes(), name
             back = value_of(made)
             assert (back.dtype, tuple(back.shape)) == (value.dtype, shape)
@@ -48,10 +41,19 @@ def test_every_layout_comes_back_with_its_strides(torch: Any) -> None:
         assert bytes(tensor_of(back).data) == bytes(made.data), name
 
 
-@pytest.mark.parametrize("cut", [
-    lambda x: x[::2], lambda x: x[:, 1:3], lambda x: x.T, lambda x: x.expand(2, 3, 4), lambda x: x[1],
-    lambda x: x.flatten()[3], lambda x: x.to_sparse().to_dense(), lambda x: x.unsqueeze(1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x: x[::2],
+        lambda x: x[:, 1:3],
+        lambda x: x.T,
+        lambda x: x.expand(2, 3, 4),
+        lambda x: x[1],
+        lambda x: x.flatten()[3],
+        lambda x: x.to_sparse().to_dense(),
+        lambda x: x.unsqueeze(1),
+    ],
+)
 def test_views_are_what_they_show(torch: Any, cut: Callable[[Any], Any]) -> None:
     view = cut(torch.arange(12.0).reshape(3, 4))
     back = value_of(tensor_of(view))
@@ -67,7 +69,7 @@ def test_channels_last_stays_so(torch: Any) -> None:
 
 
 def test_hostile_strides_are_not_followed(torch: Any) -> None:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     made = msgspec.structs.replace(tensor("float32", framework="torch"), strides=(1 << 40, 1))
     assert value_of(made).stride() == (4, 1)
@@ -112,7 +114,7 @@ def test_bytes_of_a_caller_may_be_taken_over(torch: Any) -> None:
 
 def odd(torch: Any) -> dict[str, Any]:
     """What looks like a tensor and is none, by a word of the refusal."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
         fake = torch.ones(3)
@@ -137,7 +139,7 @@ def test_what_has_no_memory_of_its_own_is_refused_in_a_sentence(torch: Any) -> N
 
 
 def test_wrappers_are_refused(torch: Any) -> None:
-    from torch.testing._internal.two_tensor import TwoTensor  # noqa: PLC0415
+    from torch.testing._internal.two_tensor import TwoTensor
 
     with pytest.raises(CannotStore, match="TwoTensor"):
         tensor_of(TwoTensor(torch.ones(2), torch.ones(2)))

@@ -38,10 +38,5 @@ def test_network(name: str, shapes: str, flow: Flow, golden: Golden, tmp_path: P
     with torch.no_grad():
         expected = module(*given)
     golden.check(
-        actual=run(program, given),
-        expected=expected,
-        inputs=given,
-        program=program,
-        rtol=flow.rtol,
-        atol=flow.atol,
+        actual=run(program, given), expected=expected, inputs=given, program=program, rtol=flow.rtol, atol=flow.atol
     )

@@ -30,8 +30,6 @@ TestOps = karat.op_tests(
             reference=softmax_reference,
             dtypes=("float64", "float32"),
         ),
-        karat.OpSpec(
-            op="layer_norm", fn=ops.layer_norm, backward=backwards.layer_norm, samples=rows
-        ),
+        karat.OpSpec(op="layer_norm", fn=ops.layer_norm, backward=backwards.layer_norm, samples=rows),
     ]
 )

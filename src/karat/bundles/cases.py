@@ -13,16 +13,7 @@ from typing import Self
 
 import msgspec
 
-from karat.bundles.extents import (
-    FETCH,
-    LONGEST,
-    FileExtent,
-    PartExtent,
-    copy_to,
-    not_fetched,
-    pointed_size,
-    whole_file,
-)
+from karat.bundles.extents import FETCH, LONGEST, FileExtent, PartExtent, copy_to, not_fetched, pointed_size, whole_file
 from karat.bundles.manifest import (
     NAME,
     Comparator,
@@ -69,12 +60,7 @@ class Case:
         self._headers: dict[str, Header] = {}
         pointed = self._lfs_pointers()
         away = tuple(
-            fail(
-                "cannot-read",
-                f"{self.name_of(file)}: {not_fetched(size)}",
-                path=folder or place.name,
-                next=FETCH,
-            )
+            fail("cannot-read", f"{self.name_of(file)}: {not_fetched(size)}", path=folder or place.name, next=FETCH)
             for file, size in pointed.items()
         )
         try:
@@ -127,10 +113,7 @@ class Case:
         header, whole = self.header(record.file), self.extent(record.file)
         begin, end = header.entries[name].data_offsets
         part = PartExtent(
-            whole=whole,
-            start=header.start + begin,
-            size=end - begin,
-            name=f"{self.name_of(record.file)}, {name}",
+            whole=whole, start=header.start + begin, size=end - begin, name=f"{self.name_of(record.file)}, {name}"
         )
         return TensorExtent(dtype=record.dtype, shape=record.shape, extent=part)
 
@@ -139,29 +122,15 @@ class Case:
         tensors = {name: self.tensor(name) for name in tensor_names(structure)}
         return Flat(role=role, structure=structure, tensors=tensors)
 
-    def inputs(
-        self,
-        *,
-        classes: Iterable[type] = (),
-        framework: str | None = None,
-        verify: bool = True,
-    ) -> Restored:
+    def inputs(self, *, classes: Iterable[type] = (), framework: str | None = None, verify: bool = True) -> Restored:
         """The inputs as the test had them; `Damaged` if a tensor is not what its digest says."""
         return self._restored("input", classes, framework, verify=verify)
 
-    def expected(
-        self,
-        *,
-        classes: Iterable[type] = (),
-        framework: str | None = None,
-        verify: bool = True,
-    ) -> Restored:
+    def expected(self, *, classes: Iterable[type] = (), framework: str | None = None, verify: bool = True) -> Restored:
         """The expected outputs as the test had them; `Damaged` if a tensor is not what its digest says."""
         return self._restored("expected", classes, framework, verify=verify)
 
-    def _restored(
-        self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool
-    ) -> Restored:
+    def _restored(self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool) -> Restored:
         for found in self.findings:
             if found.severity is Severity.FAIL:
                 raise Damaged(found.message)
@@ -184,7 +153,7 @@ class Case:
         return header.start + header.entries[record.name].data_offsets[0]
 
     def _load(self, record: TensorRecord, reader: Reader, *, verify: bool) -> Tensor:
-        import numpy as np  # noqa: PLC0415 - heavy, and whoever loads tensors has it
+        import numpy as np
 
         begin = self._begin(record)
         data = np.empty(nbytes(record.dtype, record.shape), np.uint8).data
@@ -329,10 +298,7 @@ class Spool:
 def finding(kind: str, path: str, message: str) -> Finding:
     """What is wrong with a case; a message that begins with a file of it says where by itself."""
     return fail(
-        kind,
-        message if path and message.startswith(f"{path}/") else f"{path}: {message}",
-        path=path,
-        next=AGAIN,
+        kind, message if path and message.startswith(f"{path}/") else f"{path}: {message}", path=path, next=AGAIN
     )
 
 
@@ -346,9 +312,7 @@ def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tup
     absent = [name for name in expected if name not in files]
     found = []
     if absent:
-        found.append(
-            finding("incomplete-case", path, f"expected {', '.join(absent)}, found nothing")
-        )
+        found.append(finding("incomplete-case", path, f"expected {', '.join(absent)}, found nothing"))
     for name in files.keys() - expected.keys():
         message = f"expected only what the manifest names, found {name}"
         found.append(finding("unexpected-file", path, message))
@@ -425,9 +389,7 @@ def check_header(header: Header, manifest: Manifest, file: str, name: str) -> No
     records = {record.name: record for record in manifest.tensors if record.file == file}
     if header.entries.keys() != records.keys():
         odd = min(header.entries.keys() ^ records.keys())
-        raise Damaged(
-            f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place"
-        )
+        raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
     for key, record in records.items():
         entry, form = header.entries[key], stored(record.dtype, record.shape)
         begin, end = entry.data_offsets

@@ -24,10 +24,19 @@ from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, wit
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
 
 _FAMILIES = {
-    "list": "sequence", "tuple": "sequence", "torch.Size": "sequence", "slice": "sequence",
-    "range": "sequence", "dict": "mapping", "ordereddict": "mapping", "defaultdict": "mapping",
-    "dataclass": "record", "namedtuple": "record", "structseq": "record", "enum": "enum",
-}  # fmt: skip
+    "list": "sequence",
+    "tuple": "sequence",
+    "torch.Size": "sequence",
+    "slice": "sequence",
+    "range": "sequence",
+    "dict": "mapping",
+    "ordereddict": "mapping",
+    "defaultdict": "mapping",
+    "dataclass": "record",
+    "namedtuple": "record",
+    "structseq": "record",
+    "enum": "enum",
+}
 """Kinds whose parts are compared with each other."""
 # Quotes inside of text are escaped, so this is no text.
 _NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
@@ -64,32 +73,20 @@ class _Comparer:
         self.comparisons: list[Comparison] = []
         self.findings: list[Finding] = []
 
-    def report(
-        self, kind: str, name: str, message: str, severity: Severity = Severity.FAIL
-    ) -> None:
-        self.findings.append(
-            Finding(kind=kind, severity=severity, message=f"{within(name)}{message}", where=name)
-        )
+    def report(self, kind: str, name: str, message: str, severity: Severity = Severity.FAIL) -> None:
+        self.findings.append(Finding(kind=kind, severity=severity, message=f"{within(name)}{message}", where=name))
 
     def compare(self, expected: Any, actual: Any, name: str) -> None:
         own = str(_content(expected)) if _kind(expected) == "tensor" else None
         one, other = _leaf(expected, self._expected), _leaf(actual, self._actual)
         family = _FAMILIES.get(_kind(expected))
         alike = one is not None and other is not None and one[0] == other[0]
-        if (
-            one is not None
-            and other is not None
-            and (alike or not self._criteria.get("check_dtype", True))
-        ):
-            self.comparisons.append(
-                compare_tensors(own or name, one[1], other[1], **self._criteria)
-            )
+        if one is not None and other is not None and (alike or not self._criteria.get("check_dtype", True)):
+            self.comparisons.append(compare_tensors(own or name, one[1], other[1], **self._criteria))
         elif family is not None and family == _FAMILIES.get(_kind(actual)):
             _PARTS[family](self, expected, actual, name)
         elif _kind(expected) != _kind(actual):
-            self.report(
-                "type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}"
-            )
+            self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
         else:
             self._exact(expected, actual, name)
 
@@ -100,9 +97,7 @@ class _Comparer:
         message = None
         if expected != actual:
             message = f"{within(name)}expected {_describe(expected)}, found {_describe(actual)}"
-        elif not self._criteria.get("equal_nan", False) and _NAN.search(
-            msgspec.json.encode(expected)
-        ):
+        elif not self._criteria.get("equal_nan", False) and _NAN.search(msgspec.json.encode(expected)):
             message = (
                 f"{within(name)}expected equal values, found NaN in a {kind} on both sides, and NaN equals "
                 "nothing without equal_nan"
@@ -135,9 +130,7 @@ class _Comparer:
     def records(self, expected: Any, actual: Any, name: str) -> None:
         old, new = _fields(expected), _fields(actual)
         if (_kind(expected), _content(expected)) != (_kind(actual), _content(actual)):
-            self.report(
-                "type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}"
-            )
+            self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
         elif old.keys() != new.keys():
             message = f"expected the fields {_names(old)}, found {_names(new)}"
             self.report("structure-changed", name, message)

@@ -53,8 +53,7 @@ class _FileReader:
         if found != extent.file_size:
             self.close()
             raise Damaged(
-                f"{extent.name}: expected {extent.file_size:,} bytes, found {found:,}; "
-                "it changed while it was read"
+                f"{extent.name}: expected {extent.file_size:,} bytes, found {found:,}; it changed while it was read"
             )
 
     def read_into(self, start: int, buffer: memoryview) -> None:
@@ -146,13 +145,11 @@ class PartReader:
 def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> None:
     """`Damaged` beyond the end of an extent: what follows belongs to something else."""
     if start < 0 or start + len(buffer) > extent.size:
-        raise Damaged(
-            f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all"
-        )
+        raise Damaged(f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all")
 
 
 def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
-    from hashlib import sha256  # noqa: PLC0415 - every diff imports this module, few hash
+    from hashlib import sha256
 
     digest = sha256()
     for block in read_blocks(extent):
@@ -164,7 +161,7 @@ def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -
 
 def copy_to(extent: Extent, path: Path) -> str:
     """Write the bytes to a new file; returns their sha256."""
-    from hashlib import sha256  # noqa: PLC0415 - every diff imports this module, few hash
+    from hashlib import sha256
 
     digest = sha256()
     with path.open("xb") as file:

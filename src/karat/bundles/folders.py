@@ -82,12 +82,7 @@ class FolderPlace(Place):
 
     def _report(self, kind: str, path: str, found: str) -> None:
         self._findings.append(
-            fail(
-                kind,
-                f"{path}: expected a plain file; {found}",
-                path=path,
-                next=str(Command("ls", "-l", self.name)),
-            )
+            fail(kind, f"{path}: expected a plain file; {found}", path=path, next=str(Command("ls", "-l", self.name)))
         )
 
 

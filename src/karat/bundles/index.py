@@ -58,10 +58,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build(
-    karat: str,
-    cases: Iterable[IndexedCase],
-    files: Iterable[IndexedFile],
-    archive: Archive | None = None,
+    karat: str, cases: Iterable[IndexedCase], files: Iterable[IndexedFile], archive: Archive | None = None
 ) -> Index:
     bare = Index(
         karat=karat,
@@ -95,9 +92,7 @@ def read(place: Place) -> Index | None:
     return decode(place.read(NAME, LIMIT)) if NAME in place.files() else None
 
 
-def check(
-    place: Place, index: Index, *, progress: Callable[[int], None] | None = None
-) -> tuple[Finding, ...]:
+def check(place: Place, index: Index, *, progress: Callable[[int], None] | None = None) -> tuple[Finding, ...]:
     """What is not as the index says; what is in a case's files, its manifest must say."""
     found = (*_listed(place, index), *_unsealed(place, index))
     if place.kind != "zip" or index.archive is None:
@@ -141,9 +136,7 @@ def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
             yield _damaged(path, f"expected the seal {case.sha256}, found {found}", place)
 
 
-def _check_archive(
-    place: Place, expected: Archive, progress: Callable[[int], None] | None
-) -> Iterator[Finding]:
+def _check_archive(place: Place, expected: Archive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
     try:
         found = _digest_archive(Path(place.name), expected.size, progress)
     except OSError as error:
@@ -170,9 +163,7 @@ def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | Non
 
 
 def _damaged(path: str, message: str, place: Place) -> Finding:
-    return fail(
-        "bundle-damaged", f"{path or place.name}: {message}", path=path, next=_inspect(place, path)
-    )
+    return fail("bundle-damaged", f"{path or place.name}: {message}", path=path, next=_inspect(place, path))
 
 
 def _inspect(place: Place, path: str) -> str:

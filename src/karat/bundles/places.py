@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from karat.bundles.extents import (
-    FETCH,
-    LONGEST,
-    PartExtent,
-    not_fetched,
-    pointer,
-    read_all,
-)
+from karat.bundles.extents import FETCH, LONGEST, PartExtent, not_fetched, pointer, read_all
 from karat.findings import CannotVerify, Finding, KaratError, UsageError, fail
 from karat.system.command import Command
 from karat.tensors.tensor import Damaged, Extent
@@ -83,8 +76,8 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
     `BadPlace` for a zip that is damaged or none, UsageError for what is not there, CannotVerify for what
     cannot be read. A store's words are for `karat.store.place.open_word`.
     """
-    from karat.bundles.folders import FolderPlace  # noqa: PLC0415 - it imports this module
-    from karat.bundles.zip_file import ZipPlace  # noqa: PLC0415 - as does this one
+    from karat.bundles.folders import FolderPlace
+    from karat.bundles.zip_file import ZipPlace
 
     path, name = Path(word), str(word)
     try:
@@ -138,13 +131,9 @@ def case_folders(paths: Collection[str], head: Callable[[str], bytes]) -> frozen
     inside a case is a file of it, whatever it is called.
     """
     found = {
-        path[: -len(MANIFEST) - 1]
-        for path in candidates(paths)
-        if has_tensors(path, paths) or _MARK in head(path)
+        path[: -len(MANIFEST) - 1] for path in candidates(paths) if has_tensors(path, paths) or _MARK in head(path)
     }
-    return frozenset(
-        folder for folder in found if not (folder and found.intersection(folders_above(folder)))
-    )
+    return frozenset(folder for folder in found if not (folder and found.intersection(folders_above(folder))))
 
 
 def has_tensors(manifest: str, paths: Collection[str]) -> bool:
@@ -172,9 +161,7 @@ def has_case(root: Path) -> bool:
     """Whether a folder on disk holds a case somewhere; the first one decides."""
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if name != ".git" and not name.startswith(OWN))
-        if MANIFEST in files and (
-            any(name in files for name in TENSORS) or _is_manifest(Path(folder, MANIFEST))
-        ):
+        if MANIFEST in files and (any(name in files for name in TENSORS) or _is_manifest(Path(folder, MANIFEST))):
             return True
     return False
 
@@ -204,9 +191,7 @@ def deeper_roots(place: Place) -> tuple[str, ...]:
     deep = any(path.endswith(MANIFEST) and path.count("/") > 3 for path in files)
     if place.kind != "folder" or not deep:
         return ()
-    roots = {
-        capture_root(folder) for folder in case_folders(files, lambda path: _head(place, path))
-    }
+    roots = {capture_root(folder) for folder in case_folders(files, lambda path: _head(place, path))}
     return tuple(sorted(roots)) if "" not in roots else ()
 
 
@@ -216,8 +201,7 @@ def require_root(place: Place, command: Callable[[Sequence[str]], Sequence[str]]
     if roots:
         more = ", …" if len(roots) > _SHOWN else ""
         raise UsageError(
-            f"{place.name}: expected a capture directory, found one further down, at "
-            f"{', '.join(roots[:_SHOWN])}{more}",
+            f"{place.name}: expected a capture directory, found one further down, at {', '.join(roots[:_SHOWN])}{more}",
             next_command=str(Command(*command(roots))),
         )
 

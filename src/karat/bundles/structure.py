@@ -176,12 +176,9 @@ class _Flattener:
             for index, (key, value) in enumerate(values.items())
         ]
 
-    def _fields(
-        self, kind: str, name: str, pairs: Iterable[tuple[str, Any]], path: _Path
-    ) -> dict[str, Any]:
+    def _fields(self, kind: str, name: str, pairs: Iterable[tuple[str, Any]], path: _Path) -> dict[str, Any]:
         fields = [
-            [field, {"unset": True} if value is Unset else self.put(value, path.field(field))]
-            for field, value in pairs
+            [field, {"unset": True} if value is Unset else self.put(value, path.field(field))] for field, value in pairs
         ]
         return {kind: name, "fields": fields}
 
@@ -289,12 +286,7 @@ def tensor_names(structure: Any) -> Iterator[str]:
 
 class _Restorer:
     def __init__(
-        self,
-        tensors: Mapping[str, Tensor],
-        classes: tuple[type, ...],
-        framework: str | None,
-        *,
-        copy: bool,
+        self, tensors: Mapping[str, Tensor], classes: tuple[type, ...], framework: str | None, *, copy: bool
     ) -> None:
         self._tensors, self._classes, self._framework = tensors, classes, framework
         self._copy = copy
@@ -472,10 +464,7 @@ _SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {
     "frozenset": frozenset,
 }
 _COMPOUNDS: Mapping[str, tuple[str, frozenset[str]]] = {
-    **{
-        kind: ("sequence", frozenset({kind}))
-        for kind in ("list", "tuple", "set", "frozenset", "slice", "range")
-    },
+    **{kind: ("sequence", frozenset({kind})) for kind in ("list", "tuple", "set", "frozenset", "slice", "range")},
     **{kind: ("mapping", frozenset({kind})) for kind in ("dict", "ordereddict")},
     "defaultdict": ("mapping", frozenset({"defaultdict", "factory"})),
     **{kind: ("tensor", frozenset({kind})) for kind in ("tensor", "scalar")},

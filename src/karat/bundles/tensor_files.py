@@ -66,9 +66,7 @@ def read_header(extent: Extent, name: str) -> Header:
     length = int.from_bytes(prefix, "little")
     start = _LENGTH + length
     if length > min(size - _LENGTH, LARGEST):
-        raise Damaged(
-            f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}"
-        )
+        raise Damaged(f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}")
     whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
     entries = _entries(whole[_LENGTH:], name)
     _check_offsets(entries, size - start, name)
@@ -76,7 +74,7 @@ def read_header(extent: Extent, name: str) -> Header:
 
 
 def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
-    import json  # noqa: PLC0415 - unlike msgspec, it shows a key that is there twice
+    import json
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -85,9 +83,7 @@ def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
         return found
 
     try:
-        return msgspec.convert(
-            json.loads(text.decode(), object_pairs_hook=once), dict[str, HeaderEntry]
-        )
+        return msgspec.convert(json.loads(text.decode(), object_pairs_hook=once), dict[str, HeaderEntry])
     except (ValueError, RecursionError) as error:
         reason = str(error)[:200]
         raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
@@ -109,13 +105,12 @@ def _check_offsets(entries: dict[str, HeaderEntry], size: int, name: str) -> Non
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a new file and wait for the disk; returns the sha256 of its header, length and padding included."""
     try:
-        import safetensors  # noqa: PLC0415 - an extra, for those who capture
+        import safetensors
     except ImportError:
         raise UsageError(
-            "writing tensors needs safetensors, which is not installed",
-            next_command="pip install 'karat[capture]'",
+            "writing tensors needs safetensors, which is not installed", next_command="pip install 'karat[capture]'"
         ) from None
-    import numpy as np  # noqa: PLC0415 - heavy, and here it is needed
+    import numpy as np
 
     specs, alive = {}, []
     for name in sorted(tensors):
@@ -269,12 +264,8 @@ def _row(line: str, where: str) -> RawRow:
         raise Damaged(f"{where}: expected role, name, dtype, shape, bytes, sha256, file; {line!r}")
     lengths = () if shape == "-" else tuple(int(length) for length in shape.split("x"))
     if nbytes(dtype, lengths) != int(size):
-        raise Damaged(
-            f"{where}: expected {nbytes(dtype, lengths):,} bytes for {dtype} of {shape}, found {size}"
-        )
-    return RawRow(
-        role=role, name=name, dtype=dtype, shape=lengths, nbytes=int(size), sha256=digest, file=file
-    )
+        raise Damaged(f"{where}: expected {nbytes(dtype, lengths):,} bytes for {dtype} of {shape}, found {size}")
+    return RawRow(role=role, name=name, dtype=dtype, shape=lengths, nbytes=int(size), sha256=digest, file=file)
 
 
 def read_raw(folder: Path) -> tuple[tuple[RawRow, TensorExtent], ...]:

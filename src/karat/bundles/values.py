@@ -38,9 +38,15 @@ _NAN = struct.pack(">d", math.nan)
 _BY_NAME = ("dtype", "layout", "memory_format")
 NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
 FACTORIES: Mapping[str, Callable[[], Any]] = {
-    "bool": bool, "dict": dict, "float": float, "int": int, "list": list, "set": set, "str": str,
+    "bool": bool,
+    "dict": dict,
+    "float": float,
+    "int": int,
+    "list": list,
+    "set": set,
+    "str": str,
     "tuple": tuple,
-}  # fmt: skip
+}
 """What a defaultdict may make; anything else would be code that travels as data."""
 # A dataclass that is one of these as well has content beside its fields.
 _CONTENT = (bytes, bytearray, complex, float, frozenset, int, list, set, str, tuple)
@@ -181,7 +187,7 @@ def named_thing(value: Any) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.dtype):
         return None
-    from karat.tensors.numpy_arrays import name_of  # noqa: PLC0415 - imports numpy
+    from karat.tensors.numpy_arrays import name_of
 
     swapped = value.names is None and value.newbyteorder("<") != value
     return {"numpy.dtype": [name_of(value), "big" if swapped else "little"]}
@@ -210,7 +216,7 @@ def check_named(kind: str, name: Any) -> None:
 
 
 def _torch_thing(kind: str, name: Any) -> Any:
-    import torch  # noqa: PLC0415 - an extra, for those who captured it
+    import torch
 
     if kind == "Size":
         return torch.Size(name)
@@ -226,7 +232,7 @@ def _torch_thing(kind: str, name: Any) -> Any:
 
 
 def _numpy_dtype(name: str, order: str) -> Any:
-    from karat.tensors.numpy_arrays import numpy_dtype  # noqa: PLC0415 - imports numpy
+    from karat.tensors.numpy_arrays import numpy_dtype
 
     if order not in {"big", "little"}:
         raise ValueError("a dtype is big-endian or little-endian")
@@ -265,9 +271,7 @@ def dataclass_fields(value: Any) -> dict[str, Any] | str:
     if isinstance(value, _CONTENT):
         return "it is a dataclass with content beside its fields"
     for name in getattr(value, "__dict__", {}):
-        is_cache = any(
-            isinstance(vars(base).get(name), cached_property) for base in type(value).__mro__
-        )
+        is_cache = any(isinstance(vars(base).get(name), cached_property) for base in type(value).__mro__)
         if name not in names and not is_cache:
             return f"it has the attribute {name!r}, which is no field of the dataclass"
     return {name: getattr(value, name, Unset) for name in names}
@@ -286,9 +290,7 @@ def find_class(name: str, classes: Iterable[type]) -> type | None:
             return cls
     # Not getattr: __getattr__ of a module would be code that data calls, and a lazily loaded one would be loaded.
     found: Any = sys.modules.get(module)
-    names: Mapping[str, Any] = (
-        object.__getattribute__(found, "__dict__") if found is not None else {}
-    )
+    names: Mapping[str, Any] = object.__getattribute__(found, "__dict__") if found is not None else {}
     for part in qualified.split("."):
         found = names.get(part)
         names = vars(found) if isinstance(found, type) else {}
@@ -297,9 +299,7 @@ def find_class(name: str, classes: Iterable[type]) -> type | None:
     return None
 
 
-def make_object(
-    kind: str, cls: type, values: Mapping[str, Any], items: Sequence[str] | None
-) -> Any:
+def make_object(kind: str, cls: type, values: Mapping[str, Any], items: Sequence[str] | None) -> Any:
     """A dataclass, namedtuple or structseq made without `__init__`, or None if the class has other fields."""
     try:
         if kind == "namedtuple":

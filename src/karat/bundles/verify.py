@@ -51,7 +51,7 @@ def verify_case(case: Case) -> tuple[Finding, ...]:
 
 def verify_place(place: Place, progress: Progress | None = None) -> Verification:
     """Everything that is wrong with a place: its cases, its index, and files that belong to no case."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only for those who verify
+    from concurrent.futures import ThreadPoolExecutor
 
     found = cases(place)
     findings = [*place.findings(), *_strays(place)]
@@ -116,7 +116,7 @@ def _strays(place: Place) -> Iterator[Finding]:
 
 def _run(pieces: Iterable[_Piece], count: _Count) -> tuple[Finding, ...]:
     """Verify the pieces on a few threads; hashing and reading both release the interpreter's lock."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only for those who verify
+    from concurrent.futures import ThreadPoolExecutor
 
     def verify(piece: _Piece) -> Finding | None:
         case, run = piece
@@ -200,9 +200,7 @@ def _verify_raw(case: Case, records: list[TensorRecord], count: _Count) -> None:
         rows.append(row_of(record, plain.hexdigest(), basename(file)))
     for row in rows:
         if found.get(row.name) != row:
-            raise Damaged(
-                f"{name}: expected {row.name} as in the manifest, found {found.get(row.name)}"
-            )
+            raise Damaged(f"{name}: expected {row.name} as in the manifest, found {found.get(row.name)}")
     if encode_rows(rows) != data:
         raise Damaged(f"{name}: expected the table as it was written, found it changed")
 
@@ -259,10 +257,7 @@ class Witness:
         changed = (*self._refused, *self._changed())
         if changed:
             return changed
-        rows = [
-            row_of(record, plain.hexdigest(), basename(record.raw or ""))
-            for record, plain in self._raws.values()
-        ]
+        rows = [row_of(record, plain.hexdigest(), basename(record.raw or "")) for record, plain in self._raws.values()]
         if rows and sha256(encode_rows(rows)).digest() != self._table.digest():
             return (f"{_TABLE}: expected a table of the raw files as they are, found another",)
         return ()

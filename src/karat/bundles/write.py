@@ -72,10 +72,7 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     raised, there is no manifest then.
     """
     flats = [_flat(case.inputs, "input"), _flat(case.expected, "expected")]
-    tensors = {
-        flat.role: {name: _in_memory(name, tensor) for name, tensor in flat.tensors.items()}
-        for flat in flats
-    }
+    tensors = {flat.role: {name: _in_memory(name, tensor) for name, tensor in flat.tensors.items()} for flat in flats}
     jobs = [(role, name, tensor) for role, held in tensors.items() for name, tensor in held.items()]
     with ThreadPoolExecutor(_THREADS) as pool:
         headers = {

@@ -71,7 +71,7 @@ class ZipPlace(Place):
                 ) from None
         self._members = {member.name: member for member in members}
         if any(member.info.compress_type == ZSTD for member in members):
-            from importlib.util import find_spec  # noqa: PLC0415 - only for zips with zstd
+            from importlib.util import find_spec
 
             if find_spec("zstandard") is None:
                 raise UsageError(
@@ -104,9 +104,7 @@ class ZipPlace(Place):
 
     def _packed(self, member: Member) -> FileExtent:
         """The bytes of the member as they lie in the file."""
-        whole = FileExtent(
-            path=self._path, start=0, size=self._size, file_size=self._size, name=member.name
-        )
+        whole = FileExtent(path=self._path, start=0, size=self._size, file_size=self._size, name=member.name)
         start = _data_start(whole, member)
         return msgspec.structs.replace(whole, start=start, size=member.packed)
 
@@ -130,9 +128,7 @@ def _data_start(whole: FileExtent, member: Member) -> int:
     reader = whole.open()
     try:
         reader.read_into(member.start, memoryview(fixed))
-        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(
-            fixed
-        )
+        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(fixed)
         name = bytearray(name_length)
         reader.read_into(member.start + LOCAL_HEADER.size, memoryview(name))
     finally:
@@ -145,17 +141,11 @@ def _data_start(whole: FileExtent, member: Member) -> int:
         and name.decode(coding, "replace") == info.orig_filename
         and (flags & _STREAMED or crc == info.CRC)
         # Sizes stand elsewhere for zip64 and for what was packed as a stream.
-        and (
-            flags & _STREAMED
-            or {packed, size} & {WHOLE}
-            or (packed, size) == (info.compress_size, info.file_size)
-        )
+        and (flags & _STREAMED or {packed, size} & {WHOLE} or (packed, size) == (info.compress_size, info.file_size))
     )
     start = member.start + LOCAL_HEADER.size + int(name_length) + int(extra)
     if not agreed or start + member.packed > member.end:
-        raise Damaged(
-            f"{member.name}: expected a header that fits the zip's directory, found another"
-        )
+        raise Damaged(f"{member.name}: expected a header that fits the zip's directory, found another")
     return start
 
 
@@ -209,7 +199,7 @@ class _StreamReader:
         packed = _Packed(self._source, self._extent.packed.size)
         self._stream: _Stream = _Deflate(packed)
         if self._extent.method == "zstd":
-            import zstandard  # noqa: PLC0415 - an extra; opening the place has asked for it
+            import zstandard
 
             unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
             self._stream = unpacker.stream_reader(cast("IO[bytes]", packed), read_size=_BLOCK)

@@ -22,11 +22,7 @@ WHOLE = 0xFFFFFFFF
 """Stands in a field of 32 bits for a number that does not fit; zip64 has it then."""
 
 LOCAL_HEADER, _CENTRAL = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L")
-_END, _END64, _LOCATOR = (
-    struct.Struct("<4s4H2LH"),
-    struct.Struct("<4sQ2H2L4Q"),
-    struct.Struct("<4sLQL"),
-)
+_END, _END64, _LOCATOR = (struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL"))
 UTF8, _DATE = 0x800, 0x21
 _UNIX, _MODE = 3 << 8, 0o100644 << 16
 _LARGEST_DIRECTORY = 256 << 20
@@ -88,9 +84,7 @@ def end_records(count: int, start: int, size: int) -> bytes:
         records += _END64.pack(b"PK\x06\x06", _END64.size - 12, _UNIX | 63, 45, 0, 0, *sizes)
         records += _LOCATOR.pack(b"PK\x06\x07", 0, start + size, 1)
     few = min(count, 0xFFFF)
-    return records + _END.pack(
-        b"PK\x05\x06", 0, 0, few, few, min(size, WHOLE), min(start, WHOLE), 0
-    )
+    return records + _END.pack(b"PK\x05\x06", 0, 0, few, few, min(size, WHOLE), min(start, WHOLE), 0)
 
 
 def directory(members: Iterable[ZipMember], start: int) -> bytes:
@@ -117,14 +111,10 @@ def read_members(file: BinaryIO) -> tuple[ZipMember, ...]:
         header = local_header(member)
         file.seek(at)
         if member.start != at or file.read(len(header)) != header:
-            raise Damaged(
-                f"expected the header of {member.name!r} at byte {at:,}, found other bytes"
-            )
+            raise Damaged(f"expected the header of {member.name!r} at byte {at:,}, found other bytes")
         at = member.end
     if at != start:
-        raise Damaged(
-            f"expected the directory at byte {at:,}, after the last member; it is at {start:,}"
-        )
+        raise Damaged(f"expected the directory at byte {at:,}, after the last member; it is at {start:,}")
     return members
 
 
@@ -151,9 +141,7 @@ def _parse(headers: bytes) -> tuple[ZipMember, ...]:
             member, at = _parse_one(headers, at)
             members.append(member)
     except (struct.error, UnicodeDecodeError) as error:
-        raise Damaged(
-            f"expected a whole directory, found one that breaks at byte {at:,}"
-        ) from error
+        raise Damaged(f"expected a whole directory, found one that breaks at byte {at:,}") from error
     return tuple(members)
 
 

@@ -72,9 +72,7 @@ class CaseToCapture(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
 
-def compare(
-    expected: object, actual: object, title: str, details: CheckDetails
-) -> tuple[ComparisonReport, Passed]:
+def compare(expected: object, actual: object, title: str, details: CheckDetails) -> tuple[ComparisonReport, Passed]:
     """What passed; `Mismatch` otherwise."""
     __tracebackhide__ = True
     criteria: Criteria = {
@@ -87,9 +85,7 @@ def compare(
     report = compare_values(flat, _flat(actual, f"{title}: actual"), **criteria)
     if not report.passed:
         raise Mismatch(describe_mismatch(report, title), report)
-    comparator = Comparator(
-        name="karat", **criteria, note=details.get("note"), results=report.comparisons
-    )
+    comparator = Comparator(name="karat", **criteria, note=details.get("note"), results=report.comparisons)
     return report, Passed(comparator=comparator, expected=flat, values=(expected, actual))
 
 
@@ -100,8 +96,7 @@ def _flat(value: object, which: str) -> Flat:
     except CannotStore as error:
         # What cannot be compared is no match; where in karat that was noticed does not matter.
         raise UsageError(
-            f"{which} cannot be compared: {error}",
-            next_command="golden.capture(…) after a comparison of your own",
+            f"{which} cannot be compared: {error}", next_command="golden.capture(…) after a comparison of your own"
         ) from None
 
 
@@ -184,12 +179,7 @@ def _numbers(n: TensorNumbers) -> Iterator[str]:
         if n.max_expected is not None and n.max_actual is not None:
             worst += f" (expected {n.max_expected:.9g}, actual {n.max_actual:.9g})"
         yield worst
-    measures = {
-        "mean abs": n.mean_abs,
-        "max rel": n.max_rel,
-        "SQNR dB": n.sqnr_db,
-        "cosine": n.cosine,
-    }
+    measures = {"mean abs": n.mean_abs, "max rel": n.max_rel, "SQNR dB": n.sqnr_db, "cosine": n.cosine}
     words = [f"{name} {value:.6g}" for name, value in measures.items() if value is not None]
     if n.max_ulp is not None:
         words.insert(2, f"max ULP {n.max_ulp:,}")

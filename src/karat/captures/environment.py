@@ -20,17 +20,27 @@ from karat.findings import CannotVerify, UsageError
 from karat.system.ci import commit_of, image_of, run_of
 
 PACKAGES = (
-    "executorch", "jax", "jaxlib", "ml_dtypes", "numpy", "onnxruntime", "paddle", "safetensors",
-    "tensorflow", "torch", "torchao", "torchvision", "transformers", "triton",
-)  # fmt: skip
+    "executorch",
+    "jax",
+    "jaxlib",
+    "ml_dtypes",
+    "numpy",
+    "onnxruntime",
+    "paddle",
+    "safetensors",
+    "tensorflow",
+    "torch",
+    "torchao",
+    "torchvision",
+    "transformers",
+    "triton",
+)
 """Those that influence numbers; a manifest names the ones that are loaded."""
 
 
 def environment(root: Path, values: Iterable[Any] = ()) -> Environment:
     """Where a case is captured; the device is that of the tensors in `values`."""
-    return msgspec.structs.replace(
-        _machine(root), device=", ".join(devices(values)) or "cpu", packages=_packages()
-    )
+    return msgspec.structs.replace(_machine(root), device=", ".join(devices(values)) or "cpu", packages=_packages())
 
 
 def created() -> str:
@@ -40,8 +50,7 @@ def created() -> str:
         moment = datetime.fromtimestamp(int(told), UTC) if told else datetime.now(UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
-            f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}",
-            next_command="unset SOURCE_DATE_EPOCH",
+            f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}", next_command="unset SOURCE_DATE_EPOCH"
         ) from error
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -62,7 +71,7 @@ def _machine(root: Path) -> Environment:
 
 
 def _git(root: Path) -> tuple[str | None, bool | None]:
-    from karat.system.git import root_and_head, run_git  # noqa: PLC0415 - only who captures asks
+    from karat.system.git import root_and_head, run_git
 
     try:
         top, commit = root_and_head(root)
@@ -84,7 +93,7 @@ def _packages() -> dict[str, str]:
 
 @cache
 def _installed(name: str) -> str | None:
-    from importlib import metadata  # noqa: PLC0415 - slow, and most packages tell themselves
+    from importlib import metadata
 
     try:
         return metadata.version(name)
@@ -125,10 +134,7 @@ def _device(value: Any) -> str | None:
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_device(str(value.device))
     if jax is not None and isinstance(value, jax.Array):
-        names = (
-            "cpu" if d.platform == "cpu" else f"{d.platform}:{d.id} {d.device_kind}"
-            for d in value.devices()
-        )
+        names = ("cpu" if d.platform == "cpu" else f"{d.platform}:{d.id} {d.device_kind}" for d in value.devices())
         return ", ".join(sorted(names))
     return "cpu" if hasattr(value, "__array__") or hasattr(value, "__dlpack__") else None
 
@@ -136,7 +142,7 @@ def _device(value: Any) -> str | None:
 @cache
 def _torch_device(device: str) -> str:
     if device.startswith("cuda"):
-        import torch  # noqa: PLC0415 - it is loaded: one of its tensors was handed in
+        import torch
 
         return f"{device} {torch.cuda.get_device_name(device)}"
     return device

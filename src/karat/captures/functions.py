@@ -72,8 +72,8 @@ def capture(  # noqa: PLR0913 - one call says everything about one case
     require_known("capture", details, CaptureDetails)
     if not _is_on(directory):
         return None
-    from karat.captures.check import by_caller, candidate  # noqa: PLC0415 - off, nothing is imported
-    from karat.captures.standalone import identity_of, take  # noqa: PLC0415
+    from karat.captures.check import by_caller, candidate
+    from karat.captures.standalone import identity_of, take
 
     identity = identity_of(test, details)
     passed = by_caller(identity, expected, details)
@@ -96,12 +96,12 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
     """Raise `Mismatch` unless actual is as expected; then capture the case, as `capture` would."""
     __tracebackhide__ = True
     require_known("check_and_capture", details, CheckDetails)
-    from karat.captures.check import candidate, compare  # noqa: PLC0415 - only who checks pays
+    from karat.captures.check import candidate, compare
 
     title = test if isinstance(test, str) else test.id()
     report, passed = compare(expected, actual, title, details)
     if _is_on(directory):
-        from karat.captures.standalone import identity_of, take  # noqa: PLC0415
+        from karat.captures.standalone import identity_of, take
 
         identity = identity_of(test, details)
         case = candidate(identity, inputs, passed, details, raw=raw, strides=strides)

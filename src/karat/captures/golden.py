@@ -8,12 +8,7 @@ import pytest
 
 from karat.bundles.manifest import Identity
 from karat.captures.check import Passed, by_caller, candidate, compare
-from karat.captures.functions import (
-    ActiveSubtests,
-    CaptureDetails,
-    CheckDetails,
-    require_known,
-)
+from karat.captures.functions import ActiveSubtests, CaptureDetails, CheckDetails, require_known
 from karat.captures.plugin import marker_options
 from karat.tensors.comparison import ComparisonReport
 
@@ -28,18 +23,14 @@ class Golden:
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._item: pytest.Item = request.node
-        self._plugin: CapturePlugin | None = request.config.pluginmanager.get_plugin(
-            "karat-capturing"
-        )
+        self._plugin: CapturePlugin | None = request.config.pluginmanager.get_plugin("karat-capturing")
         self._active = ActiveSubtests()
         if self._plugin is not None and "subtests" in request.fixturenames:
             self._active.watch(request.getfixturevalue("subtests"))
             if self._plugin.test is not None:
                 self._active.changed = self._plugin.test.in_subtest
 
-    def check(
-        self, actual: Any, expected: Any, *, inputs: Any, **details: Unpack[CheckDetails]
-    ) -> ComparisonReport:
+    def check(self, actual: Any, expected: Any, *, inputs: Any, **details: Unpack[CheckDetails]) -> ComparisonReport:
         """Raise `karat.Mismatch` unless actual is as expected; then capture the case, if capturing is on.
 
         Without rtol or atol, each dtype's own tolerance holds. Several checks in one test need a
@@ -66,16 +57,12 @@ class Golden:
             self._plugin.capture(candidate(self._identity(details), inputs, passed, details))
 
     def _identity(self, details: CaptureDetails) -> Identity:
-        suite, flow = suite_and_flow(
-            self._item, details, self._plugin.settings.flow if self._plugin else None
-        )
+        suite, flow = suite_and_flow(self._item, details, self._plugin.settings.flow if self._plugin else None)
         subtest = self._active.name(details.get("subtest"))
         return Identity(suite=suite, flow=flow, test=self._item.nodeid, subtest=subtest)
 
 
-def suite_and_flow(
-    item: pytest.Item, details: CaptureDetails, configured_flow: str | None
-) -> tuple[str, str]:
+def suite_and_flow(item: pytest.Item, details: CaptureDetails, configured_flow: str | None) -> tuple[str, str]:
     """Suite: the argument, the marker, --karat-suite, or the last folder of the file; in the root, the file's name.
 
     Flow: the argument, the marker, the parameter or fixture `flow`, --karat-flow, `[bundles] flow`, or `default`.

@@ -48,32 +48,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail the session if a case could not be captured (the default in CI)",
     )
     group.addoption("--no-karat-strict", dest="karat_strict", action="store_false")
-    group.addoption(
-        "--karat-raw", action="store_true", help="also write headerless .bin files for C++ readers"
-    )
-    group.addoption(
-        "--karat-strides", action="store_true", help="also record the strides that tensors had"
-    )
-    group.addoption(
-        "--karat-flow", metavar="NAME", help="the flow of tests that do not name theirs"
-    )
-    group.addoption(
-        "--karat-suite", metavar="NAME", help="the suite of tests that do not name theirs"
-    )
+    group.addoption("--karat-raw", action="store_true", help="also write headerless .bin files for C++ readers")
+    group.addoption("--karat-strides", action="store_true", help="also record the strides that tensors had")
+    group.addoption("--karat-flow", metavar="NAME", help="the flow of tests that do not name theirs")
+    group.addoption("--karat-suite", metavar="NAME", help="the suite of tests that do not name theirs")
     group.addoption(
         "--karat-session",
         metavar="ID",
         help="the session's name, the same for all shards of one run; also KARAT_SESSION",
     )
-    group.addoption(
-        "--karat-replay",
-        metavar="BUNDLE",
-        help="run the captured cases of BUNDLE, and nothing else",
-    )
+    group.addoption("--karat-replay", metavar="BUNDLE", help="run the captured cases of BUNDLE, and nothing else")
     group.addoption("--karat-run", metavar="M:F", help="replay with function F of module M")
-    group.addoption(
-        "--karat-command", metavar="CMD", help="replay with a command, see karat replay"
-    )
+    group.addoption("--karat-command", metavar="CMD", help="replay with a command, see karat replay")
     group.addoption("--karat-replay-settings", metavar="JSON", help=argparse.SUPPRESS)
 
 
@@ -82,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
     named = config.getoption("karat_capture") or os.environ.get("KARAT_CAPTURE_DIR")
     if named or os.environ.get("GOLDEN_ARTIFACTS_DIR"):
-        from karat.captures.pytest_session import CapturePlugin  # noqa: PLC0415 - only those who asked pay
+        from karat.captures.pytest_session import CapturePlugin
 
         config.pluginmanager.register(CapturePlugin(config), "karat-capturing")
 
@@ -92,7 +78,7 @@ def pytest_collection(session: pytest.Session) -> bool | None:
     """With --karat-replay, collect the cases of a bundle."""
     if session.config.getoption("karat_replay") is None:
         return None
-    from karat.replays.pytest_items import collect  # noqa: PLC0415 - only those who replay pay
+    from karat.replays.pytest_items import collect
 
     return collect(session)
 
@@ -116,7 +102,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare actual with expected, and capture what passed if capturing is on."""
-    from karat.captures.golden import Golden  # noqa: PLC0415 - only tests that use it pay
+    from karat.captures.golden import Golden
 
     return Golden(request)
 
@@ -141,7 +127,7 @@ def marker_problem(item: pytest.Item) -> str | None:
 
 def _problem(key: str, value: Any) -> str | None:
     if key not in _TYPES:
-        from karat.findings import suggest  # noqa: PLC0415 - only for mistakes
+        from karat.findings import suggest
 
         known = ", ".join(_TYPES)
         return f"unknown argument {key!r}{suggest(key, list(_TYPES))} (known: {known})"

@@ -87,15 +87,11 @@ class CapturePlugin:
         """Open the session before any test, and before xdist's workers: an unusable directory fails here."""
         if any(self._config.getoption(word, False) for word in _ONLY_LIST):
             return
-        from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+        from karat.config import load
 
         try:
             self.settings = load(self._config.rootpath).bundles
-            told = (
-                msgspec.json.decode(self._worker_input, type=WorkerInput)
-                if self._worker_input
-                else self._prepare()
-            )
+            told = msgspec.json.decode(self._worker_input, type=WorkerInput) if self._worker_input else self._prepare()
             self.session = Session(
                 Path(told.directory),
                 told.session,
@@ -126,11 +122,7 @@ class CapturePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Hand directory and session to a worker of xdist."""
         if self.session is not None:
-            told = WorkerInput(
-                directory=str(self.session.directory),
-                session=self.session.name,
-                run=self.session.run,
-            )
+            told = WorkerInput(directory=str(self.session.directory), session=self.session.name, run=self.session.run)
             node.workerinput["karat"] = msgspec.json.encode(told).decode()
 
     @pytest.hookimpl(optionalhook=True)
@@ -181,14 +173,10 @@ class CapturePlugin:
         raw = case.raw or option("karat_raw") or settings.raw
         strides = case.strides or option("karat_strides") or settings.strides
         staged = self.session.stage(
-            msgspec.structs.replace(
-                case, raw=marker.get("raw", raw), strides=marker.get("strides", strides)
-            )
+            msgspec.structs.replace(case, raw=marker.get("raw", raw), strides=marker.get("strides", strides))
         )
         self.test.taken.append(staged)
-        return (
-            self.session.directory / staged.claim.path if isinstance(staged, StagedCase) else None
-        )
+        return self.session.directory / staged.claim.path if isinstance(staged, StagedCase) else None
 
     def _is_wanted(self, session: Session, suite: str, by_marker: bool | None) -> bool:  # noqa: FBT001
         if by_marker is not None:
@@ -252,14 +240,8 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self, directory: Path, *, strict: bool) -> Iterator[str]:
         """The summary, the worst finding first."""
-        size = (
-            f"{self.size / 1e6:,.1f} MB" if self.size >= 100_000 else f"{self.size / 1e3:,.1f} kB"
-        )
-        counts = {
-            "failed": self.failed,
-            "captured twice": self.twice,
-            "dropped with their tests": self.dropped,
-        }
+        size = f"{self.size / 1e6:,.1f} MB" if self.size >= 100_000 else f"{self.size / 1e3:,.1f} kB"
+        counts = {"failed": self.failed, "captured twice": self.twice, "dropped with their tests": self.dropped}
         rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
         cases = f"{self.captured:,} case{'' if self.captured == 1 else 's'}"
         yield f"{cases} captured into {directory} ({size}){rest}"
@@ -326,7 +308,7 @@ def require_own_root(config: pytest.Config) -> None:
     if OPTION not in config.invocation_params.args:
         return
     try:
-        from _pytest.config.findpaths import determine_setup  # noqa: PLC0415 - no public one
+        from _pytest.config.findpaths import determine_setup
 
         own = determine_setup(
             inifile=config.option.inifilename,

@@ -89,8 +89,7 @@ def take_claim(path: Path, claim: Claim) -> None:
         other = read_claim(path)
         # A claim is void if it failed, or if its process died before its test ended.
         void = other is not None and (
-            other.state == "failed"
-            or (other.state == "staged" and other.host == host() and not is_alive(other.pid))
+            other.state == "failed" or (other.state == "staged" and other.host == host() and not is_alive(other.pid))
         )
         if other is None or not void or not _withdraw_exactly(path, other):
             raise AlreadyClaimed(other) from None
@@ -298,9 +297,7 @@ def sweep(directory: Path) -> None:
         with contextlib.suppress(OSError):
             for staging in (folder / "staging").glob("*/"):
                 _remove_if_dead(folder, staging)
-            newest = max(
-                p.stat().st_mtime for p in (folder, *folder.glob("*"), *folder.glob("*/*"))
-            )
+            newest = max(p.stat().st_mtime for p in (folder, *folder.glob("*"), *folder.glob("*/*")))
             if time.time() - newest > _KEPT_DAYS * 86400:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -73,9 +73,7 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class Session:
     """Everything that one process captures into one directory."""
 
-    def __init__(
-        self, directory: Path, name: str, *, run: str, worker: str = "main", root: Path
-    ) -> None:
+    def __init__(self, directory: Path, name: str, *, run: str, worker: str = "main", root: Path) -> None:
         self.directory = directory
         self.name = name
         self.run = run
@@ -116,9 +114,7 @@ class Session:
         """Note that a case is not staged, for a reason of the caller's."""
         return self._failed("", identity.test, self._reason(identity, error))
 
-    def _write(
-        self, case: CaseToCapture, claim: records.Claim, claimed: Path
-    ) -> StagedCase | FailedCase:
+    def _write(self, case: CaseToCapture, claim: records.Claim, claimed: Path) -> StagedCase | FailedCase:
         node = claim.identity.test
         folder = self._staging / f"{next(self._numbers)}"
         try:
@@ -161,9 +157,7 @@ class Session:
             finding = self._reason(claim.identity, error)
             return self._failed(claim.path, node, finding, case=staged.number).finding
         self._mark(staged.claimed, claim, "published")
-        self.journal.note(
-            "captured", case=staged.number, path=claim.path, node=node, size=staged.size
-        )
+        self.journal.note("captured", case=staged.number, path=claim.path, node=node, size=staged.size)
         return None
 
     def drop(self, taken: StagedCase | FailedCase) -> None:
@@ -190,13 +184,7 @@ class Session:
                 records.withdraw_claim(path)
 
     def _failed(
-        self,
-        path: str,
-        node: str,
-        finding: Finding,
-        *,
-        case: int = 0,
-        claimed: Path | None = None,
+        self, path: str, node: str, finding: Finding, *, case: int = 0, claimed: Path | None = None
     ) -> FailedCase:
         event: Event = "twice" if finding.kind == "captured-twice" else "failed"
         number = self.journal.note(event, case=case, path=path, node=node, finding=finding)
@@ -286,9 +274,7 @@ def _session_of(target: Path) -> str:
         # A folder that another session has taken away meanwhile has no manifest any more, either.
         if not os.path.samestat(os.fstat(held), target.stat()):
             raise
-        raise Occupied(
-            f"expected a case or nothing at {target}, found a folder without {NAME}"
-        ) from None
+        raise Occupied(f"expected a case or nothing at {target}, found a folder without {NAME}") from None
     except msgspec.DecodeError:
         return ""  # a damaged case is replaced by a whole one
     finally:
@@ -297,10 +283,7 @@ def _session_of(target: Path) -> str:
 
 def session_name(option: str | None, environ: Mapping[str, str]) -> str:
     """--karat-session, KARAT_SESSION, the CI run and attempt, or a random name."""
-    for origin, name in (
-        ("--karat-session", option),
-        ("KARAT_SESSION", environ.get("KARAT_SESSION")),
-    ):
+    for origin, name in (("--karat-session", option), ("KARAT_SESSION", environ.get("KARAT_SESSION"))):
         if name and not _SAFE.fullmatch(name):
             raise UsageError(
                 f"{origin}: expected up to 100 letters, digits, dots, dashes and underscores, found {name!r}",

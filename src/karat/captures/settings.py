@@ -48,16 +48,10 @@ class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
     """Another name that disagreed, and lost."""
 
 
-def capture_directory(
-    option: str | None, environ: Mapping[str, str], base: Path
-) -> CaptureDirectory | None:
+def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:
     """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
     named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
-    given = [
-        (name, Path(os.path.normpath(base / Path(text).expanduser())))
-        for name, text in named
-        if text
-    ]
+    given = [(name, Path(os.path.normpath(base / Path(text).expanduser()))) for name, text in named if text]
     if not given:
         return None
     origin, path = given[0]
@@ -68,8 +62,8 @@ def capture_directory(
 
 def prepare(directory: CaptureDirectory) -> str | None:
     """Make the directory and try to write to it; returns a note if its disk is nearly full."""
-    import shlex  # noqa: PLC0415 - every command reads these settings, few capture
-    from importlib.util import find_spec  # noqa: PLC0415
+    import shlex
+    from importlib.util import find_spec
 
     path = directory.path
     if find_spec("safetensors") is None:

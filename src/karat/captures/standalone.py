@@ -34,7 +34,7 @@ def identity_of(test: str | TestCase, details: CaptureDetails) -> Identity:
     """A TestCase goes by its id; suite and flow are what pytest's plugin says, if it runs the test."""
     plugin = current_session()
     if plugin is not None and plugin.test is not None:
-        from karat.captures.golden import suite_and_flow  # noqa: PLC0415 - it needs pytest, which is there
+        from karat.captures.golden import suite_and_flow
 
         suite, flow = suite_and_flow(plugin.test.item, details, plugin.settings.flow)
     else:
@@ -81,9 +81,7 @@ def _take_alone(case: CaseToCapture, directory: Directory) -> Path | Finding | N
     if not any(glob_regex(glob).fullmatch(case.identity.suite) for glob in wanted.capture):
         return None
     staged = session.stage(
-        msgspec.structs.replace(
-            case, raw=case.raw or wanted.raw, strides=case.strides or wanted.strides
-        )
+        msgspec.structs.replace(case, raw=case.raw or wanted.raw, strides=case.strides or wanted.strides)
     )
     if isinstance(staged, FailedCase):
         return staged.finding
@@ -93,7 +91,7 @@ def _take_alone(case: CaseToCapture, directory: Directory) -> Path | Finding | N
 @cache
 def settings() -> BundleSettings:
     """`[bundles]` of the configuration where the process was started."""
-    from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+    from karat.config import load
 
     return load(Path.cwd()).bundles
 
@@ -113,9 +111,7 @@ def session_of_process(directory: Directory) -> Session | Finding | None:
             prepare(place)
         except UsageError as error:
             return fail(
-                "capture-failed",
-                str(error),
-                next=error.next_command or str(Command("ls", "-ld", str(Path.cwd()))),
+                "capture-failed", str(error), next=error.next_command or str(Command("ls", "-ld", str(Path.cwd())))
             )
         name = _names.setdefault(key[:2], session_name(None, os.environ))
         sweep(place.path)

@@ -118,9 +118,7 @@ def _ending(series: Series, change: SeriesChange, steps: Sequence[Step]) -> str:
     return f"; it may be anywhere between {early} and {late}"
 
 
-def _numbers(
-    series: Series, steps: Sequence[Step], change: SeriesChange | None
-) -> dict[str, float | int | str | None]:
+def _numbers(series: Series, steps: Sequence[Step], change: SeriesChange | None) -> dict[str, float | int | str | None]:
     found: dict[str, float | int | str | None] = {}
     if steps:
         step = steps[0]
@@ -211,7 +209,7 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.changes/1."""
-        from karat.changepoints.report import to_json  # noqa: PLC0415 - only for those who ask
+        from karat.changepoints.report import to_json
 
         return to_json(self)
 
@@ -223,12 +221,8 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "kind": change.kind.value,
                 "first": entry.series.observations[change.first].label,
                 "last": entry.series.observations[change.last].label,
-                "before": entry.analysis.steps[change.steps[0]].before.value
-                if change.steps
-                else None,
-                "after": entry.analysis.steps[change.steps[0]].after.value
-                if change.steps
-                else None,
+                "before": entry.analysis.steps[change.steps[0]].before.value if change.steps else None,
+                "after": entry.analysis.steps[change.steps[0]].after.value if change.steps else None,
                 "message": change.message,
             }
             for entry in self.entries
@@ -242,20 +236,14 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(
-    collected: SeriesCollection,
-    options: DetectOptions,
-    *,
-    online: bool = False,
-    fail_on: tuple[str, ...] = ("fail",),
+    collected: SeriesCollection, options: DetectOptions, *, online: bool = False, fail_on: tuple[str, ...] = ("fail",)
 ) -> ChangesReport:
     """The report of all series; without a single value there is none."""
     started = perf_counter()
     _require_values(collected)
     entries = tuple(
         SeriesReport(
-            series=series,
-            analysis=detect(series, options),
-            newest=newest(series, options) if online else None,
+            series=series, analysis=detect(series, options), newest=newest(series, options) if online else None
         )
         for series in collected.series
     )
@@ -269,9 +257,14 @@ def examine(
             findings += change_findings(entry.series, entry.analysis)
     findings.sort(key=lambda finding: finding.severity.rank)
     return ChangesReport(
-        entries=entries, findings=tuple(findings), notes=_notes(collected, entries), options=options,
-        online=online, seconds=perf_counter() - started, fail_on=fail_on,
-    )  # fmt: skip
+        entries=entries,
+        findings=tuple(findings),
+        notes=_notes(collected, entries),
+        options=options,
+        online=online,
+        seconds=perf_counter() - started,
+        fail_on=fail_on,
+    )
 
 
 def _require_values(collected: SeriesCollection) -> None:
@@ -285,8 +278,7 @@ def _require_values(collected: SeriesCollection) -> None:
     crash = next((f"; the first crash: {p.signature}" for p in points if p.signature), "")
     odd = next((f"; {finding.message}" for finding in collected.findings), "")
     raise CannotVerify(
-        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none"
-        f" ({counts}{crash or odd})",
+        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none ({counts}{crash or odd})",
         next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
 
@@ -311,9 +303,7 @@ def _together(entries: Sequence[SeriesReport]) -> Iterator[str]:
         for step in entry.analysis.steps:
             place = (entry.series.source, label[step.last_good], label[step.first_bad])
             places.setdefault(place, []).append(entry.series.metric)
-    shared = sorted(
-        ((p, m) for p, m in places.items() if len(m) > 1), key=lambda item: -len(item[1])
-    )
+    shared = sorted(((p, m) for p, m in places.items() if len(m) > 1), key=lambda item: -len(item[1]))
     for (_, good, bad), metrics in shared[:_TOGETHER]:
         names = ", ".join(metrics[:4]) + (" …" if len(metrics) > 4 else "")
         yield f"{len(metrics):,} series changed between {good} and {bad}: {names}"

@@ -13,16 +13,7 @@ from typing import Any
 import msgspec
 
 from karat.changepoints.examine import ChangesReport, SeriesReport
-from karat.changepoints.series import (
-    RAREST,
-    Analysis,
-    ChangeKind,
-    Observation,
-    Outcome,
-    Series,
-    SeriesChange,
-    Step,
-)
+from karat.changepoints.series import RAREST, Analysis, ChangeKind, Observation, Outcome, Series, SeriesChange, Step
 from karat.findings import Finding, Severity
 from karat.report.json import encode, finding_json
 from karat.report.markdown import code, prose, table
@@ -46,23 +37,14 @@ _STYLES = {
     ChangeKind.DIP: "yellow",
     ChangeKind.CRASH: "red",
 }
-_WORDS = {
-    Outcome.CRASH: "crashed",
-    Outcome.HANG: "hung",
-    Outcome.BROKEN: "broken",
-    Outcome.MISSING: "missing",
-}
+_WORDS = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "broken", Outcome.MISSING: "missing"}
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "equal": "should stay equal"}
-_OWN = frozenset(
-    {"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted"}
-)
+_OWN = frozenset({"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted"})
 """Kinds of findings that are shown with their series already."""
 _SEVERITY = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 
 
-def text_lines(
-    report: ChangesReport, *, everything: bool = False, width: int | None = None
-) -> Iterator[Line]:
+def text_lines(report: ChangesReport, *, everything: bool = False, width: int | None = None) -> Iterator[Line]:
     """The report for people; with a width, lines are wrapped between words to fit it."""
     for line in _lines(report, width or _PLAIN_WIDTH, everything=everything):
         yield from wrapped(line, width)
@@ -100,10 +82,7 @@ def sparkline(series: Series, analysis: Analysis, width: int) -> tuple[str, str]
     low, high = min(values), max(values)
     drawn = "".join(_column(points[a:b], low, high) for a, b in itertools.pairwise(edges))
     starts = [step.first_bad for step in analysis.steps]
-    marks = "".join(
-        STEP if any(a <= start < b for start in starts) else " "
-        for a, b in itertools.pairwise(edges)
-    )
+    marks = "".join(STEP if any(a <= start < b for start in starts) else " " for a, b in itertools.pairwise(edges))
     return drawn, marks.rstrip()
 
 
@@ -292,9 +271,7 @@ def _summary(report: ChangesReport) -> str:
     parts = [part.replace("crashs", "crashes") for part in parts]
     short = sum(bool(entry.analysis.notes) for entry in report.entries)
     if short:
-        parts.append(
-            "too short to tell" if len(report.entries) == 1 else f"{short:,} too short to tell"
-        )
+        parts.append("too short to tell" if len(report.entries) == 1 else f"{short:,} too short to tell")
     return f"{len(report.entries):,} series: {', '.join(parts) or 'no change'}"
 
 

@@ -174,6 +174,5 @@ class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _require(name: str, value: float, wanted: str, holds: bool) -> None:  # noqa: FBT001 - a condition, not a mode
     if not holds:
         raise UsageError(
-            f"detector option {name}: expected {wanted}, found {value}",
-            next_command="karat changes --help",
+            f"detector option {name}: expected {wanted}, found {value}", next_command="karat changes --help"
         )

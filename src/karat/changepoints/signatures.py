@@ -25,17 +25,13 @@ _RAISED = re.compile(rf"({_TYPE})(?::\s?(.*))?")
 _NAMED = re.compile(
     rf"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Fault|ExceptionGroup)|{_TYPE}\.(?:Timeout|Abort))(?::\s(.*))?"
 )
-_PYTEST = re.compile(
-    rf"^E\s{{3,}}({_TYPE}(?:Error|Exception|Exit|Warning|Failed|Timeout)|Failed)(?::\s(.*))?"
-)
+_PYTEST = re.compile(rf"^E\s{{3,}}({_TYPE}(?:Error|Exception|Exit|Warning|Failed|Timeout)|Failed)(?::\s(.*))?")
 _FRAME = re.compile(r'File "([^"]{1,1024})", line \d+(?:, in (\S{1,200}))?')
 _THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,300})'")
 _CHECK = re.compile(r"(?:\bF\d{4,8} [\d:.]+\s+\d+|: F|\bFATAL\S*) ([^\s:\]]{1,300}):\d+\] ?(.*)")
 _FATAL_PYTHON = re.compile(r"^Fatal Python error: (.*)")
 _PANIC = re.compile(r"^thread '[^']{0,200}' (?:\(\d+\) )?panicked at (.*)")
-_CUDA = re.compile(
-    r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*"
-)
+_CUDA = re.compile(r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*")
 _COMPILER = re.compile(r"(?:([^\s:]{1,300}):(?:\d+:){0,2} ?)?(?:fatal )?error(?:\[\w+\])?: (.+)")
 _LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot find -l\S+)")
 _COMPLAINT = re.compile(
@@ -49,25 +45,17 @@ _SHELL = {
     "Illegal instruction": "SIGILL",
     "Floating point exception": "SIGFPE",
 }
-_SIGNALLED = re.compile(
-    rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$"
-)
-_MEMORY = re.compile(
-    r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper"
-)
+_SIGNALLED = re.compile(rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$")
+_MEMORY = re.compile(r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper")
 _KILLED = re.compile(r"^(?:.{0,300}: line \d+:\s+\d+ )?Killed(?:\s{2,}.{0,300})?$")
 LONGEST = 4096
 """Characters of a line that are looked at."""
 _ROOM = 200
-_ANSI = re.compile(
-    r"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\^_])"
-)
+_ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]+")
 _ADDRESS = re.compile(r"\b0[xX][0-9a-fA-F]+\b")
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_TIME = re.compile(
-    r"\b\d{4}-\d{2}-\d{2}(?:[T _]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-)
+_TIME = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T _]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
 _PATH = re.compile(
     r"(?<![\w…/\\.~<-])(?:file://|~|[A-Za-z]:)?[/\\][^\s'\"`:,;()<>\[\]{}|=]*[^\s'\"`:,;()<>\[\]{}|=/\\.]"
 )
@@ -78,9 +66,7 @@ _NUMBER = re.compile(
 )
 """Not the codes of errors: those say what went wrong."""
 _BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
-_STAMP = re.compile(
-    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
-)
+_STAMP = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
 _SPACES = re.compile(r"\s+")
 
 
@@ -121,11 +107,7 @@ class _Clue(NamedTuple):
 
 
 def signature(
-    output: bytes | str,
-    *,
-    exit_code: int | None = None,
-    signal: int | None = None,
-    timed_out: bool = False,
+    output: bytes | str, *, exit_code: int | None = None, signal: int | None = None, timed_out: bool = False
 ) -> str:
     """The name of a crash; never empty."""
     if timed_out:
@@ -134,9 +116,7 @@ def signature(
     said = find_signature(output)
     if killed_by and not _explains(said, killed_by):
         return killed_by
-    return (
-        said or killed_by or ("no error message" if exit_code is None else f"exit code {exit_code}")
-    )
+    return said or killed_by or ("no error message" if exit_code is None else f"exit code {exit_code}")
 
 
 def find_signature(output: bytes | str) -> str:
@@ -214,9 +194,7 @@ def _clues(lines: list[str]) -> Iterator[_Clue]:
 
 def _traceback(lines: list[str], at: int) -> tuple[int, str]:
     """The exception at the end of a traceback, and where to go on; nothing if it is cut off."""
-    prefix = lines[at].partition(_GROUP_TRACEBACK if _GROUP_TRACEBACK in lines[at] else _TRACEBACK)[
-        0
-    ]
+    prefix = lines[at].partition(_GROUP_TRACEBACK if _GROUP_TRACEBACK in lines[at] else _TRACEBACK)[0]
     in_group = prefix.strip() in {"+", "|"} or _GROUP_TRACEBACK in lines[at]
     for number in range(at + 1, len(lines)):
         line = lines[number]
@@ -234,9 +212,7 @@ def _without(line: str, prefix: str, *, in_group: bool) -> str:
     """A line of a traceback without what a launcher, a logger or an exception group puts before each."""
     if in_group:
         stripped = line.lstrip()
-        return (
-            stripped[2:] if stripped.startswith(("| ", "+ ")) else ("" if stripped == "|" else line)
-        )
+        return stripped[2:] if stripped.startswith(("| ", "+ ")) else ("" if stripped == "|" else line)
     return line[len(prefix) :] if prefix and line.startswith(prefix) else line
 
 
@@ -319,10 +295,7 @@ _STRONG: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], list[str]], 
     *((word, _SIGNALLED, lambda match, _: _SHELL[match[1]]) for word in _SHELL),
     *((word, _MEMORY, lambda *_: OUT_OF_MEMORY) for word in ("emory", "oom", "OOM")),
     ("Killed", _KILLED, lambda *_: "SIGKILL"),
-    *(
-        (word, _CUDA, lambda match, _: normalise(match[0]))
-        for word in ("CUDA", "cudaError", "NCCL error", "hipError")
-    ),
+    *((word, _CUDA, lambda match, _: normalise(match[0])) for word in ("CUDA", "cudaError", "NCCL error", "hipError")),
 )
 """A word that must be in the line, which is quick to look for, the expression, and what it says of the crash."""
 

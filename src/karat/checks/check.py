@@ -19,15 +19,7 @@ from karat.checks.exemptions import Exemptions
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
 from karat.checks.settings import Exemption, Improved, Unknown
-from karat.compare.gate.result import (
-    ROWS,
-    SHUT,
-    UNKNOWN,
-    CheckOutcome,
-    Judging,
-    MetricResult,
-    names,
-)
+from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Judging, MetricResult, names
 from karat.compare.gate.series import gate_series
 from karat.compare.gate.table import gate_table, like_golden
 from karat.compare.gate.values import gate_document
@@ -44,9 +36,7 @@ from karat.system.command import Command, quoted
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""
-_EVIDENCE = frozenset(
-    {CheckOutcome.PASS, CheckOutcome.IMPROVED, CheckOutcome.EXEMPTED, CheckOutcome.FAIL}
-)
+_EVIDENCE = frozenset({CheckOutcome.PASS, CheckOutcome.IMPROVED, CheckOutcome.EXEMPTED, CheckOutcome.FAIL})
 _NAMES_SHOWN = 8
 _REPOSITORY = re.compile(r"[\w.\-/]+")
 
@@ -98,8 +88,7 @@ def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Fin
             there = ", ".join((approximate or metrics)[:_NAMES_SHOWN])
             yield fail(
                 "nothing-compared",
-                f"expected a metric that --exact {glob!r} makes exact, found"
-                f" {there or 'none'}{suggest(glob, metrics)}",
+                f"expected a metric that --exact {glob!r} makes exact, found {there or 'none'}{suggest(glob, metrics)}",
                 next=f"karat config --metric {quoted(glob)}",
             )
 
@@ -123,9 +112,7 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
         )
         for f in expected.findings
     )
-    return Checked(
-        actual=actual.name, golden=at.name, outcome=CheckOutcome.CANNOT_VERIFY, findings=findings
-    )
+    return Checked(actual=actual.name, golden=at.name, outcome=CheckOutcome.CANNOT_VERIFY, findings=findings)
 
 
 def _no_actual(pairing: Pairing) -> Checked:
@@ -138,9 +125,7 @@ def _no_actual(pairing: Pairing) -> Checked:
         path=golden or name,
         next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
     )
-    return Checked(
-        actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,)
-    )
+    return Checked(actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,))
 
 
 def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Checked:
@@ -161,9 +146,7 @@ def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Check
         message=f"expected a golden for {actual.name}, found none: {pairing.why or f'there is no {golden}'}",
         next=take,
     )
-    return Checked(
-        actual=actual.name, golden=golden, outcome=outcome, findings=(found,), refresh=take
-    )
+    return Checked(actual=actual.name, golden=golden, outcome=outcome, findings=(found,), refresh=take)
 
 
 def _read_golden(at: GoldenAt) -> Reading:
@@ -192,11 +175,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     """One result against one golden that is there."""
     exemptions = Exemptions(options.exemptions, at.name, options.today)
     judging = Judging(
-        book=options.rules,
-        path=at.name,
-        exact=options.exact,
-        status=options.status,
-        exempt=exemptions.covering,
+        book=options.rules, path=at.name, exact=options.exact, status=options.status, exempt=exemptions.covering
     )
     golden = expected.golden
     plain = read_run(actual.path, options.record, shape=golden.shape if golden else None)
@@ -209,9 +188,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
         results = [result for result in results if result.metric not in UNKNOWN.values()]
     results = exemptions.apply(results)
     # A result's defects are never less grave than the golden's.
-    told = [
-        replace(f, severity=Severity.FAIL) if f.kind in _ALWAYS_FAIL else f for f in got.findings
-    ]
+    told = [replace(f, severity=Severity.FAIL) if f.kind in _ALWAYS_FAIL else f for f in got.findings]
     told += [replace(f, message=f"in the golden: {f.message}") for f in expected.findings]
     # Without `truncated` where an exemption covers all that the run lacks.
     lacking = any(absent(result) and result.outcome in SHUT for result in results)
@@ -332,9 +309,7 @@ def _take(
     return str(command.plus("--prune") if fewer else command)
 
 
-def _findings_of(
-    results: Iterable[MetricResult], commands: _Commands, options: CheckOptions
-) -> Iterator[Finding]:
+def _findings_of(results: Iterable[MetricResult], commands: _Commands, options: CheckOptions) -> Iterator[Finding]:
     """The findings of the results, each with the command that helps."""
     unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
     take, look = commands.take, commands.look

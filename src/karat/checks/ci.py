@@ -59,9 +59,7 @@ def _case(owner: str, result: MetricResult, severity: Severity | None) -> TestCa
 def _finding_case(owner: str, finding: Finding, *, error: bool) -> TestCase:
     if finding.severity is not Severity.FAIL:
         return TestCase(classname=owner, name=finding.kind, printed=finding.message)
-    problem = TestProblem(
-        "error" if error else "failure", finding.message, finding.kind, finding.next or ""
-    )
+    problem = TestProblem("error" if error else "failure", finding.message, finding.kind, finding.next or "")
     return TestCase(classname=owner, name=finding.kind, problem=problem)
 
 
@@ -85,12 +83,7 @@ def summary(report: CheckReport, room: int) -> str:
 
 def _section(checked: Checked) -> str:
     rows = [
-        (
-            code(r.metric),
-            r.outcome.value,
-            prose(headline(r), _LONGEST),
-            prose(r.likely or "", _LONGEST),
-        )
+        (code(r.metric), r.outcome.value, prose(headline(r), _LONGEST), prose(r.likely or "", _LONGEST))
         for r in checked.results
         if r.outcome not in {CheckOutcome.PASS, CheckOutcome.INFO}
     ]

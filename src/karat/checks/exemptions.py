@@ -38,9 +38,7 @@ class Exemptions:
         if result.exemption is None or result.outcome not in SHUT:
             return result
         entry = self._active[result.exemption]
-        incomplete = (
-            bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
-        )
+        incomplete = bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
         if incomplete and entry.covers != "missing":
             return result
         return structs.replace(

@@ -94,8 +94,7 @@ def _inside(path: Path, root: Path, word: str) -> Actual:
 
 def _cannot_list(error: OSError) -> CannotVerify:
     return CannotVerify(
-        f"expected to list {error.filename}, but: {error.strerror}",
-        next_command=f"ls -ld {error.filename}",
+        f"expected to list {error.filename}, but: {error.strerror}", next_command=f"ls -ld {error.filename}"
     )
 
 
@@ -317,8 +316,7 @@ def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
     filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
     if ".." in filled.split("/") or filled.startswith("/"):
         raise UsageError(
-            f"expected a golden below the root, found {filled!r} from {told(identity)}",
-            next_command="karat config",
+            f"expected a golden below the root, found {filled!r} from {told(identity)}", next_command="karat config"
         )
     return filled
 

@@ -8,15 +8,7 @@ from typing import Any
 
 import msgspec
 
-from karat.compare.gate.result import (
-    ROWS,
-    SHUT,
-    UNKNOWN,
-    CheckOutcome,
-    Deviation,
-    MetricResult,
-    Value,
-)
+from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Deviation, MetricResult, Value
 from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
 from karat.report.result import Result
@@ -98,7 +90,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.check/1."""
-        from karat.checks.data import render  # noqa: PLC0415 - only for those who ask
+        from karat.checks.data import render
 
         return render(self)
 
@@ -113,9 +105,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "compared": result.compared,
                 "failed": result.failed,
                 "tolerance": result.tolerance,
-                "because": headline(result)
-                if result.metric
-                else "; ".join(f.message for f in checked.findings),
+                "because": headline(result) if result.metric else "; ".join(f.message for f in checked.findings),
             }
             for checked in self.checks
             for result in checked.results or (nothing,)
@@ -154,9 +144,7 @@ def _rows(result: MetricResult) -> str:
     if result.missing:
         gone = f"{result.missing} of {count(result.total, 'row')}"
         return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
-    return (
-        f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
-    )
+    return f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
 
 
 def _counted(result: MetricResult) -> str:
@@ -169,9 +157,7 @@ def _counted(result: MetricResult) -> str:
         moved = f"{value(pair.expected)} → {value(pair.got)}"
         change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
         return f"median of steps {pair.first}–{pair.last}: {moved}{change}"
-    if result.failed and (
-        result.outcome in SHUT or result.exempted or result.outcome is CheckOutcome.INFO
-    ):
+    if result.failed and (result.outcome in SHUT or result.exempted or result.outcome is CheckOutcome.INFO):
         allowed = f" ({result.allowed:,} allowed)" if result.allowed else ""
         return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
     if result.outcome is CheckOutcome.IMPROVED:
@@ -202,9 +188,7 @@ def names(result: MetricResult) -> str:
     improved = result.outcome is CheckOutcome.IMPROVED
     chosen = [d for d in result.deviations if improved or d.how != "better"]
     pairs = [
-        str(d.place)
-        if d.expected is None and d.got is None
-        else f"{d.place} {value(d.expected)} → {value(d.got)}"
+        str(d.place) if d.expected is None and d.got is None else f"{d.place} {value(d.expected)} → {value(d.got)}"
         for d in chosen
     ]
     return few(pairs, _NAMES_SHOWN)
@@ -252,13 +236,7 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
         yield "rule", f"{how} [{result.rule}, {result.origin}]"
 
 
-def finding(
-    result: MetricResult,
-    *,
-    improved: Severity,
-    unknown: Severity,
-    next_command: str | None,
-) -> Finding | None:
+def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next_command: str | None) -> Finding | None:
     """The finding of a result, if there is something to say."""
     if not result.kind:
         return None

@@ -36,11 +36,7 @@ def show(report: CheckReport, stream: IO[str]) -> None:
 def lines(report: CheckReport) -> Iterator[Line]:
     """The report, gravest first; the last line is the outcome of the whole."""
     alone = len(report.checks) == 1
-    loud = [
-        c
-        for c in report.checks
-        if alone or (c.outcome not in _QUIET or c.severity not in {None, Severity.INFO})
-    ]
+    loud = [c for c in report.checks if alone or (c.outcome not in _QUIET or c.severity not in {None, Severity.INFO})]
     for checked in loud[:_CHECKS_SHOWN]:
         yield from _checked(checked)
         yield ()
@@ -60,10 +56,7 @@ def _last(report: CheckReport) -> Line:
     parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
     compared = report.compared
     what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
-    return (
-        (f"{outcome.value}", _STYLES[outcome]),
-        (f"  {what}; {count(compared, 'value')} compared", ""),
-    )
+    return ((f"{outcome.value}", _STYLES[outcome]), (f"  {what}; {count(compared, 'value')} compared", ""))
 
 
 def _checked(checked: Checked) -> Iterator[Line]:
@@ -126,9 +119,7 @@ def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]
     """Each command once: what to look at, and what takes the result as it is."""
     wanted = [f.next for f in checked.findings if f.next and f.severity is not Severity.INFO]
     wanted += [f.next for f in about_file if f.next]
-    if checked.refresh and any(
-        r.outcome in SHUT | {CheckOutcome.IMPROVED} for r in checked.results
-    ):
+    if checked.refresh and any(r.outcome in SHUT | {CheckOutcome.IMPROVED} for r in checked.results):
         wanted.append(checked.refresh)
     for command in dict.fromkeys(wanted):
         label = "to take it" if command == checked.refresh else "next"

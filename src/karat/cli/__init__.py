@@ -138,10 +138,8 @@ def _unforeseen(error: Exception) -> int:
         _stdout_to_nowhere()
         complain(f"expected to write the report, but: {error.strerror}", "df -h")
         return int(ExitCode.CANNOT_VERIFY)
-    import traceback  # noqa: PLC0415 - nobody hopes to need it
+    import traceback
 
     traceback.print_exception(error)
-    complain(
-        "karat met an error it did not foresee; nothing was verified", "report the lines above"
-    )
+    complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
     return int(ExitCode.CANNOT_VERIFY)

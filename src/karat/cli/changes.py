@@ -35,115 +35,137 @@ _BETTER = ("higher", "lower", "equal")
 @click.command(epilog=_EXAMPLES)
 @click.argument("sources", nargs=-1, metavar="[SERIES]...")
 @click.option(
-    "--logs", multiple=True, metavar="GLOB",
+    "--logs",
+    multiple=True,
+    metavar="GLOB",
     help="Logs, one per point; the date or commit is in their names. A glob or a folder. Repeatable.",
-)  # fmt: skip
+)
+@click.option("--golden", "goldens", multiple=True, metavar="PATH", help="The history of a golden, in git. Repeatable.")
 @click.option(
-    "--golden", "goldens", multiple=True, metavar="PATH",
-    help="The history of a golden, in git. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="WHAT",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="WHAT",
     help="A column, or a metric of a golden; for logs a regular expression with a group. Repeatable; by default all.",
-)  # fmt: skip
-@click.option(
-    "--x", default="", metavar="COL", help="The column of labels; by default it is guessed."
 )
+@click.option("--x", default="", metavar="COL", help="The column of labels; by default it is guessed.")
 @click.option(
-    "--time",
-    default="",
-    metavar="COL",
-    help="The column that rows are ordered by; by default it is guessed.",
+    "--time", default="", metavar="COL", help="The column that rows are ordered by; by default it is guessed."
 )
+@click.option("--newest-first", is_flag=True, help="The first row is the newest; only where nothing says when.")
 @click.option(
-    "--newest-first",
-    is_flag=True,
-    help="The first row is the newest; only where nothing says when.",
-)
-@click.option(
-    "--which", type=click.Choice(["first", "last", "mean", "median", "min", "max", "all"]), default="last",
-    show_default=True, help="Which match counts, of several in one log; all: repeats of one point.",
-)  # fmt: skip
-@click.option(
-    "--name-pattern", default="", metavar="REGEX",
-    help="Reads names of logs: groups date, year, month, day, hour, minute, commit, label.",
-)  # fmt: skip
-@click.option(
-    "--year", type=click.IntRange(1970, 2100), help="The year of names that have month and day."
-)
-@click.option(
-    "--step",
+    "--which",
+    type=click.Choice(["first", "last", "mean", "median", "min", "max", "all"]),
     default="last",
     show_default=True,
-    metavar="last|mean|N",
-    help="The value of a golden's curve.",
+    help="Which match counts, of several in one log; all: repeats of one point.",
 )
+@click.option(
+    "--name-pattern",
+    default="",
+    metavar="REGEX",
+    help="Reads names of logs: groups date, year, month, day, hour, minute, commit, label.",
+)
+@click.option("--year", type=click.IntRange(1970, 2100), help="The year of names that have month and day.")
+@click.option("--step", default="last", show_default=True, metavar="last|mean|N", help="The value of a golden's curve.")
 @click.option("--table", default="", metavar="NAME", help="The table of an SQLite database.")
 @click.option("--stage", default="", metavar="KEY", help="One stage of a hunt; by default all.")
 @click.option(
-    "--nan", type=click.Choice(["crash", "missing"]), default="crash", show_default=True,
+    "--nan",
+    type=click.Choice(["crash", "missing"]),
+    default="crash",
+    show_default=True,
     help="What a value that is not a number counts as.",
-)  # fmt: skip
-@click.option(
-    "--better", multiple=True, metavar="[NAME=]higher|lower|equal",
-    help="Which direction is better, of all metrics or of one. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--smallest", default="0", metavar="SIZE", help="Leave out smaller changes: 1%, or 0.01."
 )
 @click.option(
-    "--false-alarms", type=click.FloatRange(0, 0.5, min_open=True), default=0.01, show_default=True, metavar="P",
+    "--better",
+    multiple=True,
+    metavar="[NAME=]higher|lower|equal",
+    help="Which direction is better, of all metrics or of one. Repeatable.",
+)
+@click.option("--smallest", default="0", metavar="SIZE", help="Leave out smaller changes: 1%, or 0.01.")
+@click.option(
+    "--false-alarms",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.01,
+    show_default=True,
+    metavar="P",
     help="The chance that a series without a change is given one.",
-)  # fmt: skip
+)
 @click.option("--since", default="", metavar="WHEN", help="From this label or moment on.")
 @click.option("--until", default="", metavar="WHEN", help="Up to this label or moment.")
 @click.option("--online", is_flag=True, help="Only say whether the newest point is a change.")
 @click.option(
-    "--fail-on", multiple=True, metavar="WHAT",
+    "--fail-on",
+    multiple=True,
+    metavar="WHAT",
     help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--all", "everything", is_flag=True, help="List everything, also series without a change."
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="F",
-    help="Write everything, schema karat.changes/1; - is stdout.",
-)
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout."
-)
+@click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.changes/1; - is stdout.")
+@click.option("--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, sources: tuple[str, ...], logs: tuple[str, ...], goldens: tuple[str, ...], metrics: tuple[str, ...], x: str,
-    time: str, newest_first: bool, which: str, name_pattern: str, year: int | None, step: str, table: str, stage: str,
-    nan: str, better: tuple[str, ...], smallest: str, false_alarms: float, since: str, until: str, online: bool,
-    fail_on: tuple[str, ...], everything: bool, json_file: str | None, markdown_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    sources: tuple[str, ...],
+    logs: tuple[str, ...],
+    goldens: tuple[str, ...],
+    metrics: tuple[str, ...],
+    x: str,
+    time: str,
+    newest_first: bool,
+    which: str,
+    name_pattern: str,
+    year: int | None,
+    step: str,
+    table: str,
+    stage: str,
+    nan: str,
+    better: tuple[str, ...],
+    smallest: str,
+    false_alarms: float,
+    since: str,
+    until: str,
+    online: bool,
+    fail_on: tuple[str, ...],
+    everything: bool,
+    json_file: str | None,
+    markdown_file: str | None,
+    quiet: bool,
+) -> int:
     """Find where a series changed its level, crashed, or has a hole.
 
     A SERIES is a file: CSV, JSON, JSON Lines, an SQLite database, the journal of a hunt, what grep printed of logs, or -
     for stdin. For each change: its kind (regression, improvement, dip that recovered, crash range, gap), size, levels,
     last good and first bad point, range and chance. Points without a value are never filled in.
     """
-    from karat.changepoints.examine import examine  # noqa: PLC0415
-    from karat.changepoints.readers.read import read  # noqa: PLC0415
-    from karat.changepoints.readers.sheets import ReadOptions  # noqa: PLC0415
-    from karat.changepoints.report import text_lines, to_json, to_markdown  # noqa: PLC0415
-    from karat.changepoints.series import DetectOptions  # noqa: PLC0415 - help must be quick
-    from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
+    from karat.changepoints.examine import examine
+    from karat.changepoints.readers.read import read
+    from karat.changepoints.readers.sheets import ReadOptions
+    from karat.changepoints.report import text_lines, to_json, to_markdown
+    from karat.changepoints.series import DetectOptions
+    from karat.report.terminal import print_lines, room_of
 
     one_report_each({"--json": json_file, "--markdown": markdown_file})
     if not sources and not logs and not goldens:
-        raise UsageError(
-            "expected a SERIES, --logs or --golden, found none", next_command="karat changes --help"
-        )
+        raise UsageError("expected a SERIES, --logs or --golden, found none", next_command="karat changes --help")
     options = ReadOptions(
-        x=x, time=time, metrics=metrics, which=cast("Which", which), name_pattern=name_pattern, year=year, table=table,
-        stage=stage, step=_step(step), nan=cast("Literal['crash', 'missing']", nan), newest_first=newest_first,
-        since=since, until=until, better=_directions(better), root=Path(),
-    )  # fmt: skip
+        x=x,
+        time=time,
+        metrics=metrics,
+        which=cast("Which", which),
+        name_pattern=name_pattern,
+        year=year,
+        table=table,
+        stage=stage,
+        step=_step(step),
+        nan=cast("Literal['crash', 'missing']", nan),
+        newest_first=newest_first,
+        since=since,
+        until=until,
+        better=_directions(better),
+        root=Path(),
+    )
     _only_where_it_counts({"--x": x, "--time": time}, "a table", there=bool(sources) and not logs)
     _only_where_it_counts({"--step": step.removeprefix("last")}, "--golden", there=bool(goldens))
     detect = DetectOptions(false_alarms=false_alarms, smallest=_size(smallest))
@@ -168,17 +190,14 @@ def _only_where_it_counts(given: Mapping[str, str], what: str, *, there: bool) -
     """An option that nothing would come of is a mistake, and not passed over."""
     for option, value in given.items():
         if value and not there:
-            raise UsageError(
-                f"expected {what} for {option}, found none", next_command="karat changes --help"
-            )
+            raise UsageError(f"expected {what} for {option}, found none", next_command="karat changes --help")
 
 
 def _step(text: str) -> str:
     if text in {"last", "mean"} or re.fullmatch(r"[0-9]{1,18}", text):
         return text
     raise UsageError(
-        f"expected --step to be last, mean or a step's number, found {text!r}",
-        next_command="karat changes --help",
+        f"expected --step to be last, mean or a step's number, found {text!r}", next_command="karat changes --help"
     )
 
 
@@ -190,8 +209,7 @@ def _size(text: str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise UsageError(
-            f"expected --smallest to be a size such as 1% or 0.01, found {text!r}",
-            next_command="karat changes --help",
+            f"expected --smallest to be a size such as 1% or 0.01, found {text!r}", next_command="karat changes --help"
         )
     return value
 
@@ -212,7 +230,7 @@ def _directions(words: Sequence[str]) -> dict[str, Better]:
 
 def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
     """A name that --better gives and no metric has is a mistake that would turn a failure into a warning."""
-    from fnmatch import fnmatchcase  # noqa: PLC0415 - help must be quick
+    from fnmatch import fnmatchcase
 
     metrics = {entry.series.metric for entry in report.entries}
     for name in options.better:

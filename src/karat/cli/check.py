@@ -56,56 +56,65 @@ Examples:
     help="How to treat metrics, rows, files and later steps without a golden; warn by default.",
 )
 @click.option("--strict", is_flag=True, help="Fail on exemptions that cover nothing.")
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="GLOB",
-    help="Check only goldens whose path matches. Repeatable.",
-)
-@click.option(
-    "--json", "json_file", metavar="F", help="Write everything, schema karat.check/1; - is stdout."
-)
+@click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.check/1; - is stdout.")
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
 @click.option(
     "--github/--no-github",
     default=None,
     help="Write annotations and a step summary; by default where GITHUB_ACTIONS is true.",
 )
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
-)
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, actual: tuple[str, ...], golden: str, identity: tuple[str, ...], exact: tuple[str, ...],
-    improved: Improved | None, unknown: Unknown | None, strict: bool, only: tuple[str, ...],
-    json_file: str | None, junit: str | None, github: bool | None, preset: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    actual: tuple[str, ...],
+    golden: str,
+    identity: tuple[str, ...],
+    exact: tuple[str, ...],
+    improved: Improved | None,
+    unknown: Unknown | None,
+    strict: bool,
+    only: tuple[str, ...],
+    json_file: str | None,
+    junit: str | None,
+    github: bool | None,
+    preset: str | None,
+    quiet: bool,
+) -> int:
     """Check a run against its golden; the gate for CI.
 
     ACTUAL is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log,
     or a folder of results. Anything missing fails, and so does a check that compared nothing.
     """
-    from karat.api import check  # noqa: PLC0415 - help must be quick
+    from karat.api import check
 
     one_report_each({"--json": json_file, "--junit": junit})
     report = check(
-        actual, golden, identity=_identity(identity), exact=exact, only=only, strict=strict, improved=improved,
-        unknown=unknown, preset=preset,
-    )  # fmt: skip
+        actual,
+        golden,
+        identity=_identity(identity),
+        exact=exact,
+        only=only,
+        strict=strict,
+        improved=improved,
+        unknown=unknown,
+        preset=preset,
+    )
     if not quiet and "-" not in {json_file, junit}:
-        from karat.checks import text  # noqa: PLC0415
+        from karat.checks import text
 
         text.show(report, sys.stdout)
-    from karat.system.ci import provider_of  # noqa: PLC0415 - help must be quick
+    from karat.system.ci import provider_of
 
     wanted = github or (github is None and provider_of() == "github")
     try:
         if json_file is not None:
-            from karat.checks import data  # noqa: PLC0415 - only for those who asked
+            from karat.checks import data
 
             deliver(json_file, data.render(report))
         if junit is not None:
-            from karat.checks import ci  # noqa: PLC0415
+            from karat.checks import ci
 
             deliver(junit, ci.render_junit(report))
         if wanted:
@@ -125,17 +134,14 @@ def _identity(words: tuple[str, ...]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not key or not equals or not value:
-            raise UsageError(
-                f"expected --identity KEY=VALUE, found {word!r}",
-                next_command="karat check --help",
-            )
+            raise UsageError(f"expected --identity KEY=VALUE, found {word!r}", next_command="karat check --help")
         found[key] = value
     return found
 
 
 def _tell_github(report: CheckReport, *, stdout: bool) -> None:
-    from karat.checks import ci  # noqa: PLC0415 - only in GitHub's own runners
-    from karat.report.github import add_step_summary, workflow_commands  # noqa: PLC0415
+    from karat.checks import ci
+    from karat.report.github import add_step_summary, workflow_commands
 
     stream = sys.stdout if stdout else sys.stderr
     stream.write(workflow_commands(report.all_findings(), "karat check"))

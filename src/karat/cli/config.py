@@ -8,14 +8,7 @@ from typing import Any
 
 import click
 
-_METRICS = (
-    "lm loss",
-    "num-zeros",
-    "mem-allocated-bytes",
-    "iteration-time",
-    "graph_breaks",
-    "expected",
-)
+_METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
 _EXAMPLES = """
 \b
 Examples:
@@ -26,23 +19,15 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--show-origin", is_flag=True, help="Say where each value came from.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Show the rule of this metric. Repeatable.",
-)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Show the rule of this metric. Repeatable.")
 @click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, schema karat.config/1.")
-def command(
-    *, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool
-) -> int:
+def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool) -> int:
     """Show the configuration in force, and where each value came from."""
-    from msgspec import to_builtins  # noqa: PLC0415 - help must be quick
-    from msgspec.structs import asdict  # noqa: PLC0415
+    from msgspec import to_builtins
+    from msgspec.structs import asdict
 
-    from karat.config import TABLES, load  # noqa: PLC0415
+    from karat.config import TABLES, load
 
     config = load(Path.cwd(), preset=preset)
     book = config.rule_book()

@@ -48,8 +48,7 @@ def command(*, folder: str) -> int:
     path = Path(folder).absolute()
     if path.exists():
         raise UsageError(
-            f"expected to make {path}, found it already there",
-            next_command=f"karat demo {shlex.quote(folder)}-2",
+            f"expected to make {path}, found it already there", next_command=f"karat demo {shlex.quote(folder)}-2"
         )
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]  # see karat.demo.sample
@@ -63,7 +62,7 @@ def command(*, folder: str) -> int:
 
 
 def _goldens(path: Path) -> None:
-    from karat.demo.sample import build, build_folders  # noqa: PLC0415 - numpy is behind it
+    from karat.demo.sample import build, build_folders
 
     life: tuple[tuple[str, ...], ...] = _LIFE
     if shutil.which("git"):
@@ -79,8 +78,8 @@ def _goldens(path: Path) -> None:
 
 
 def _bundles(path: Path) -> None:
-    from karat.demo.programs import BACKEND  # noqa: PLC0415 - only this verb needs it
-    from karat.demo.sample import write  # noqa: PLC0415 - as above
+    from karat.demo.programs import BACKEND
+    from karat.demo.sample import write
 
     if find_spec("safetensors") is None:
         click.echo("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
@@ -93,8 +92,8 @@ def _bundles(path: Path) -> None:
 
 
 def _gradients(path: Path) -> None:
-    from karat.demo.programs import OPERATORS  # noqa: PLC0415 - only this verb needs it
-    from karat.demo.sample import write  # noqa: PLC0415 - as above
+    from karat.demo.programs import OPERATORS
+    from karat.demo.sample import write
 
     write(path, OPERATORS)
     os.chdir(path)
@@ -114,7 +113,7 @@ def _python(*words: str, **environment: str) -> None:
 
 
 def _live(life: tuple[tuple[str, ...], ...]) -> None:
-    from karat.cli import run  # noqa: PLC0415 - the group imports this module
+    from karat.cli import run
 
     for words in life:
         _say(f"karat {shlex.join(words)}")

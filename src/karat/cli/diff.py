@@ -31,26 +31,12 @@ Examples:
     type=click.IntRange(min=0),
     help="Show the N rows with the largest |avg_rel_diff|.",
 )
-@click.option(
-    "--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout."
-)
-@click.option(
-    "--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout."
-)
+@click.option("--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout.")
 @click.option("--markdown", metavar="F", help="Write a Markdown report; - is stdout.")
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="GLOB",
-    help="Compare only goldens whose path matches. Repeatable.",
-)
-@click.option(
-    "--only-metric",
-    multiple=True,
-    metavar="GLOB",
-    help="Compare only metrics that match. Repeatable.",
-)
+@click.option("--only", multiple=True, metavar="GLOB", help="Compare only goldens whose path matches. Repeatable.")
+@click.option("--only-metric", multiple=True, metavar="GLOB", help="Compare only metrics that match. Repeatable.")
 @click.option(
     "--fail-on",
     multiple=True,
@@ -59,63 +45,73 @@ Examples:
 )
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
 @click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="Use N processes; by default as many as help.",
+    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Use N processes; by default as many as help."
 )
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
-)
-@click.option(
-    "--store", metavar="URL", help="The store that store:REF refers to; overrules karat.toml."
-)
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option("--store", metavar="URL", help="The store that store:REF refers to; overrules karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
-    markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],
-    fail_on: tuple[str, ...], everything: bool, jobs: int | None, preset: str | None,
-    store: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    old: str | None,
+    new: str | None,
+    top: int,
+    csv_file: str | None,
+    json_file: str | None,
+    markdown: str | None,
+    html: str | None,
+    only: tuple[str, ...],
+    only_metric: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    everything: bool,
+    jobs: int | None,
+    preset: str | None,
+    store: str | None,
+    quiet: bool,
+) -> int:
     """Compare goldens, old against new, and judge what changed.
 
     OLD and NEW are git revisions, folders or files; without them, HEAD and the working tree. Captured cases
     are found in folders, zips and stores (store:REF, URL#REF).
     Completeness is judged before drift: a run that died never looks clean.
     """
-    from karat.api import diff  # noqa: PLC0415 - help must be quick
-    from karat.config import load  # noqa: PLC0415
+    from karat.api import diff
+    from karat.config import load
 
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
     one_report_each(targets)
     fail = (
-        parse_fail_on(fail_on, "--fail-on", "karat diff --help")
-        if fail_on
-        else load(Path.cwd(), preset=preset).fail_on
+        parse_fail_on(fail_on, "--fail-on", "karat diff --help") if fail_on else load(Path.cwd(), preset=preset).fail_on
     )
     result = diff(
-        old, new, only=only, only_metric=only_metric, everything=everything, keep_curves=html is not None,
-        preset=preset, store=store, jobs=jobs, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-    )  # fmt: skip
+        old,
+        new,
+        only=only,
+        only_metric=only_metric,
+        everything=everything,
+        keep_curves=html is not None,
+        preset=preset,
+        store=store,
+        jobs=jobs,
+        progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
+    )
     if csv_file is not None:
-        from karat.diffs.report.data import render_csv  # noqa: PLC0415
+        from karat.diffs.report.data import render_csv
 
         deliver(csv_file, render_csv(result))
     if json_file is not None:
-        from karat.diffs.report.data import render_json  # noqa: PLC0415
+        from karat.diffs.report.data import render_json
 
         deliver(json_file, render_json(result))
     if markdown is not None:
-        from karat.diffs.report import markdown as markdown_report  # noqa: PLC0415
+        from karat.diffs.report import markdown as markdown_report
 
         deliver(markdown, markdown_report.render(result, top=top))
     if html is not None:
-        from karat.diffs.report import html as html_report  # noqa: PLC0415
+        from karat.diffs.report import html as html_report
 
         deliver(html, html_report.render(result, command=str(typed())))
     if not quiet and "-" not in targets.values():
-        from karat.diffs.report import text  # noqa: PLC0415
+        from karat.diffs.report import text
 
         text.show(result, sys.stdout, top=top)
     code = exit_code(result.all_findings(), fail_on=fail)

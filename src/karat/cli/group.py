@@ -35,22 +35,14 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`karat hunt my.toml --strategy sweep` is `karat hunt run my.toml --strategy sweep`."""
         word = args[0] if args else ""
-        if (
-            ctx.parent is not None
-            and word
-            and not word.startswith("-")
-            and word not in self.summaries
-        ):
+        if ctx.parent is not None and word and not word.startswith("-") and word not in self.summaries:
             hint = suggest(word, list(self.summaries))
             if not self._otherwise or (hint and not Path(word).exists()):
                 raise UsageError(
-                    f"{ctx.command_path} has no command {word!r}{hint}",
-                    next_command=f"{ctx.command_path} --help",
+                    f"{ctx.command_path} has no command {word!r}{hint}", next_command=f"{ctx.command_path} --help"
                 )
         named = word in self.summaries or word in ctx.help_option_names
-        return super().parse_args(
-            ctx, args if named or not self._otherwise else [self._otherwise, *args]
-        )
+        return super().parse_args(ctx, args if named or not self._otherwise else [self._otherwise, *args])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Every command."""

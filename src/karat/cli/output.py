@@ -26,9 +26,7 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the 
 
 def json_option(schema: str) -> Callable[[F], F]:
     """`--json F`."""
-    return click.option(
-        "--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout."
-    )
+    return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
 
 
 def remember(words: Sequence[str]) -> None:
@@ -38,7 +36,7 @@ def remember(words: Sequence[str]) -> None:
 
 def typed() -> Command:
     """The command line as typed."""
-    from karat.system.command import Command  # noqa: PLC0415 - only for those who quote it
+    from karat.system.command import Command
 
     return Command("karat", *_words)
 
@@ -70,16 +68,14 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
 
 def complain(message: str, next_command: str) -> None:
     """An error in karat's voice, on stderr; names in it are not to be trusted."""
-    from karat.report.words import printable  # noqa: PLC0415 - only for mistakes
+    from karat.report.words import printable
 
     print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)
 
 
-def last_line(
-    findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), otherwise: str = ""
-) -> None:
+def last_line(findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), otherwise: str = "") -> None:
     """Every failure ends with the next command: the first finding's that makes the exit code."""
-    from karat.report.words import printable  # noqa: PLC0415 - only for failures
+    from karat.report.words import printable
 
     helpful = (f.next for f in findings if f.next and exit_code([f], fail_on=fail_on))
     found = next(helpful, otherwise)
@@ -99,7 +95,7 @@ def deliver(target: str, content: bytes | str) -> None:
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
         return
-    from karat.system.files import write_bytes  # noqa: PLC0415 - not everyone writes a file
+    from karat.system.files import write_bytes
 
     path = Path(target)
     try:
@@ -110,8 +106,7 @@ def deliver(target: str, content: bytes | str) -> None:
             write_bytes(path.resolve(), data, durable=False)
     except OSError as error:
         raise CannotVerify(
-            f"expected to write {target}, but: {error.strerror or error}",
-            next_command=f"ls -ld {path.parent}",
+            f"expected to write {target}, but: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
         ) from error
 
 

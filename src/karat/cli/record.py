@@ -27,83 +27,87 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("actual", nargs=-1, required=True)
+@click.option("-o", "--output", "golden", required=True, metavar="GOLDEN", help="The golden to make or update.")
 @click.option(
-    "-o",
-    "--output",
-    "golden",
-    required=True,
-    metavar="GOLDEN",
-    help="The golden to make or update.",
-)
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="GLOB",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="GLOB",
     help="Take only these metrics; the rest of the golden stays as it was. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--tag", "tags", multiple=True, metavar="GLOB",
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="GLOB",
     help="Take only these names of the run, before any renaming. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a whole run."
 )
+@click.option("--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a whole run.")
 @click.option("--precision", type=click.IntRange(0, 17), metavar="N", help="Decimals to round to.")
+@click.option("--start", type=click.IntRange(-(2**63), 2**63 - 1), metavar="N", help="The first step to keep.")
 @click.option(
-    "--start", type=click.IntRange(-(2**63), 2**63 - 1), metavar="N", help="The first step to keep."
-)
-@click.option(
-    "--interval", type=click.IntRange(min=1), metavar="N",
+    "--interval",
+    type=click.IntRange(min=1),
+    metavar="N",
     help="Keep the first step and the multiples of N; a step without a sample becomes NaN.",
-)  # fmt: skip
+)
 @click.option(
-    "--format", "form", metavar="NAME",
-    help="The golden's format; by default the one it has, or series-json.",
-)  # fmt: skip
+    "--format", "form", metavar="NAME", help="The golden's format; by default the one it has, or series-json."
+)
 @click.option(
-    "--combine", type=click.Choice(["first", "median", "mean"]), default="first", show_default=True,
+    "--combine",
+    type=click.Choice(["first", "median", "mean"]),
+    default="first",
+    show_default=True,
     help="What the golden of several runs is.",
-)  # fmt: skip
+)
 @click.option("--replace-samples", is_flag=True, help="Forget the samples of earlier runs.")
-@click.option(
-    "--accept-incomplete", is_flag=True, help="Take a run although it is short, or lacks something."
-)
+@click.option("--accept-incomplete", is_flag=True, help="Take a run although it is short, or lacks something.")
 @click.option("--dry-run", is_flag=True, help="Judge and report, write nothing.")
+@click.option("--json", "json_file", metavar="F", help="Write the report, schema karat.record/1; - is stdout.")
 @click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.record/1; - is stdout."
+    "--manifest", "manifest_file", metavar="F", help="Write what CI says of this job, for `karat refresh` to find."
 )
 @click.option(
-    "--manifest", "manifest_file", metavar="F",
-    help="Write what CI says of this job, for `karat refresh` to find.",
-)  # fmt: skip
-@click.option(
-    "--identity", "identities", multiple=True, metavar="KEY=VALUE",
+    "--identity",
+    "identities",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="What the manifest says of the case: case, platform, … Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
 )
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, actual: tuple[str, ...], golden: str, metrics: tuple[str, ...], tags: tuple[str, ...],
-    steps: int | None, precision: int | None, start: int | None, interval: int | None,
-    form: str | None, combine: Combine, replace_samples: bool, accept_incomplete: bool,
-    dry_run: bool, json_file: str | None, manifest_file: str | None, identities: tuple[str, ...],
-    preset: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    actual: tuple[str, ...],
+    golden: str,
+    metrics: tuple[str, ...],
+    tags: tuple[str, ...],
+    steps: int | None,
+    precision: int | None,
+    start: int | None,
+    interval: int | None,
+    form: str | None,
+    combine: Combine,
+    replace_samples: bool,
+    accept_incomplete: bool,
+    dry_run: bool,
+    json_file: str | None,
+    manifest_file: str | None,
+    identities: tuple[str, ...],
+    preset: str | None,
+    quiet: bool,
+) -> int:
     """Make or update a golden from what a run left.
 
     ACTUAL is a TensorBoard event file or a folder of them, JSON Lines, CSV with a step column, a log
     (with patterns in karat.toml), or any golden format. Several are repeats of one test. A run that
     is short, or lacks what the golden has, is refused: the golden stays as it was.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.goldens.paths import SAMPLES  # noqa: PLC0415
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.runs.record import (  # noqa: PLC0415
-        RecordOptions,
-        manifest,
-        parse_identity,
-        record,
-    )
+    from karat.config import load
+    from karat.goldens.paths import SAMPLES
+    from karat.report.words import printable
+    from karat.runs.record import RecordOptions, manifest, parse_identity, record
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
     if golden == "-" or golden.endswith(SAMPLES):
@@ -113,22 +117,25 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
     identity = parse_identity(identities)
     if identity and manifest_file is None:
-        raise UsageError(
-            "--identity: expected --manifest F beside it, found none",
-            next_command="karat record --help",
-        )
+        raise UsageError("--identity: expected --manifest F beside it, found none", next_command="karat record --help")
     config = load(Path.cwd(), preset=preset)
-    asked = {
-        "tags": tags or None, "steps": steps, "precision": precision, "start": start,
-        "interval": interval,
-    }  # fmt: skip
+    asked = {"tags": tags or None, "steps": steps, "precision": precision, "start": start, "interval": interval}
     options = RecordOptions(
-        settings=config.record, asked={k: v for k, v in asked.items() if v is not None},
-        metrics=metrics, format=form, combine=combine, accept_incomplete=accept_incomplete,
-        replace_samples=replace_samples, dry_run=dry_run, globs=config.paths,
-        exclude=config.exclude, rules=config.rule_book(), status=config.status,
-        columns=config.check.columns, command=typed(),
-    )  # fmt: skip
+        settings=config.record,
+        asked={k: v for k, v in asked.items() if v is not None},
+        metrics=metrics,
+        format=form,
+        combine=combine,
+        accept_incomplete=accept_incomplete,
+        replace_samples=replace_samples,
+        dry_run=dry_run,
+        globs=config.paths,
+        exclude=config.exclude,
+        rules=config.rule_book(),
+        status=config.status,
+        columns=config.check.columns,
+        command=typed(),
+    )
     recorded, code = record(Path(golden), actual, options)
     if manifest_file is not None and not dry_run:
         deliver(manifest_file, manifest(os.environ, identity))

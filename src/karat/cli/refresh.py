@@ -22,9 +22,7 @@ _BARS = 8
 
 
 @contextmanager
-def watch(
-    stream: IO[str], *, quiet: bool
-) -> Iterator[tuple[Progress | None, Callable[[str], None] | None]]:
+def watch(stream: IO[str], *, quiet: bool) -> Iterator[tuple[Progress | None, Callable[[str], None] | None]]:
     """Someone who shows downloads, and a way to say something meanwhile; neither when quiet."""
     if quiet:
         yield None, None
@@ -32,22 +30,11 @@ def watch(
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield None, _say
         return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        DownloadColumn,
-        Progress as Bars,
-        TextColumn,
-        TransferSpeedColumn,
-    )
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress as Bars, TextColumn, TransferSpeedColumn
 
     console = Console(file=stream)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bars(*columns, console=console, transient=True) as bars:
         yield _Bars(bars), lambda text: console.print(_clean(text), markup=False, highlight=False)
 
@@ -57,7 +44,7 @@ def _say(text: str) -> None:
 
 
 def _clean(text: str) -> str:
-    from karat.report.words import printable  # noqa: PLC0415 - names are not to be trusted
+    from karat.report.words import printable
 
     return printable(text)
 
@@ -109,20 +96,14 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.command(epilog=_EXAMPLES)
 @click.argument("path", required=False)
 @click.option(
-    "--source",
-    metavar="KIND|URL",
-    help="github, gitlab, folder (with PATH), or s3://…, gs://…, az://…, file://….",
+    "--source", metavar="KIND|URL", help="github, gitlab, folder (with PATH), or s3://…, gs://…, az://…, file://…."
 )
 @click.option("--repo", metavar="OWNER/NAME", help="GitHub: the repository.")
 @click.option("--run-id", metavar="N", help="GitHub: the workflow run.")
 @click.option("--sha", metavar="SHA", help="GitHub: every completed run of this commit.")
-@click.option(
-    "--workflow", metavar="NAME", help="GitHub: only runs of this workflow (name, file or id)."
-)
+@click.option("--workflow", metavar="NAME", help="GitHub: only runs of this workflow (name, file or id).")
 @click.option("--project", metavar="ID|PATH", help="GitLab: the project; CI_PROJECT_ID by default.")
-@click.option(
-    "--pipeline-id", metavar="N", help="GitLab: the pipeline; its child pipelines come along."
-)
+@click.option("--pipeline-id", metavar="N", help="GitLab: the pipeline; its child pipelines come along.")
 @click.option(
     "--scope",
     type=click.Choice(SCOPES),
@@ -130,12 +111,8 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 )
 @click.option("--dry-run", is_flag=True, help="Judge and report as usual, but write nothing.")
 @click.option("--write", is_flag=True, help="Required in CI (where CI is set) to rewrite goldens.")
-@click.option(
-    "--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones."
-)
-@click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
-)
+@click.option("--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
 @click.option("--platform", multiple=True, metavar="GLOB", help="Only these platforms. Repeatable.")
 @click.option(
     "--metric",
@@ -144,50 +121,59 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
     metavar="GLOB",
     help="Take only these metrics (or columns); the rest of the file stays. Repeatable.",
 )
-@click.option(
-    "--attempt",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The run as it was after attempt N.",
-)
-@click.option(
-    "--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded."
-)
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The run as it was after attempt N.")
+@click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded.")
 @click.option("--prune", is_flag=True, help="Remove table rows that did not come in.")
-@click.option(
-    "--keep-going", is_flag=True, help="Write what arrived although some transfers failed."
-)
-@click.option(
-    "--json",
-    "json_file",
-    metavar="F",
-    help="Write everything, schema karat.refresh-report/1; - is stdout.",
-)
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
-)
+@click.option("--keep-going", is_flag=True, help="Write what arrived although some transfers failed.")
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.refresh-report/1; - is stdout.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, path: str | None, source: str | None, repo: str | None, run_id: str | None, sha: str | None,
-    workflow: str | None, project: str | None, pipeline_id: str | None, scope: Scope | None,
-    dry_run: bool, write: bool, reset: bool, only: tuple[str, ...], platform: tuple[str, ...],
-    metrics: tuple[str, ...], attempt: int | None, accept_incomplete: bool, prune: bool,
-    keep_going: bool, json_file: str | None, preset: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    path: str | None,
+    source: str | None,
+    repo: str | None,
+    run_id: str | None,
+    sha: str | None,
+    workflow: str | None,
+    project: str | None,
+    pipeline_id: str | None,
+    scope: Scope | None,
+    dry_run: bool,
+    write: bool,
+    reset: bool,
+    only: tuple[str, ...],
+    platform: tuple[str, ...],
+    metrics: tuple[str, ...],
+    attempt: int | None,
+    accept_incomplete: bool,
+    prune: bool,
+    keep_going: bool,
+    json_file: str | None,
+    preset: str | None,
+    quiet: bool,
+) -> int:
     """Bring golden values in from CI, and judge what came.
 
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
     golden kept. Values that moved are taken: whether to believe them is for `karat diff`.
     """
-    from karat.api import refresh  # noqa: PLC0415 - help must be quick
-    from karat.refreshes.report import lines, render, with_options  # noqa: PLC0415
-    from karat.refreshes.source import SourceOptions, check_options  # noqa: PLC0415
-    from karat.report.terminal import print_lines  # noqa: PLC0415
+    from karat.api import refresh
+    from karat.refreshes.report import lines, render, with_options
+    from karat.refreshes.source import SourceOptions, check_options
+    from karat.report.terminal import print_lines
 
     where = SourceOptions(
-        source=source, path=path, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
-        project=project, pipeline_id=pipeline_id, attempt=attempt,
-    )  # fmt: skip
+        source=source,
+        path=path,
+        repo=repo,
+        run_id=run_id,
+        sha=sha,
+        workflow=workflow,
+        project=project,
+        pipeline_id=pipeline_id,
+        attempt=attempt,
+    )
     if reset and where == SourceOptions(source=None):
         _reset(only, preset, dry_run=dry_run, write=write, quiet=quiet)
         return 0
@@ -195,13 +181,30 @@ def command(  # noqa: PLR0913 - one parameter per option
     chosen = scope or _ask_scope()
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         result = refresh(
-            str(source), path, scope=chosen, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
-            project=project, pipeline_id=pipeline_id, attempt=attempt, only=only,
-            platforms=platform, metrics=metrics, accept_incomplete=accept_incomplete, prune=prune,
-            keep_going=keep_going, dry_run=dry_run, write=write, reset=reset, preset=preset,
+            str(source),
+            path,
+            scope=chosen,
+            repo=repo,
+            run_id=run_id,
+            sha=sha,
+            workflow=workflow,
+            project=project,
+            pipeline_id=pipeline_id,
+            attempt=attempt,
+            only=only,
+            platforms=platform,
+            metrics=metrics,
+            accept_incomplete=accept_incomplete,
+            prune=prune,
+            keep_going=keep_going,
+            dry_run=dry_run,
+            write=write,
+            reset=reset,
+            preset=preset,
             command=typed() if scope else with_options(typed(), "--scope", chosen),
-            progress=progress, notice=notice,
-        )  # fmt: skip
+            progress=progress,
+            notice=notice,
+        )
     if json_file is not None:
         deliver(json_file, render(result))
     if not quiet and json_file != "-":
@@ -228,18 +231,15 @@ def _ask_scope() -> Scope:
     )
 
 
-def _reset(
-    only: tuple[str, ...], preset: str | None, *, dry_run: bool, write: bool, quiet: bool
-) -> None:
+def _reset(only: tuple[str, ...], preset: str | None, *, dry_run: bool, write: bool, quiet: bool) -> None:
     """Put goldens back, and stop there."""
-    from karat.config import load  # noqa: PLC0415 - not everyone resets
-    from karat.goldens.paths import PathFilter  # noqa: PLC0415
-    from karat.refreshes.worktree import ensure_may_write, reset_goldens  # noqa: PLC0415
+    from karat.config import load
+    from karat.goldens.paths import PathFilter
+    from karat.refreshes.worktree import ensure_may_write, reset_goldens
 
     config = load(Path.cwd(), preset=preset)
     ensure_may_write(typed(), dry_run=dry_run, write=write)
     is_golden = PathFilter(config.paths, config.exclude, only)
     reset_goldens(
-        Path.cwd(), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run,
-        notice=None if quiet else _say,
-    )  # fmt: skip
+        Path.cwd(), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run, notice=None if quiet else _say
+    )

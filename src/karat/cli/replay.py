@@ -24,36 +24,25 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("bundle")
 @click.argument("pytest_args", nargs=-1, metavar="[-- PYTEST-ARGS]")
-@click.option(
-    "--run", metavar="M:F", help="Call function F of module M: F(program, inputs) -> outputs."
-)
+@click.option("--run", metavar="M:F", help="Call function F of module M: F(program, inputs) -> outputs.")
 @click.option(
     "--command",
     "command_line",
     metavar="CMD",
     help="Run a command; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths.",
 )
-@click.option(
-    "--only", multiple=True, metavar="GLOB",
-    help="Only cases whose path or test id matches. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--suite", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable."
-)
+@click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path or test id matches. Repeatable.")
+@click.option("--suite", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable.")
 @click.option("--flow", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
 @click.option(
-    "--framework",
-    type=click.Choice(["torch", "jax", "numpy"]),
-    help="What inputs become; by default what they were.",
+    "--framework", type=click.Choice(["torch", "jax", "numpy"]), help="What inputs become; by default what they were."
 )
 @click.option(
-    "--rtol", type=click.FloatRange(min=0), metavar="X",
-    help="Overrules the recorded tolerance, and says so.",
-)  # fmt: skip
+    "--rtol", type=click.FloatRange(min=0), metavar="X", help="Overrules the recorded tolerance, and says so."
+)
 @click.option(
-    "--atol", type=click.FloatRange(min=0), metavar="X",
-    help="Overrules the recorded tolerance, and says so.",
-)  # fmt: skip
+    "--atol", type=click.FloatRange(min=0), metavar="X", help="Overrules the recorded tolerance, and says so."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -63,9 +52,14 @@ Examples:
     help="Seconds for one case; 0 = no limit.",
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
     help="Cases at a time, each in a process of its own.",
-)  # fmt: skip
+)
 @click.option("--isolated", is_flag=True, help="A fresh process for every case of --run.")
 @click.option(
     "--keep",
@@ -81,42 +75,65 @@ Examples:
 )
 @click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
 @click.option(
-    "--pytest", "as_pytest", is_flag=True,
-    help="As a pytest session, an item per case; what follows -- is pytest's.",
-)  # fmt: skip
-@click.option(
-    "--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout."
+    "--pytest", "as_pytest", is_flag=True, help="As a pytest session, an item per case; what follows -- is pytest's."
 )
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout.")
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, bundle: str, pytest_args: tuple[str, ...], run: str | None, command_line: str | None,
-    only: tuple[str, ...], suite: tuple[str, ...], flow: tuple[str, ...], framework: str | None,
-    rtol: float | None, atol: float | None, timeout: float, jobs: int, isolated: bool,
-    keep: Path | None, verify: bool, store: str | None, as_pytest: bool, json_file: str | None,
-    junit: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    bundle: str,
+    pytest_args: tuple[str, ...],
+    run: str | None,
+    command_line: str | None,
+    only: tuple[str, ...],
+    suite: tuple[str, ...],
+    flow: tuple[str, ...],
+    framework: str | None,
+    rtol: float | None,
+    atol: float | None,
+    timeout: float,
+    jobs: int,
+    isolated: bool,
+    keep: Path | None,
+    verify: bool,
+    store: str | None,
+    as_pytest: bool,
+    json_file: str | None,
+    junit: str | None,
+    quiet: bool,
+) -> int:
     """Run captured programs, and compare their outputs with the captured ones.
 
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
     hangs costs its own case alone. A case whose bytes are damaged is never run.
     """
-    from karat.api import replay_options  # noqa: PLC0415 - help must be quick
+    from karat.api import replay_options
 
     one_report_each({"--json": json_file, "--junit": junit})
     for option, given in (("--rtol", rtol), ("--atol", atol)):
         if given is not None and not isfinite(given):
             raise UsageError(
-                f"{option}: expected a finite number >= 0, found {given}",
-                next_command="karat replay --help",
+                f"{option}: expected a finite number >= 0, found {given}", next_command="karat replay --help"
             )
     options = replay_options(
-        run, command=command_line, only=only, suites=suite, flows=flow, framework=framework,  # type: ignore[arg-type]
-        rtol=rtol, atol=atol, verify=verify, store=store, timeout=timeout or None, jobs=jobs,
-        isolated=isolated, keep=keep,
-    )  # fmt: skip
+        run,
+        command=command_line,
+        only=only,
+        suites=suite,
+        flows=flow,
+        framework=framework,  # type: ignore[arg-type]
+        rtol=rtol,
+        atol=atol,
+        verify=verify,
+        store=store,
+        timeout=timeout or None,
+        jobs=jobs,
+        isolated=isolated,
+        keep=keep,
+    )
     if as_pytest:
-        from karat.replays.replay import run_pytest  # noqa: PLC0415 - only for those who asked
+        from karat.replays.replay import run_pytest
 
         if json_file is not None:
             raise UsageError(
@@ -130,8 +147,8 @@ def command(  # noqa: PLR0913 - one parameter per option
             f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest",
             next_command="karat replay --help",
         )
-    from karat.replays import report  # noqa: PLC0415
-    from karat.replays.replay import replay  # noqa: PLC0415
+    from karat.replays import report
+    from karat.replays.replay import replay
 
     counter = progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1)
     done = replay(bundle, options, None if quiet else counter)

@@ -13,16 +13,13 @@ from karat.findings import UsageError
 @click.argument("name", required=False)
 def command(*, name: str | None) -> int:
     """Print a published JSON schema; without NAME, list them."""
-    from karat import schemas  # noqa: PLC0415 - help must be quick
+    from karat import schemas
 
     known = schemas.names()
     if name is None:
         click.echo("\n".join(known))
         return 0
     if name not in known:
-        raise UsageError(
-            f"no schema is called {name!r}; there are {', '.join(known)}",
-            next_command="karat schema",
-        )
+        raise UsageError(f"no schema is called {name!r}; there are {', '.join(known)}", next_command="karat schema")
     click.echo(json.dumps(schemas.schema(name), indent=2, ensure_ascii=False))
     return 0

@@ -20,37 +20,36 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option(
-    "--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`."
-)
-@click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
-)
+@click.option("--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
 @click.option("--force", is_flag=True, help="Stage although a finding says fail; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the outcome, schema karat.stage/1; - is stdout."
-)
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
-)
+@click.option("--json", "json_file", metavar="F", help="Write the outcome, schema karat.stage/1; - is stdout.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, csv_file: str | None, only: tuple[str, ...], force: bool, reason: str | None,
-    dry_run: bool, json_file: str | None, preset: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    csv_file: str | None,
+    only: tuple[str, ...],
+    force: bool,
+    reason: str | None,
+    dry_run: bool,
+    json_file: str | None,
+    preset: str | None,
+    quiet: bool,
+) -> int:
     """Stage exactly the changed goldens.
 
     The goldens that differ from HEAD, their samples and goldens.lock.json, and the CSV if named;
     never anything else. Refused while a finding says fail.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diffs.diff import DiffOptions, diff_sides  # noqa: PLC0415
-    from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
-    from karat.goldens.paths import PathFilter  # noqa: PLC0415
-    from karat.refreshes.stage import stage  # noqa: PLC0415
-    from karat.report.terminal import print_lines  # noqa: PLC0415
+    from karat.config import load
+    from karat.diffs.diff import DiffOptions, diff_sides
+    from karat.diffs.sides import WorkTree, resolve_sides
+    from karat.goldens.paths import PathFilter
+    from karat.refreshes.stage import stage
+    from karat.report.terminal import print_lines
 
     if force != bool(reason and reason.strip()):
         raise UsageError(
@@ -61,9 +60,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     left, right = resolve_sides(None, None, Path.cwd())
     assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default
     options = DiffOptions(
-        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
-        status=config.status, only=only, preset=preset, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-    )  # fmt: skip
+        globs=config.paths,
+        exclude=config.exclude,
+        cases=config.cases,
+        rules=config.rule_book(),
+        status=config.status,
+        only=only,
+        preset=preset,
+        progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
+    )
     diff = diff_sides(left, right, options)
     staged = stage(
         diff,
@@ -79,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if missed is not None and not (staged.goldens or staged.beside):
         raise CannotVerify(missed.message, next_command=missed.next or "karat diff")
     if json_file is not None:
-        from karat.report.json import encode  # noqa: PLC0415
+        from karat.report.json import encode
 
         deliver(json_file, encode(staged.document()))
     if not quiet and json_file != "-":

@@ -30,65 +30,52 @@ Examples:
     show_default=True,
     help="github: cut at a section to fit 65,536 characters. json: the diff itself, schema karat.diff/1.",
 )
+@click.option("-o", "--output", default="-", show_default=True, metavar="F", help="Where to write; - is stdout.")
+@click.option("--run-id", metavar="ID", help="The CI run the values came from, if karat did not fetch them.")
 @click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    metavar="F",
-    help="Where to write; - is stdout.",
+    "--scope", type=click.Choice(["only-failing", "all"]), help="What was refreshed, if karat did not fetch it."
 )
-@click.option(
-    "--run-id", metavar="ID", help="The CI run the values came from, if karat did not fetch them."
-)
-@click.option(
-    "--scope",
-    type=click.Choice(["only-failing", "all"]),
-    help="What was refreshed, if karat did not fetch it.",
-)
-@click.option(
-    "--source",
-    type=click.Choice(["github", "gitlab"]),
-    help="Where that run was; github by default.",
-)
-@click.option(
-    "--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text."
-)
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
-)
+@click.option("--source", type=click.Choice(["github", "gitlab"]), help="Where that run was; github by default.")
+@click.option("--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
 def command(  # noqa: PLR0913 - one parameter per option
-    *, old: str | None, new: str | None, form: str, output: str, run_id: str | None,
-    scope: str | None, source: str | None, refresh_command: str | None, preset: str | None,
-) -> int:  # fmt: skip
+    *,
+    old: str | None,
+    new: str | None,
+    form: str,
+    output: str,
+    run_id: str | None,
+    scope: str | None,
+    source: str | None,
+    refresh_command: str | None,
+    preset: str | None,
+) -> int:
     """Write the PR text of a golden refresh.
 
     What a reviewer must look at comes first; then what was refreshed, and how far it moved. Uses
     the record of the last `karat refresh` if there is one, or the options.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diffs.diff import DiffOptions, diff_sides  # noqa: PLC0415
-    from karat.diffs.report.data import render_json  # noqa: PLC0415
-    from karat.diffs.report.markdown import current, pull_request_text  # noqa: PLC0415
-    from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
-    from karat.goldens.provenance import (  # noqa: PLC0415
-        RefreshRecord,
-        lines_of,
-        read_record,
-    )
+    from karat.config import load
+    from karat.diffs.diff import DiffOptions, diff_sides
+    from karat.diffs.report.data import render_json
+    from karat.diffs.report.markdown import current, pull_request_text
+    from karat.diffs.sides import WorkTree, resolve_sides
+    from karat.goldens.provenance import RefreshRecord, lines_of, read_record
 
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(old, new, Path.cwd())
     options = DiffOptions(
-        globs=config.paths, exclude=config.exclude, cases=config.cases,
-        rules=config.rule_book(), status=config.status, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-    )  # fmt: skip
+        globs=config.paths,
+        exclude=config.exclude,
+        cases=config.cases,
+        rules=config.rule_book(),
+        status=config.status,
+        progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
+    )
     known = read_record(right.root) if isinstance(right, WorkTree) else None
     record = None
     if run_id or scope or source or refresh_command:
-        record = RefreshRecord(
-            source=source or "github", run_id=run_id, scope=scope, command=refresh_command
-        )
+        record = RefreshRecord(source=source or "github", run_id=run_id, scope=scope, command=refresh_command)
     result = diff_sides(left, right, options)
     record = record or current(result, known)
     lines = {}

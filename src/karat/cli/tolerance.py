@@ -22,55 +22,52 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--golden", metavar="G", help="The golden; its samples count as runs. Else the first RUN is it.")
 @click.option(
-    "--golden", metavar="G", help="The golden; its samples count as runs. Else the first RUN is it."
+    "--rate",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.01,
+    show_default=True,
+    metavar="P",
+    help="The rate of false alarms per checked run that you accept.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(0, 0.5, min_open=True), default=0.01, show_default=True,
-    metavar="P", help="The rate of false alarms per checked run that you accept.",
-)  # fmt: skip
-@click.option(
-    "--outliers", type=click.IntRange(min=0), default=0, show_default=True, metavar="K",
+    "--outliers",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="K",
     help="Steps per run that may be out of tolerance.",
-)  # fmt: skip
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="GLOB", help="Only these metrics. Repeatable."
 )
-@click.option(
-    "--json", "json_file", metavar="F",
-    help="Write the report, schema karat.tolerance/1; - is stdout.",
-)  # fmt: skip
-@click.option(
-    "--toml", "toml_file", metavar="F", help="Write only the rules for karat.toml; - is stdout."
-)
-@click.option(
-    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml."
-)
+@click.option("--metric", "metrics", multiple=True, metavar="GLOB", help="Only these metrics. Repeatable.")
+@click.option("--json", "json_file", metavar="F", help="Write the report, schema karat.tolerance/1; - is stdout.")
+@click.option("--toml", "toml_file", metavar="F", help="Write only the rules for karat.toml; - is stdout.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 def command(  # noqa: PLR0913 - one parameter per option
-    *, runs: tuple[str, ...], golden: str | None, rate: float, outliers: int,
-    metrics: tuple[str, ...], json_file: str | None, toml_file: str | None, preset: str | None,
-) -> int:  # fmt: skip
+    *,
+    runs: tuple[str, ...],
+    golden: str | None,
+    rate: float,
+    outliers: int,
+    metrics: tuple[str, ...],
+    json_file: str | None,
+    toml_file: str | None,
+    preset: str | None,
+) -> int:
     """Recommend tolerances from repeated runs.
 
     RUNs are repeats of one test, in any form that `karat record` reads. Prints a rule per metric,
     how often it would raise a false alarm, and the smallest change it would still catch.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.runs.tolerance import (  # noqa: PLC0415
-        document,
-        lines,
-        runs_needed,
-        snippet,
-        tolerances,
-    )
+    from karat.config import load
+    from karat.report.words import printable
+    from karat.runs.tolerance import document, lines, runs_needed, snippet, tolerances
 
     one_report_each({"--json": json_file, "--toml": toml_file})
     config = load(Path.cwd(), preset=preset)
     found = tolerances(
-        runs, golden, rate=rate, outliers=outliers, metrics=metrics, settings=config.record,
-        rules=config.rule_book(),
-    )  # fmt: skip
+        runs, golden, rate=rate, outliers=outliers, metrics=metrics, settings=config.record, rules=config.rule_book()
+    )
     if json_file is not None:
         deliver(json_file, document(found))
     if toml_file is not None:

@@ -125,6 +125,4 @@ class Change:
     @property
     def worst_avg(self) -> float:
         """The largest |avg_rel_diff| of its rows, 0 without rows."""
-        return max(
-            (abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0
-        )
+        return max((abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0)

@@ -74,9 +74,7 @@ def _type(value: Any) -> str:
     return "list" if isinstance(value, list) else "object"
 
 
-def compare_structure(
-    old: Any, new: Any, rules: RuleBook, path: str
-) -> tuple[list[MetricChange], list[Finding]]:
+def compare_structure(old: Any, new: Any, rules: RuleBook, path: str) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of two JSON values."""
     walk = _Walk()
     stack = [(old, new, _At())]
@@ -94,16 +92,11 @@ def compare_structure(
             _number(walk, a, b, at)
         elif a != b:
             if kind == "text":
-                same = next(
-                    (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
-                    min(len(a), len(b)),
-                )
+                same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
                 details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
                 walk.note("text-changed", Severity.WARN, at, "text changed", details)
             else:
-                walk.note(
-                    "value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}"
-                )
+                walk.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
     rows: list[MetricChange] = []
     findings = [_finding(*key[:3], notes) for key, notes in walk.notes.items()]
     for row, found in judge_values(list(walk.samples.values()), rules, path):
@@ -112,16 +105,12 @@ def compare_structure(
     return rows, findings
 
 
-def _objects(
-    walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]
-) -> None:
+def _objects(walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]) -> None:
     lost, gained = sorted(a.keys() - b.keys()), sorted(b.keys() - a.keys())
     if lost:
         walk.note("structure-changed", Severity.FAIL, at, "keys are gone: ", few(lost, _KEYS_SHOWN))
     if gained:
-        walk.note(
-            "structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN)
-        )
+        walk.note("structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN))
     stack.extend((a[key], b[key], at.key(key)) for key in reversed([*a]) if key in b)
 
 

@@ -57,9 +57,7 @@ def judge(n: CurveNumbers, rule: Rule) -> Judgement:
 
 
 def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -> str:
-    return (
-        f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
-    )
+    return f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
 
 
 def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:  # noqa: PLR0911 - one per threshold
@@ -108,9 +106,7 @@ def _left_zero(n: CurveNumbers, rule: Rule) -> Judgement:
     if isfinite(rule.break_max) and not n.from_zero_size < rule.break_max:
         return Judgement(Verdict.BREAK, because, capped(Severity.FAIL, rule))
     small = n.from_zero_size < rule.drift_max
-    return Judgement(
-        Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule)
-    )
+    return Judgement(Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule))
 
 
 def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
@@ -124,7 +120,9 @@ def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
     if not value < rule.noise:
         because = _reason("median after warm-up moved", value, "noise", rule.noise, rule)
         return Judgement(Verdict.DRIFT, because + tail, Severity.INFO)
-    because = f"median after warm-up moved {short(value)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
+    because = (
+        f"median after warm-up moved {short(value)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
+    )
     return Judgement(Verdict.NOISE, because + tail)
 
 
@@ -140,10 +138,7 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
         moved = f"{name} {value:+.2e}{which}" if value else f"{name} 0{which}"
     at = ""
     if m.max_step is not None and m.max_abs_rel_diff:
-        at = (
-            f", max |rel| {short(m.max_abs_rel_diff)} at {m.max_step}"
-            f" ({m.max_old:.6g} → {m.max_new:.6g})"
-        )
+        at = f", max |rel| {short(m.max_abs_rel_diff)} at {m.max_step} ({m.max_old:.6g} → {m.max_new:.6g})"
     tolerance = ""
     if m.tolerance_ratio is not None and m.tolerance_ratio > 1:
         tolerance = f", {m.tolerance_ratio:.1f}× the suite's own tolerance"
@@ -156,9 +151,7 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
     )
 
 
-def metric_change(
-    name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, *, curve: bool = False
-) -> MetricChange:
+def metric_change(name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, *, curve: bool = False) -> MetricChange:
     """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
     return MetricChange(
         in_csv=curve and n.n_steps > 0,
@@ -213,9 +206,7 @@ def judge_values(
         judgement = judge(n, rule)
         shown = judgement
         if n.nan_gained:
-            shown = Judgement(
-                Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite"
-            )
+            shown = Judgement(Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite")
         row = metric_change(sample.name, n, rule, shown)
         row = msgspec.structs.replace(
             row,

@@ -79,9 +79,7 @@ class _Aligned(msgspec.Struct, frozen=True, gc=False):
 def _align(old: Metric, new: Metric) -> _Aligned:
     if old.steps is new.steps or np.array_equal(old.steps, new.steps):
         return _Aligned(old.steps, old.values, new.values, 0, 0, 0)
-    shared, at_old, at_new = np.intersect1d(
-        old.steps, new.steps, assume_unique=True, return_indices=True
-    )
+    shared, at_old, at_new = np.intersect1d(old.steps, new.steps, assume_unique=True, return_indices=True)
     gone = np.ones(len(old.steps), dtype=bool)
     gone[at_old] = False
     come = np.ones(len(new.steps), dtype=bool)
@@ -265,9 +263,35 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
 
 
 def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
-    (n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal,
-     missing, nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
-     shift, known, raised, lowered, ratio, decimals_old, decimals_new) = row  # fmt: skip
+    (
+        n,
+        total,
+        total_abs,
+        highest,
+        at_max,
+        max_step,
+        max_old,
+        max_new,
+        at_diff,
+        diff_step,
+        equal,
+        missing,
+        nan_gained,
+        at_nan,
+        nan_step,
+        nan_lost,
+        zeros,
+        from_zero,
+        from_zero_size,
+        odd_changed,
+        shift,
+        known,
+        raised,
+        lowered,
+        ratio,
+        decimals_old,
+        decimals_new,
+    ) = row
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.

@@ -33,11 +33,7 @@ class GoldenPair:
 
 
 def compare(
-    pair: GoldenPair,
-    rules: RuleBook | None = None,
-    *,
-    status: Sequence[str] = STATUS_ORDER,
-    keep_curves: bool = False,
+    pair: GoldenPair, rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER, keep_curves: bool = False
 ) -> Change:
     """The change of one golden."""
     return compare_many([pair], rules, status=status, keep_curves=keep_curves)[0]
@@ -79,11 +75,7 @@ def _with_curves(change: Change, pair: GoldenPair) -> Change:
     if not series:
         return change
     rows = (
-        structs.replace(
-            row,
-            old=old.metrics.get(row.metric, row.old),
-            new=new.metrics.get(row.metric, row.new),
-        )
+        structs.replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
         for row in change.metrics
     )
     return replace(change, metrics=tuple(rows))
@@ -100,18 +92,14 @@ def _both_series(pair: GoldenPair) -> tuple[Series, Series, bool]:
     return _NOTHING, _NOTHING, False
 
 
-def _change(
-    pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, status: Sequence[str]
-) -> Change:
+def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, status: Sequence[str]) -> Change:
     old, new = pair.old, pair.new
     if new is None:
         return Change(
             path=pair.path,
             verdict=Verdict.REMOVED,
             shape=old.golden.shape if old and old.golden else None,
-            findings=(
-                fail("removed-golden", "the golden is gone from the new side", path=pair.path),
-            ),
+            findings=(fail("removed-golden", "the golden is gone from the new side", path=pair.path),),
             identity=pair.identity,
         )
     if new.golden is None:
@@ -166,12 +154,7 @@ def _is_empty(golden: Golden) -> bool:
 
 
 def _compare_goldens(
-    old: Golden,
-    new: Golden,
-    numbers: list[CurveNumbers],
-    rules: RuleBook,
-    path: str,
-    status: Sequence[str],
+    old: Golden, new: Golden, numbers: list[CurveNumbers], rules: RuleBook, path: str, status: Sequence[str]
 ) -> tuple[list[MetricChange], list[Finding]]:
     if isinstance(old, Series) and isinstance(new, Series):
         return judge_series(old, new, numbers, rules, path)
@@ -198,9 +181,7 @@ def _old_defects(old: Reading, new: Reading) -> list[Finding]:
     ]
 
 
-_AT_MOST_NOISE = frozenset(
-    {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"}
-)
+_AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"})
 
 
 def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
@@ -210,9 +191,12 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
         if finding.severity is Severity.FAIL:
             incomplete = finding.condemns == "incomplete"
             verdicts.append(Verdict.INCOMPLETE if incomplete else Verdict.BREAK)
-        elif (
-            finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE
-        ) or finding.kind in {"gained-rows", "gained-metric", "gained-steps", "structure-changed"}:
+        elif (finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE) or finding.kind in {
+            "gained-rows",
+            "gained-metric",
+            "gained-steps",
+            "structure-changed",
+        }:
             verdicts.append(Verdict.DRIFT)
     # One added metric does not make the whole golden new.
     verdicts = [Verdict.DRIFT if v is Verdict.NEW else v for v in verdicts]
@@ -222,9 +206,12 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
 def _unreadable(pair: GoldenPair, findings: Sequence[Finding], side: str) -> Change:
     found = list(findings) or [fail("unreadable", f"the {side} side cannot be read")]
     return Change(
-        path=pair.path, verdict=Verdict.UNREADABLE, findings=_sorted(found, pair.path),
-        identity=pair.identity, has_baseline=pair.old is not None,
-    )  # fmt: skip
+        path=pair.path,
+        verdict=Verdict.UNREADABLE,
+        findings=_sorted(found, pair.path),
+        identity=pair.identity,
+        has_baseline=pair.old is not None,
+    )
 
 
 def _without_comparison(pair: GoldenPair, new: Reading, verdict: Verdict, note: Finding) -> Change:

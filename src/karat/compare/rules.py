@@ -95,17 +95,25 @@ class PartialRule(msgspec.Struct, frozen=True):
 
 
 _TIMING = {
-    "steady": True, "noise": 0.05, "drift_avg": 0.2, "drift_mean": inf, "drift_max": inf,
-    "break_avg": inf, "break_mean": inf, "break_max": inf, "worst": Severity.WARN, "family": "timing",
-}  # fmt: skip
+    "steady": True,
+    "noise": 0.05,
+    "drift_avg": 0.2,
+    "drift_mean": inf,
+    "drift_max": inf,
+    "break_avg": inf,
+    "break_mean": inf,
+    "break_max": inf,
+    "worst": Severity.WARN,
+    "family": "timing",
+}
 _COUNT = {"exact": True, "better": "lower", "worst": Severity.WARN}
 
 DEFAULTS: tuple[PartialRule, ...] = (
     # The seed: "focus on lm loss and num-zeros rows with |avg| >= 1e-3"; single steps of num-zeros
     # jitter by several percent, so the mean and max have to say more before they object.
-    PartialRule("num-zeros", {
-        "drift_mean": 5e-2, "drift_max": 5e-2, "break_avg": 0.5, "break_mean": inf, "break_max": inf,
-    }),
+    PartialRule(
+        "num-zeros", {"drift_mean": 5e-2, "drift_max": 5e-2, "break_avg": 0.5, "break_mean": inf, "break_max": inf}
+    ),
     # The seed: mem-* rows sit at 0 or below 1e-6; flag what lands above [1e-4, 1e-3).
     PartialRule("mem-*", {"break_avg": 0.2, "break_mean": 0.2, "break_max": 0.5, "family": "memory"}),
     # The seed: warm-up and scheduler noise; never a correctness problem of its own.
@@ -120,13 +128,23 @@ DEFAULTS: tuple[PartialRule, ...] = (
     PartialRule("*tokens*", {"exact": True, "worst": Severity.WARN, "family": "tokens"}),
     PartialRule("graph_breaks", _COUNT),
     PartialRule("*_count", _COUNT),
-    PartialRule("expected", {
-        "margin_column": "noise_margin", "noise": 1e-3, "drift_avg": 1e-2, "drift_mean": 1e-2,
-        "drift_max": 1e-2, "break_avg": inf, "break_mean": inf, "break_max": inf,
-        "better": "lower", "worst": Severity.WARN,
-    }),
+    PartialRule(
+        "expected",
+        {
+            "margin_column": "noise_margin",
+            "noise": 1e-3,
+            "drift_avg": 1e-2,
+            "drift_mean": 1e-2,
+            "drift_max": 1e-2,
+            "break_avg": inf,
+            "break_mean": inf,
+            "break_max": inf,
+            "better": "lower",
+            "worst": Severity.WARN,
+        },
+    ),
     PartialRule("noise_margin", {"tolerance": True, "worst": Severity.WARN}),
-)  # fmt: skip
+)
 
 
 STATUS_ORDER: tuple[str, ...] = (
@@ -199,9 +217,7 @@ def _agree(sets: Mapping[str, Any], where: str) -> None:
     """Keys that only one way of checking reads: beside another they would be ignored in silence."""
     bounds = [key for key in ("min", "max") if key in sets]
     ranged = sets.get("check") == "range"
-    _expect(
-        not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}'
-    )
+    _expect(not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}')
     _expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
     if len(bounds) > 1:
         found = f"found {sets['min']:g} and {sets['max']:g}"
@@ -239,8 +255,7 @@ def _value(key: str, value: Any, where: str) -> Any:
 
 
 _LIMITS = {"min": -inf, "max": -inf}
-_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf,
-          "outlier_share": 0.5, "warm_up": 1}  # fmt: skip
+_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
 """What a number must stay below: without an end, it would let everything pass."""
 
 

@@ -39,9 +39,7 @@ def shared_metrics(old: Series, new: Series) -> list[str]:
     return sorted(old.metrics.keys() & new.metrics.keys())
 
 
-def pairs_of(
-    old: Series, new: Series, rules: RuleBook, path: str
-) -> Iterator[tuple[Metric, Metric, Rule]]:
+def pairs_of(old: Series, new: Series, rules: RuleBook, path: str) -> Iterator[tuple[Metric, Metric, Rule]]:
     """What `score` needs for one file; many files are scored in one go."""
     for name in shared_metrics(old, new):
         yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
@@ -77,9 +75,7 @@ def judge_series(
     return rows, findings
 
 
-def _judge_metric(
-    s: Shared, stop: int | None, *, truncated: bool
-) -> tuple[MetricChange, list[Finding]]:
+def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
     judgement = judge(s.numbers, s.rule)
     lost = losses(s, stop, truncated=truncated)
     shown = judgement
@@ -87,9 +83,7 @@ def _judge_metric(
         n = s.numbers
         because = f"{count(n.steps_lost, 'step')} lost, {n.nan_gained} new NaN"
         if stop is not None:
-            because = (
-                f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
-            )
+            because = f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
         shown = Judgement(Verdict.INCOMPLETE, because)
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
@@ -124,10 +118,7 @@ def _lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, F
     for name in sorted(old.metrics.keys() - new.metrics.keys()):
         if name in new.scalars or name in new.others:
             row = _row(name, Verdict.INCOMPLETE, "was a curve, is not any more")
-            yield (
-                row,
-                fail("type-changed", f"{name}: was a curve, is a single value now", metric=name),
-            )
+            yield (row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name))
             continue
         n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
         message = f"{name}: the metric is gone ({count(n, 'step')} with a value)"
@@ -137,10 +128,7 @@ def _lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, F
         n = int(np.count_nonzero(np.isfinite(new.metrics[name].values)))
         row = replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
         if name in old.scalars or name in old.others:
-            yield (
-                row,
-                warn("type-changed", f"{name}: was a single value, is a curve now", metric=name),
-            )
+            yield (row, warn("type-changed", f"{name}: was a single value, is a curve now", metric=name))
         else:
             message = f"{name}: a new metric with {count(n, 'step')}"
             yield row, info("gained-metric", message, metric=name)
@@ -234,17 +222,13 @@ def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
         return None, None
     stop = max((at for at in stops if at is not None), default=None)
     end = max(ends)
-    complete_by_own_account = all(
-        not _precedes(at, declared_end(s.new)) for at, s in zip(stops, sampled, strict=True)
-    )
+    complete_by_own_account = all(not _precedes(at, declared_end(s.new)) for at, s in zip(stops, sampled, strict=True))
     kind = "truncated"
     if stop is None:
         message = f"no metric has a single sample; the old golden goes to step {end}"
     elif complete_by_own_account:
         kind = "lost-steps"
-        message = (
-            f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
-        )
+        message = f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
     else:
         message = f"stops at step {stop} of {end}: the run died or was cut off"
     return _stopped(kind, Severity.FAIL, message, stop, end), stop
@@ -296,9 +280,7 @@ def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
 def _lost(kind: str, s: Shared, steps: Steps, what: str) -> Finding:
     first = int(steps[0])
     # Timings often have no sample at the first steps, and their rule does not look there anyway.
-    warm = (
-        s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
-    )
+    warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
     return Finding(
         kind=kind,
         severity=Severity.INFO if np.isin(steps, warm).all() else Severity.FAIL,

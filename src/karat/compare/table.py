@@ -66,9 +66,7 @@ def compare_table(
         i, j = old.columns.index(name), new.columns.index(name)
         keys = [key for key in old.rows if key in new.rows]
         cells = [
-            _Cell(key, a, b, _number(a), _number(b))
-            for key in keys
-            for a, b in [(old.rows[key][i], new.rows[key][j])]
+            _Cell(key, a, b, _number(a), _number(b)) for key in keys for a, b in [(old.rows[key][i], new.rows[key][j])]
         ]
         margins: list[float | None] = [None] * len(keys)
         if rule.margin_column in old.columns:
@@ -106,9 +104,7 @@ def _columns_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
             yield _about(name, "gained-metric", Severity.INFO, "a new column")
 
 
-def _about(
-    column: str, kind: str, severity: Severity, what: str, cells: Sequence[_Cell] = ()
-) -> Finding:
+def _about(column: str, kind: str, severity: Severity, what: str, cells: Sequence[_Cell] = ()) -> Finding:
     return Finding(
         kind=kind,
         severity=severity,
@@ -139,9 +135,7 @@ def _compare_column(
     for cell, _ in numbers:
         sample.add(float(cell.old), float(cell.new), row_name(cell.key))
     findings: list[Finding] = []
-    row = MetricChange(
-        metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern
-    )
+    row = MetricChange(metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern)
     if numbers:
         ((row, findings),) = judge_values([sample], rules, path)
         row = structs.replace(row, tolerance_ratio=_worst_ratio(numbers, row.tolerance_ratio))
@@ -152,10 +146,7 @@ def _compare_column(
             findings = [_with_rows(f, moved, len(column.cells)) for f in findings]
     findings += _changed_cells(column.name, others, status)
     row = structs.replace(
-        row,
-        n_shared=len(column.cells),
-        bit_equal=row.bit_equal + equal,
-        first_diff_step=_first_difference(column),
+        row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=_first_difference(column)
     )
     return _overruled(row, findings, len(column.cells)), findings
 
@@ -198,9 +189,7 @@ def _with_rows(drift: Finding, moved: Sequence[_Cell], total: int) -> Finding:
         return drift
     ranked = sorted(moved, key=_relative, reverse=True)
     why = drift.message.split("; ", 1)[-1]
-    message = (
-        f"{drift.metric}: {len(moved)} of {total} rows moved: {few(ranked, _NAMES_SHOWN)}; {why}"
-    )
+    message = f"{drift.metric}: {len(moved)} of {total} rows moved: {few(ranked, _NAMES_SHOWN)}; {why}"
     return replace(drift, message=message, numbers={**drift.numbers, "rows_moved": len(moved)})
 
 
@@ -209,14 +198,10 @@ def _relative(cell: _Cell) -> float:
     return abs(old - new) / abs(old) if old else float("inf")
 
 
-def _worst_ratio(
-    numbers: Sequence[tuple[_Cell, float | None]], plain: float | None
-) -> float | None:
+def _worst_ratio(numbers: Sequence[tuple[_Cell, float | None]], plain: float | None) -> float | None:
     """Largest |old − new| as a multiple of its row's margin, where rows have one."""
     ratios = [
-        _relative(cell) / margin
-        for cell, margin in numbers
-        if margin and cell.old_number and isfinite(_relative(cell))
+        _relative(cell) / margin for cell, margin in numbers if margin and cell.old_number and isfinite(_relative(cell))
     ]
     return max(ratios, default=plain)
 

@@ -30,14 +30,9 @@ Files = Mapping[str, str]
 
 def before() -> Files:
     """The goldens as committed."""
-    files = {
-        _path(case, platform): _golden(case, platform) for case in _CASES for platform in _PLATFORMS
-    }
+    files = {_path(case, platform): _golden(case, platform) for case in _CASES for platform in _PLATFORMS}
     files["goldens/tables/inductor_training.csv"] = _table(
-        ("BERT_pytorch", "pass", 6),
-        ("alexnet", "pass", 0),
-        ("dcgan", "pass", 4),
-        ("resnet50", "pass", 0),
+        ("BERT_pytorch", "pass", 6), ("alexnet", "pass", 0), ("dcgan", "pass", 4), ("resnet50", "pass", 0)
     )
     files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(
         " And that this is the place", -1.9262154
@@ -74,13 +69,9 @@ def _path(case: str, platform: str) -> str:
     return f"goldens/{case.split('_', maxsplit=1)[0]}/{case}/golden_values_dev_{platform}.json"
 
 
-def _golden(
-    case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0, stop: float = _STEPS
-) -> str:
+def _golden(case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0, stop: float = _STEPS) -> str:
     rng = np.random.default_rng(sum(map(ord, case + platform)))
-    jitter = (
-        np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
-    )
+    jitter = np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
     steps = np.arange(1, _STEPS + 1)
     curves = {
         "lm loss": np.round(
@@ -89,15 +80,9 @@ def _golden(
             5,
         ),
         "num-zeros": np.round(rng.normal(2200, 120, _STEPS) * (1 + 2e4 * jitter[1] / 100)),
-        "mem-allocated-bytes": np.full(
-            _STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)
-        ),
+        "mem-allocated-bytes": np.full(_STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)),
         "iteration-time": np.round(
-            0.45
-            + np.where(steps < 3, 6.0, 0)
-            + np.abs(rng.normal(0, 0.02, _STEPS))
-            + 4e3 * np.abs(jitter[3]),
-            5,
+            0.45 + np.where(steps < 3, 6.0, 0) + np.abs(rng.normal(0, 0.02, _STEPS)) + 4e3 * np.abs(jitter[3]), 5
         ),
     }
     blocks = {
@@ -105,10 +90,7 @@ def _golden(
             "start_step": 1,
             "end_step": _STEPS,
             "step_interval": 1,
-            "values": {
-                str(s): (float(v) if s <= stop else "nan")
-                for s, v in zip(steps.tolist(), values, strict=True)
-            },
+            "values": {str(s): (float(v) if s <= stop else "nan") for s, v in zip(steps.tolist(), values, strict=True)},
         }
         for name, values in curves.items()
     }
@@ -117,10 +99,7 @@ def _golden(
 
 
 def _table(*rows: tuple[str, str, int]) -> str:
-    lines = [
-        "name,accuracy,graph_breaks",
-        *(f"{name},{status},{breaks}" for name, status, breaks in rows),
-    ]
+    lines = ["name,accuracy,graph_breaks", *(f"{name},{status},{breaks}" for name, status, breaks in rows)]
     return "\n\n\n\n".join(lines) + "\n"
 
 
@@ -144,16 +123,21 @@ def build(folder: Path) -> None:
     for words in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
-        ("-c", "user.name=karat demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false",
-         "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
-    ):  # fmt: skip
+        (
+            "-c",
+            "user.name=karat demo",
+            "-c",
+            "user.email=demo@example.invalid",
+            "-c",
+            "commit.gpgsign=false",
+            "commit",
+            "--quiet",
+            "--no-verify",
+            "--message=Goldens as they were",
+        ),
+    ):
         subprocess.run(["git", *words], cwd=folder, check=True, env=alone)
-    write(
-        folder,
-        {
-            ".git/info/exclude": f"/{CI_RUN}/\n/bundles/\n/gradients/\n/report.html\n/reldiff.csv\n/pr.md\n"
-        },
-    )
+    write(folder, {".git/info/exclude": f"/{CI_RUN}/\n/bundles/\n/gradients/\n/report.html\n/reldiff.csv\n/pr.md\n"})
     left = {name.removeprefix("goldens/"): text for name, text in after().items()}
     write(folder / CI_RUN, {name: text for name, text in left.items() if "_new" not in name})
 

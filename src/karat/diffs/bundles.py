@@ -94,10 +94,7 @@ class _Comparer:
         rows = [row for row, _ in entries if row is not None]
         findings = [f for _, found in entries for f in found]
         findings += _programs(old, new)
-        inputs_differ = any(
-            row.metric.partition("/")[0] == "input" and row.verdict is not Verdict.SAME
-            for row in rows
-        )
+        inputs_differ = any(row.metric.partition("/")[0] == "input" and row.verdict is not Verdict.SAME for row in rows)
         findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
         if any(f.kind == "bundle-damaged" for f in findings):
@@ -148,9 +145,7 @@ class _Sides(msgspec.Struct, frozen=True):
     right: Spool
 
 
-def _comparison(
-    sides: _Sides, before: TensorRecord, after: TensorRecord, threads: int
-) -> Comparison:
+def _comparison(sides: _Sides, before: TensorRecord, after: TensorRecord, threads: int) -> Comparison:
     """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
     comparator, exact = sides.old.comparator, before.role == "input"
     left, right = sides.left.tensor(before.name), sides.right.tensor(after.name)
@@ -197,9 +192,7 @@ def _programs(old: Case, new: Case) -> Iterator[Finding]:
     for side, case, record in (("old", old, before), ("new", new, after)):
         extent = case.program() if record else None
         if record and (extent is None or file_digest(extent) != record.sha256):
-            yield _damaged(
-                f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another"
-            )
+            yield _damaged(f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another")
     if before and not after:
         message = "the program is gone: the new capture has none"
         yield fail("incomplete-case", message)
@@ -258,11 +251,7 @@ def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
     """An expected tensor, new against old, with the old side's tolerance."""
     findings = tuple(
         # The metric says which tensor it is, so the place need not say it again.
-        replace(
-            _kinder(f, comparator),
-            metric=comparison.name,
-            where=None if f.where == comparison.name else f.where,
-        )
+        replace(_kinder(f, comparator), metric=comparison.name, where=None if f.where == comparison.name else f.where)
         for f in comparison.findings
     )
     severities = {f.severity for f in findings}
@@ -305,18 +294,14 @@ def gained_row(record: TensorRecord) -> Entry:
 
 def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricChange:
     tensor = Comparison(name=record.name, dtype=record.dtype, shape=record.shape)
-    return MetricChange(
-        metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor
-    )
+    return MetricChange(metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor)
 
 
 def _kinder(finding: Finding, comparator: Comparator) -> Finding:
     """Where nobody recorded a tolerance, a dtype's own is a guess, and crossing it no proof."""
     unknown = comparator.name == "caller" and comparator.rtol is None and comparator.atol is None
     if finding.kind == "tensor-mismatch" and unknown:
-        message = (
-            f"{finding.message}; the capture recorded no tolerance, so the dtype's own was used"
-        )
+        message = f"{finding.message}; the capture recorded no tolerance, so the dtype's own was used"
         return replace(finding, severity=Severity.WARN, message=message)
     return finding
 
@@ -367,8 +352,7 @@ def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> I
     """Everything but tensors and programs."""
     if inputs_differ or old.inputs != new.inputs:
         yield warn(
-            "inputs-changed",
-            "the two captures had different inputs, so a difference of their outputs says little",
+            "inputs-changed", "the two captures had different inputs, so a difference of their outputs says little"
         )
     yield from _tolerances(old, new)
     differing = list(_differing(old.environment, new.environment))
@@ -382,17 +366,10 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
     if old.expected == new.expected:
         return
     before, after = (
-        Flat(role="expected", structure=_without_tensors(side.expected), tensors={})
-        for side in (old, new)
+        Flat(role="expected", structure=_without_tensors(side.expected), tensors={}) for side in (old, new)
     )
     comparator = old.comparator
-    report = compare_values(
-        before,
-        after,
-        rtol=comparator.rtol,
-        atol=comparator.atol,
-        equal_nan=comparator.equal_nan,
-    )
+    report = compare_values(before, after, rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
     told = tuple(f for f in report.findings if f.kind != "nothing-compared")
     none: MetricChange | None = None
     yield none, told

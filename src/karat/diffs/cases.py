@@ -21,14 +21,7 @@ from karat.bundles.cases import Case, cases
 from karat.bundles.folders import FolderPlace
 from karat.bundles.places import HEAD, OWN, Place, capture_root, case_folders, folders_above
 from karat.compare.change import Change
-from karat.diffs.git_blobs import (
-    BlobExtent,
-    Elsewhere,
-    Objects,
-    absent_blob,
-    fetched_objects,
-    pointed_to,
-)
+from karat.diffs.git_blobs import BlobExtent, Elsewhere, Objects, absent_blob, fetched_objects, pointed_to
 from karat.diffs.sides import Bundles, Listing, Revision, Side, below
 from karat.findings import CannotVerify, Finding, fail
 from karat.store.place import open_word
@@ -127,9 +120,7 @@ def _one_each(old: Captured, new: Captured) -> BothSides | None:
     return BothSides(left, msgspec.structs.replace(new, cases={path: after[0]}))
 
 
-def _captured(
-    side: Side, other: Side, store: str | None, stack: ExitStack, *, flat: bool
-) -> Captured:
+def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, flat: bool) -> Captured:
     """All cases of a side."""
     if isinstance(side, Bundles):
         place = stack.enter_context(closing(open_word(side.word, store=store)))
@@ -144,9 +135,7 @@ def _captured(
     return _gathered(files, folders, folders, flat=flat)
 
 
-def _of_one_repository(
-    old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool
-) -> BothSides:
+def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
     changes, _ = listing
     before, after = (_git_files(side, listing) for side in (old, new))
@@ -173,9 +162,7 @@ def _git_files(side: Side, listing: Listing) -> Files:
     return WorkTreeFiles(side.root, (tree.keys() | there) - gone)
 
 
-def _gathered(
-    files: Files, folders: frozenset[str], wanted: frozenset[str], *, flat: bool = False
-) -> Captured:
+def _gathered(files: Files, folders: frozenset[str], wanted: frozenset[str], *, flat: bool = False) -> Captured:
     """The wanted cases, each held against the capture directory that it lies in."""
     extents, findings = files.gathered(wanted)
     roots: dict[str, dict[str, Extent]] = {}
@@ -185,9 +172,7 @@ def _gathered(
         start = len(root) + 1 if root else 0
         away = next((e for e in files_of_it.values() if isinstance(e, Elsewhere)), None)
         if away is not None:
-            lost[folder[start:] if flat else folder] = fail(
-                "cannot-read", str(away.why), next=away.why.next_command
-            )
+            lost[folder[start:] if flat else folder] = fail("cannot-read", str(away.why), next=away.why.next_command)
         else:
             inside = roots.setdefault(root, {})
             inside |= {path[start:]: extent for path, extent in files_of_it.items()}
@@ -197,9 +182,7 @@ def _gathered(
     return Captured(found, folders, tuple(findings), lost)
 
 
-def _by_folder(
-    extents: Mapping[str, Extent], folders: frozenset[str]
-) -> dict[str, dict[str, Extent]]:
+def _by_folder(extents: Mapping[str, Extent], folders: frozenset[str]) -> dict[str, dict[str, Extent]]:
     found: dict[str, dict[str, Extent]] = {}
     for path, extent in sorted(extents.items()):
         folder = next(above for above in folders_above(path) if above in folders)
@@ -268,9 +251,7 @@ class RevisionFiles:
     def __init__(self, root: Path, commit: str, prefix: str = "") -> None:
         self._objects = Objects(root)
         found: dict[str, tuple[str, int | None]] = {}
-        for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(
-            b"\0"
-        ):
+        for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
             meta, _, raw = entry.partition(b"\t")
             path = os.fsdecode(raw)
             mode, kind, *rest = meta.split() or [b"", b""]

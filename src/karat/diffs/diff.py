@@ -65,11 +65,7 @@ class DiffOptions:
 
 
 def diff(
-    old: str | None = None,
-    new: str | None = None,
-    *,
-    cwd: str | Path = ".",
-    options: DiffOptions | None = None,
+    old: str | None = None, new: str | None = None, *, cwd: str | Path = ".", options: DiffOptions | None = None
 ) -> Diff:
     """The difference between two revisions, folders or files; HEAD and the work tree by default."""
     left, right = resolve_sides(old, new, Path(cwd).absolute())
@@ -79,32 +75,25 @@ def diff(
 def diff_sides(old: Side, new: Side, options: DiffOptions) -> Diff:
     """The difference between two sides that are already resolved."""
     started = start_listing(old, new)
-    from karat.diffs import workers  # noqa: F401, PLC0415 - git lists while numpy is being imported
+    from karat.diffs import workers  # noqa: F401 - git lists while numpy is being imported
 
     listing = started.finish() if started else None
     if not may_hold_cases(old, new, listing):
         return _diff(old, new, options, listing, None)
-    from karat.diffs.cases import both  # noqa: PLC0415 - most trees hold no captured case
+    from karat.diffs.cases import both
 
     with both(old, new, listing, store=options.store, everything=options.everything) as cases:
         return _diff(old, new, options, listing, cases)
 
 
-def _diff(
-    old: Side, new: Side, options: DiffOptions, listing: Listing | None, cases: BothSides | None
-) -> Diff:
+def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, cases: BothSides | None) -> Diff:
     """The difference, captured cases included where there are any."""
-    from karat.diffs.workers import Task, compare_items  # noqa: PLC0415 - see above
+    from karat.diffs.workers import Task, compare_items
 
     is_golden = PathFilter(options.globs, options.exclude, options.only)
     owned = {"owned": cases.owner()} if cases else {}
     found = pair_up(old, new, is_golden, listing, everything=options.everything, **owned)
-    task = Task(
-        cases=options.cases,
-        rules=options.rules,
-        status=options.status,
-        keep_curves=options.keep_curves,
-    )
+    task = Task(cases=options.cases, rules=options.rules, status=options.status, keep_curves=options.keep_curves)
     compared = compare_items(found.items, task, jobs=options.jobs, progress=options.progress)
     # Where captured cases lie is theirs to say, so the golden patterns are not asked.
     is_case = PathFilter(("**",), options.exclude, options.only)
@@ -113,7 +102,7 @@ def _diff(
     changes = mark_moves(compared.changes, compared.digests)
     bundles: list[Change] = []
     if cases and (pairs := [pair for pair in cases.pairs() if is_case(pair.path)]):
-        from karat.diffs.bundles import compare_cases  # noqa: PLC0415 - only for captured cases
+        from karat.diffs.bundles import compare_cases
 
         bundles = compare_cases(pairs, jobs=options.jobs, progress=options.progress)
     changes += bundles
@@ -145,7 +134,7 @@ def _gravity(change: Change) -> tuple[int, int, float, str]:
 
 def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
     """The change seen through the metrics asked for; what concerns the whole file stays."""
-    from karat.compare.pairs import verdict_of  # noqa: PLC0415 - see above
+    from karat.compare.pairs import verdict_of
 
     def asked(metric: str | None) -> bool:
         return metric is None or any(metric == glob or fnmatchcase(metric, glob) for glob in wanted)
@@ -183,10 +172,7 @@ def _advised(change: Change, old: Side, new: Side, options: DiffOptions) -> Chan
     """
     if not change.findings:
         return change
-    findings = (
-        f if f.next else replace(f, next=_next(f, change, old, new, options))
-        for f in change.findings
-    )
+    findings = (f if f.next else replace(f, next=_next(f, change, old, new, options)) for f in change.findings)
     return replace(change, findings=tuple(findings))
 
 

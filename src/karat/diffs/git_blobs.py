@@ -13,15 +13,7 @@ from typing import IO, cast
 
 import msgspec
 
-from karat.bundles.extents import (
-    LONGEST,
-    FileExtent,
-    MemoryExtent,
-    check_range,
-    not_fetched,
-    pointer,
-    read_all,
-)
+from karat.bundles.extents import LONGEST, FileExtent, MemoryExtent, check_range, not_fetched, pointer, read_all
 from karat.findings import CannotVerify
 from karat.system import git
 from karat.tensors.tensor import Extent, Reader
@@ -79,9 +71,7 @@ class _BlobReader:
         self._start()
 
     def _start(self) -> None:
-        self._process = git.start_git(
-            self._extent.objects.root, "cat-file", "blob", self._extent.oid
-        )
+        self._process = git.start_git(self._extent.objects.root, "cat-file", "blob", self._extent.oid)
         self._pipe = cast("IO[bytes]", self._process.stdout)
         self._at = 0
 
@@ -145,10 +135,7 @@ def pointed_to(extent: Extent, name: str, fetched: Callable[[], Path | None]) ->
     path = folder / oid[:2] / oid[2:4] / oid if folder else None
     if path is None or not path.is_file() or path.stat().st_size != size:
         message = f"{name}: {not_fetched(size)}"
-        return Elsewhere(
-            size=size,
-            why=CannotVerify(message, next_command="git lfs fetch --all && git lfs checkout"),
-        )
+        return Elsewhere(size=size, why=CannotVerify(message, next_command="git lfs fetch --all && git lfs checkout"))
     return FileExtent(path=path, start=0, size=size, file_size=size, name=name)
 
 

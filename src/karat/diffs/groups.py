@@ -17,9 +17,7 @@ from karat.findings import Severity, info
 from karat.report.words import count
 
 
-def mark_moves(
-    changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]
-) -> list[Change]:
+def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]) -> list[Change]:
     """The changes, with removed and new goldens of equal bytes naming one another."""
     gone, came = defaultdict(list), defaultdict(list)
     for path, (old, new) in sorted(digests.items()):
@@ -33,16 +31,11 @@ def mark_moves(
         for one, other in zip(before, came[digest], strict=False):
             partner[one] = (other, "to")
             partner[other] = (one, "from")
-    return [
-        _moved(change, *partner[change.path]) if change.path in partner else change
-        for change in changes
-    ]
+    return [_moved(change, *partner[change.path]) if change.path in partner else change for change in changes]
 
 
 def _moved(change: Change, other: str, way: str) -> Change:
-    note = info(
-        "moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path
-    )
+    note = info("moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path)
     kept = tuple(f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
     return replace(change, findings=(*kept, note))
 

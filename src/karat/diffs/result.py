@@ -51,7 +51,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.diff/1."""
-        from karat.diffs.report.data import render_json  # noqa: PLC0415 - only for those who ask
+        from karat.diffs.report.data import render_json
 
         return render_json(self)
 

@@ -155,8 +155,7 @@ def _head(cwd: Path) -> Revision:
     except CannotVerify:
         root = git.ensure_repository(cwd)
         raise UsageError(
-            f"expected a commit to compare with, found none: {root} has no first commit yet",
-            next_command="git commit",
+            f"expected a commit to compare with, found none: {root} has no first commit yet", next_command="git commit"
         ) from None
     return Revision(root, "HEAD", commit)
 
@@ -226,12 +225,7 @@ def pair_up(
     if isinstance(old, OneFile) and isinstance(new, OneFile):
         if not is_golden.asked_for(new.name):
             return Items([])
-        item = Item(
-            new.name,
-            OnDisk(str(old.root), follow=True),
-            OnDisk(str(new.root), follow=True),
-            certain=True,
-        )
+        item = Item(new.name, OnDisk(str(old.root), follow=True), OnDisk(str(new.root), follow=True), certain=True)
         return Items([item])
     if listing is not None:
         changes, tree = listing
@@ -246,9 +240,7 @@ def pair_up(
     return Items([]) if sides == {Revision, Bundles} else _listed_items(old, new, is_golden, owned)
 
 
-def _git_items(
-    root: str, changes: Sequence[git.GitChange], known: Mapping[str, str], *, everything: bool
-) -> Items:
+def _git_items(root: str, changes: Sequence[git.GitChange], known: Mapping[str, str], *, everything: bool) -> Items:
     items, findings = [], []
     for change in changes:
         if change.special:
@@ -274,9 +266,7 @@ def _git_items(
     return Items(items, 0 if everything else len(same), tuple(findings))
 
 
-def _listed_items(
-    old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool]
-) -> Items:
+def _listed_items(old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool]) -> Items:
     left, right = _listing(old, new), _listing(new, old)
     wanted: Callable[[str], bool] = is_golden
     findings: list[Finding] = []
@@ -304,11 +294,7 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
     if not isinstance(side, Revision):
         return dict(_walk(side.root))
     found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
-    return {
-        path[len(prefix) :]: Blob(str(side.root), oid)
-        for path, oid in found.items()
-        if path.startswith(prefix)
-    }
+    return {path[len(prefix) :]: Blob(str(side.root), oid) for path, oid in found.items() if path.startswith(prefix)}
 
 
 def below(revision: Revision, other: Side) -> str:
@@ -323,8 +309,7 @@ def below(revision: Revision, other: Side) -> str:
 def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
     def unreadable(error: OSError) -> None:
         raise CannotVerify(
-            f"expected to list {error.filename}, but: {error.strerror}",
-            next_command=f"ls -ld {error.filename}",
+            f"expected to list {error.filename}, but: {error.strerror}", next_command=f"ls -ld {error.filename}"
         ) from error
 
     for folder, names, files in os.walk(root, onerror=unreadable):

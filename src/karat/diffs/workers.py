@@ -87,9 +87,7 @@ class Comparer:
         blobs = self._blobs.read(oids) if self._blobs else iter(())
         task, compared = self._task, Compared()
         for batch in _batches(_pairs(items, task, compared, blobs)):
-            compared.changes += compare_many(
-                batch, task.rules, status=task.status, keep_curves=task.keep_curves
-            )
+            compared.changes += compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves)
         return compared
 
     def close(self) -> None:
@@ -118,7 +116,7 @@ def _pairs(
 def _digest(content: Content) -> bytes | None:
     if not isinstance(content, bytes):
         return None
-    import hashlib  # noqa: PLC0415 - only where goldens came or went
+    import hashlib
 
     return hashlib.sha256(content).digest()
 
@@ -138,9 +136,7 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         data = next(blobs, None)
         if data is not None:
             return data
-        message = (
-            f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)"
-        )
+        message = f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)"
         return _cannot_read(item, message, "git fetch --refetch")
     try:
         return _read(ref)
@@ -246,9 +242,7 @@ def _helpers(items: int, task: Task, jobs: int | None) -> int:
     return min(available_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
 
 
-def _fork(
-    count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task
-) -> list[tuple[int, IO[bytes]]]:
+def _fork(count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task) -> list[tuple[int, IO[bytes]]]:
     helpers: list[tuple[int, IO[bytes]]] = []
     for _ in range(count):
         try:
@@ -267,7 +261,7 @@ def _fork(
 def _unnamed_file() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("karat"), "w+b")
-    from tempfile import TemporaryFile  # noqa: PLC0415 - not on Linux
+    from tempfile import TemporaryFile
 
     return TemporaryFile()
 

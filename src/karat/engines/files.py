@@ -50,11 +50,7 @@ def _next(folder: Path, parts: tuple[str, ...]) -> list[_Step]:
 def _names(folder: Path, *, folders: bool) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if not folders or entry.is_dir(follow_symlinks=False)
-            )
+            return sorted(entry.name for entry in entries if not folders or entry.is_dir(follow_symlinks=False))
     except (OSError, ValueError):  # it is no folder, is gone, may not be read, or cannot be named
         return []
 
@@ -107,20 +103,14 @@ class CollectedFiles:
         return [*self._notes[:_NOTES], *([f"{more:,} more were left out"] if more > 0 else ())]
 
     def add(
-        self,
-        folder: Path,
-        patterns: Iterable[str],
-        before: Stamps | None = None,
-        without: Path | None = None,
+        self, folder: Path, patterns: Iterable[str], before: Stamps | None = None, without: Path | None = None
     ) -> None:
         """Collect what matches in a folder, unless it was there `before`; the first file of a name wins."""
         for name, path in _named(folder, patterns):
             if name in self.files or (without is not None and path.is_relative_to(without)):
                 continue
             if before and before.get(path) == _stamp(path):
-                self._notes.append(
-                    f"{name}: an earlier run left it, this one did not write it; left out"
-                )
+                self._notes.append(f"{name}: an earlier run left it, this one did not write it; left out")
                 continue
             if len(self.files) >= MOST:
                 self._notes.append(f"more than {MOST:,} files match; the rest was left out")

@@ -52,16 +52,12 @@ class SlotClaim:
         try:
             cores = self._grouped(_core_locks(wanted), wanted.slots, wanted.cores)
             gpus = self._grouped(_gpu_locks(wanted), wanted.slots, wanted.gpus)
-            self.slots = tuple(
-                self._slot(work, cores[index], gpus[index]) for index in range(wanted.slots)
-            )
+            self.slots = tuple(self._slot(work, cores[index], gpus[index]) for index in range(wanted.slots))
         except BaseException:
             self.release()
             raise
 
-    def _grouped(
-        self, locks: Mapping[str, Path], slots: int, each: int
-    ) -> list[list[tuple[str, int]]]:
+    def _grouped(self, locks: Mapping[str, Path], slots: int, each: int) -> list[list[tuple[str, int]]]:
         """Names with the handles of their locks, `each` for every slot."""
         found: list[tuple[str, int]] = []
         for name, path in locks.items():
@@ -92,9 +88,7 @@ class SlotClaim:
             os.close(self._handles.pop())
 
 
-def claim_slots(
-    wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None
-) -> SlotClaim:
+def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None) -> SlotClaim:
     """Slots, as soon as all of them are free; says once that it waits."""
     notices = [notice or print_notice]
     while True:
@@ -148,9 +142,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
     """Those in CUDA_VISIBLE_DEVICES, or all there are; CannotVerify where nothing lists them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        done = subprocess.run(
-            _LISTING, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
-        )
+        done = subprocess.run(_LISTING, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
         listed = dict(_LISTED.findall(done.stdout.decode("utf-8", "replace")))
     except (OSError, subprocess.SubprocessError) as error:
         if visible is None:
@@ -260,8 +252,6 @@ def _outcome(ticket: _Ticket, slot: Slot) -> JobResult | Exception:
         return run_job(ticket.job, slot, lambda: ticket.cancelled)
     except OSError as error:
         # A full disk, a folder that may not be written: the point is not to blame.
-        return JobResult(
-            key=ticket.job.key, ran=(), started=started, seconds=0.0, where=slot.where, lost=str(error)
-        )  # fmt: skip
+        return JobResult(key=ticket.job.key, ran=(), started=started, seconds=0.0, where=slot.where, lost=str(error))
     except Exception as error:  # noqa: BLE001 - raised again by `wait`
         return error

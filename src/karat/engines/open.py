@@ -31,23 +31,15 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
     if slots < 0:
         raise UsageError(f"expected no negative number of slots, found {slots}", next_command=_EDIT)
     if kind == "local":
-        from karat.engines.local import (  # noqa: PLC0415 - not to look at a hunt
-            LocalEngine,
-            SlotRequest,
-            claim_slots,
-        )
+        from karat.engines.local import LocalEngine, SlotRequest, claim_slots
 
-        wanted = SlotRequest(
-            slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus)
-        )
+        wanted = SlotRequest(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
         return LocalEngine(claim_slots(wanted, work.absolute(), notice))
     if kind == "ray":
-        from karat.engines.ray_engine import open_ray  # noqa: PLC0415 - ray takes seconds
+        from karat.engines.ray_engine import open_ray
 
         resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
-        return open_ray(
-            address, work=work, resources=resources, retries=retries, most=slots, notice=notice
-        )
+        return open_ray(address, work=work, resources=resources, retries=retries, most=slots, notice=notice)
     raise UsageError(f"expected the engine local or ray, found {kind!r}", next_command=_EDIT)
 
 

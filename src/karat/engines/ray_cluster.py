@@ -135,12 +135,7 @@ def task_options(resources: Resources) -> dict[str, Any]:
 
 def node_needs(resources: Resources) -> dict[str, float]:
     """The same, by the names that nodes have for it."""
-    wanted = {
-        "CPU": resources.cores or 1,
-        "GPU": resources.gpus,
-        "memory": resources.memory,
-        **resources.custom,
-    }
+    wanted = {"CPU": resources.cores or 1, "GPU": resources.gpus, "memory": resources.memory, **resources.custom}
     return {name: amount for name, amount in wanted.items() if amount > 0}
 
 
@@ -154,12 +149,7 @@ class ClusterCapacity:
     """How many jobs a cluster can run at once, re-read as it changes."""
 
     def __init__(
-        self,
-        ray: Any,
-        head: ClusterHead,
-        resources: Resources,
-        most: int,
-        notice: Callable[[str], None],
+        self, ray: Any, head: ClusterHead, resources: Resources, most: int, notice: Callable[[str], None]
     ) -> None:
         """`most` is how many may run at once at most; 0: as many as there is room for."""
         self._ray, self._head, self._wanted = ray, head, node_needs(resources)
@@ -171,9 +161,7 @@ class ClusterCapacity:
     def slots(self) -> int:
         """How many jobs all live nodes can run at once, up to the allowed number."""
         if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
-            self._known = sum(
-                jobs_per_node(node["Resources"], self._wanted) for node in self.nodes()
-            )
+            self._known = sum(jobs_per_node(node["Resources"], self._wanted) for node in self.nodes())
             self._read_at = time.monotonic()
         return min(self._known, self._most) if self._most else self._known
 

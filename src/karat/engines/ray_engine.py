@@ -18,13 +18,7 @@ import msgspec
 import karat
 from karat.engines.job import Engine, Job, JobResult, Resources
 from karat.engines.local import print_notice
-from karat.engines.ray_cluster import (
-    ClusterCapacity,
-    ClusterHead,
-    QuietStdout,
-    answer_within,
-    task_options,
-)
+from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
 from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
 from karat.system.hashes import sha256_hex
@@ -111,9 +105,7 @@ class RayEngine:
         results: list[JobResult] = []
         while self._flights and not results:
             left = _LOOK_AGAIN if until is None else min(_LOOK_AGAIN, until - time.monotonic())
-            results += [
-                result for ref in self._ready(max(0.0, left)) if (result := self._taken(ref))
-            ]
+            results += [result for ref in self._ready(max(0.0, left)) if (result := self._taken(ref))]
             self._capacity.tell_if_none()
             if until is not None and time.monotonic() >= until:
                 break
@@ -175,9 +167,7 @@ class RayEngine:
                 self.cancel(flight.job.key)
             if self._cancelled:
                 refs = self._cancelled
-                _, left = self._ray.wait(
-                    refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
-                )
+                _, left = self._ray.wait(refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False)
                 for ref in left:
                     self._ray.cancel(ref, force=True)
             self._ray.shutdown()
@@ -200,11 +190,10 @@ def open_ray(
 ) -> Engine:
     """An engine of the cluster at that address, at RAY_ADDRESS, or of the one that runs on this machine."""
     try:
-        import ray  # noqa: PLC0415 - it takes seconds
+        import ray
     except ImportError as error:
         raise UsageError(
-            'engine = "ray" needs Ray, which is not installed',
-            next_command="pip install 'karat[ray]'",
+            'engine = "ray" needs Ray, which is not installed', next_command="pip install 'karat[ray]'"
         ) from error
     # hunt.toml's address goes before RAY_ADDRESS.
     where = "edit [engine] address in hunt.toml" if address else "export RAY_ADDRESS=HOST:6379"
@@ -220,9 +209,7 @@ def open_ray(
         ray,
         silence=silence,
         # A client has a server to talk to, and hears from it.
-        head=ClusterHead(
-            "" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
-        ),
+        head=ClusterHead("" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address),
         # The same for every run of a hunt, so that clones and builds on the nodes are found again.
         hunt=f"hunt-{sha256_hex(os.fsencode(hunt))[:12]}",
         resources=resources,
@@ -252,10 +239,7 @@ def _connect(ray: Any, address: str, following: str) -> None:
             log_to_driver=False,
             logging_level="ERROR",
             # The nodes run this very karat, whichever they have.
-            runtime_env={
-                "py_modules": [str(Path(karat.__file__).parent)],
-                "excludes": ["__pycache__"],
-            },
+            runtime_env={"py_modules": [str(Path(karat.__file__).parent)], "excludes": ["__pycache__"]},
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise CannotVerify(

@@ -22,14 +22,7 @@ from karat.system.locks import own_temporary_folder, take
 AREAS = "KARAT_AREAS"
 """A node's environment variable: where its areas are, instead of the folder for temporary files."""
 _OF_RAY = {"RAY_AUTH_TOKEN", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
-_OF_A_WORKER = {
-    "OMP_NUM_THREADS",
-    "PYTHONBREAKPOINT",
-    "PYTHONPATH",
-    "RAY_JOB_ID",
-    "RAY_RAYLET_PID",
-    "SPT_NOENV",
-}
+_OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
 
 def run_on_worker(packed: bytes, hunt: str) -> bytes:
@@ -41,9 +34,7 @@ def run_on_worker(packed: bytes, hunt: str) -> bytes:
             result = run_job(job, slot, lambda: False)
     except (OSError, KaratError) as error:
         # A full disk, a folder that may not be written: another node may do better.
-        result = JobResult(
-            key=job.key, ran=(), started=started, seconds=0.0, where=_node(), lost=str(error)
-        )
+        result = JobResult(key=job.key, ran=(), started=started, seconds=0.0, where=_node(), lost=str(error))
     return msgspec.msgpack.encode(result)
 
 
@@ -69,13 +60,13 @@ def _free_slot(hunt: str, *, wants_gpus: bool) -> Iterator[Slot]:
 
 
 def _gpus() -> tuple[str, ...]:
-    import ray  # noqa: PLC0415 - a worker has it
+    import ray
 
     return tuple(str(name) for name in ray.get_gpu_ids())
 
 
 def _node() -> str:
-    import ray  # noqa: PLC0415 - a worker has it
+    import ray
 
     return str(ray.get_runtime_context().get_node_id())[:8]
 

@@ -30,9 +30,7 @@ from karat.system.hashes import sha256_hex
 from karat.system.processes import MARK, end_marked
 
 OUT = "KARAT_OUT"
-_BEGIN = (
-    "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
-)
+_BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
 _LOOK_AGAIN = 50  # milliseconds
 _PATIENCE = 120.0
 _UNLESS_TIMEOUT = 60.0
@@ -377,9 +375,7 @@ class _Run:
         if self.hashes:
             self.identity["files.sha256"] = combined_hash(self.hashes)
         elif patterns:
-            self.notes.append(
-                f"no file matches {', '.join(self._job.hash_files)}, so none was hashed"
-            )
+            self.notes.append(f"no file matches {', '.join(self._job.hash_files)}, so none was hashed")
         self.key = identity_key(self.identity)
         self.shared = bool(self.key) and self.key in self._job.known
 

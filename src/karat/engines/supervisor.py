@@ -22,15 +22,7 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-from karat.system.processes import (
-    MARK,
-    Table,
-    descendants,
-    end_all,
-    marked,
-    overwritten,
-    processes,
-)
+from karat.system.processes import MARK, Table, descendants, end_all, marked, overwritten, processes
 
 GRACE = 5.0
 """Seconds between asking to end and ending."""
@@ -128,10 +120,7 @@ class Supervisor:
                 break
             texts = [output.text() for output in outputs]
             header = {**ended._asdict(), "sizes": [len(text) for text in texts]}
-            with (
-                contextlib.suppress(BrokenPipeError),
-                os.fdopen(os.dup(self._answers), "wb") as file,
-            ):
+            with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(self._answers), "wb") as file:
                 file.write(json.dumps(header).encode() + b"\n" + b"".join(texts))
         self._end(lambda table: self._marked(set(table), table))
 
@@ -241,18 +230,12 @@ class Supervisor:
                 left = self._kill(process, order, outputs, before)
                 seconds = time.monotonic() - began
                 status = process.returncode
-                return CommandEnded(
-                    status, timed_out=late, killed=not late, seconds=seconds, left=left
-                )
+                return CommandEnded(status, timed_out=late, killed=not late, seconds=seconds, left=left)
             self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
             self._reap()
         seconds, left = time.monotonic() - began, 0
         if order["sweep"]:
-            left = self._end(
-                lambda table: (
-                    self._of(process, table) | self._marked(self._new(before, table), table)
-                )
-            )
+            left = self._end(lambda table: self._of(process, table) | self._marked(self._new(before, table), table))
         return CommandEnded(process.returncode, seconds=seconds, left=left)
 
     def _kill(
@@ -293,9 +276,7 @@ class Supervisor:
             """The same processes, with another parent perhaps, and all that descends from them."""
             started = {pid: table[pid].started for pid in strays if pid in table}
             there = {pid for pid, when in started.items() if when == strays[pid].started}
-            return self._of(process, table).union(
-                there, *(descendants(pid, table) for pid in there)
-            )
+            return self._of(process, table).union(there, *(descendants(pid, table) for pid in there))
 
         return self._end(left_over)
 

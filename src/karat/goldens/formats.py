@@ -99,7 +99,7 @@ def _built_in() -> tuple[Format, ...]:
 @cache
 def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
     """Other packages' formats in the order of their names, and a warning for each broken one."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and regular files need none
+    from importlib.metadata import entry_points
 
     found: list[Format] = []
     broken: list[Finding] = []
@@ -126,7 +126,7 @@ def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
 
 
 def _read(data: bytes) -> Reading:
-    from karat.goldens import text_file  # noqa: PLC0415 - regular files never come here
+    from karat.goldens import text_file
 
     hazard = text_file.check(data)
     if hazard is not None and hazard.kind != "unreadable":
@@ -136,9 +136,7 @@ def _read(data: bytes) -> Reading:
         try:
             if candidate.claims(data):
                 reading = candidate.read(data)
-                return Reading(
-                    reading.golden, (*notes, *reading.findings), reading.format or candidate.name
-                )
+                return Reading(reading.golden, (*notes, *reading.findings), reading.format or candidate.name)
         except Exception as error:  # noqa: BLE001 - one odd file must not lose the whole report
             notes.append(_broken(candidate.name, f"reading raised {type(error).__name__}: {error}"))
     message = "expected JSON, JSON Lines, lines of step and value, or CSV, found none of them"

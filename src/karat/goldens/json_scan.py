@@ -40,10 +40,7 @@ _WORDS: dict[str, Any] = {
     "-Infinity": float("-inf"),
 }
 
-CLOSE: dict[str, tuple[Literal["object", "array"], str]] = {
-    "{": ("object", "}"),
-    "[": ("array", "]"),
-}
+CLOSE: dict[str, tuple[Literal["object", "array"], str]] = {"{": ("object", "}"), "[": ("array", "]")}
 
 Path = Sequence[str | int]
 
@@ -89,21 +86,14 @@ def scan(text: str) -> Node:
     return _Scanner(text).document()
 
 
-def walk(
-    node: Node, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], Node]]:
+def walk(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Node]]:
     """Every value of a tree with its path, parents before children."""
     stack = [(path, node)]
     while stack:
         path, node = stack.pop()
         yield path, node
-        names: Sequence[str | int] = (
-            [key.name for key in node.keys] if node.keys else range(len(node.items))
-        )
-        stack.extend(
-            ((*path, name), item)
-            for name, item in zip(reversed(names), reversed(node.items), strict=True)
-        )
+        names: Sequence[str | int] = [key.name for key in node.keys] if node.keys else range(len(node.items))
+        stack.extend(((*path, name), item) for name, item in zip(reversed(names), reversed(node.items), strict=True))
 
 
 def path_text(path: Path) -> str:

@@ -94,9 +94,7 @@ def parse_text(text: str) -> Parsed:
     if _SURROGATE.search(text):
         value = _printable(value)
     # Lines are mostly short, and to measure them is quicker than to search them.
-    overflow = _LONG_EXPONENT.search(text) or (
-        max(map(len, text.split("\n"))) >= 200 and _LONG_RUN.search(text)
-    )
+    overflow = _LONG_EXPONENT.search(text) or (max(map(len, text.split("\n"))) >= 200 and _LONG_RUN.search(text))
     return Parsed(value, _oddities(text) if loader.odd or overflow else ())
 
 
@@ -107,10 +105,7 @@ class _Loader:
         self.odd = False
 
     def load(self, text: str) -> Any:
-        hooks: dict[str, Any] = {
-            "object_pairs_hook": self.pairs,
-            "parse_constant": self.constant,
-        }
+        hooks: dict[str, Any] = {"object_pairs_hook": self.pairs, "parse_constant": self.constant}
         try:
             return json.loads(text, **hooks)
         except json.JSONDecodeError:
@@ -157,16 +152,10 @@ def _broken_finding(text: str, error: BrokenJSONError) -> Finding:
         message = f"expected {error.expected}, found more on line {line}"
         inside = "$"
     elif error.offset >= len(text):
-        message = (
-            f"expected {error.expected}, but the file ends inside {inside} on line {line}:"
-            " it was cut short"
-        )
+        message = f"expected {error.expected}, but the file ends inside {inside} on line {line}: it was cut short"
     else:
         found = json.dumps(text[error.offset], ensure_ascii=False)
-        message = (
-            f"expected {error.expected}, found {found} on line {line}, column {column},"
-            f" inside {inside}"
-        )
+        message = f"expected {error.expected}, found {found} on line {line}, column {column}, inside {inside}"
     return fail(
         "unreadable",
         f"not JSON: {message}",
@@ -308,11 +297,7 @@ class _Rewriter:
         if not node.items:
             return self.raw(node) if not value else self.filled(node, value)
         last = {key.name: index for index, key in enumerate(node.keys)}
-        texts = {
-            name: self.render(node.items[i], value[name])
-            for name, i in last.items()
-            if name in value
-        }
+        texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
         entries: list[tuple[str, _Entry]] = []
         for index, (key, item) in enumerate(zip(node.keys, node.items, strict=True)):
             text = texts.get(key.name)
@@ -331,17 +316,11 @@ class _Rewriter:
     ) -> list[_Entry]:
         """The kept entries and the new ones: steps at their sorted place, other keys at the end."""
         added = [
-            (
-                name,
-                _Entry(None, _quote(name, self.style) + self.colon(node) + self.beside(node, item)),
-            )
+            (name, _Entry(None, _quote(name, self.style) + self.colon(node) + self.beside(node, item)))
             for name, item in value.items()
             if name not in old
         ]
-        if added and all(map(_INTEGER.fullmatch, value)):
-            entries = _at_their_places(entries, added)
-        else:
-            entries = entries + added
+        entries = _at_their_places(entries, added) if added and all(map(_INTEGER.fullmatch, value)) else entries + added
         return [entry for _, entry in entries]
 
     def array(self, node: Node, value: list[Any] | tuple[Any, ...]) -> str:
@@ -353,11 +332,7 @@ class _Rewriter:
         while old != new and head < shorter and self.unchanged(node.items[head], value[head]):
             head += 1
         tail = 0
-        while (
-            old != new
-            and tail < shorter - head
-            and self.unchanged(node.items[-1 - tail], value[-1 - tail])
-        ):
+        while old != new and tail < shorter - head and self.unchanged(node.items[-1 - tail], value[-1 - tail]):
             tail += 1
         entries = []
         for index, item in enumerate(value):
@@ -422,9 +397,7 @@ class _Rewriter:
         return self.spread[asked]
 
 
-def _at_their_places(
-    entries: list[tuple[str, _Entry]], added: list[tuple[str, _Entry]]
-) -> list[tuple[str, _Entry]]:
+def _at_their_places(entries: list[tuple[str, _Entry]], added: list[tuple[str, _Entry]]) -> list[tuple[str, _Entry]]:
     """The entries of steps with new ones among them, each behind those that are not above it."""
     places = [int(name) for name, _ in entries]
     if places == sorted(places):
@@ -479,23 +452,17 @@ def _deeper(text: str, container: int, item: int) -> str:
 def _lay_out(value: Any, style: _Style, indent: str, *, multi: bool) -> str:
     if isinstance(value, Mapping):
         items = [
-            _quote(name, style)
-            + style.colon
-            + _lay_out(item, style, indent + (style.indent or ""), multi=multi)
+            _quote(name, style) + style.colon + _lay_out(item, style, indent + (style.indent or ""), multi=multi)
             for name, item in value.items()
         ]
         return _enclose("{", items, "}", style, indent, multi=multi)
     if isinstance(value, (list, tuple)):
-        items = [
-            _lay_out(item, style, indent + (style.indent or ""), multi=multi) for item in value
-        ]
+        items = [_lay_out(item, style, indent + (style.indent or ""), multi=multi) for item in value]
         return _enclose("[", items, "]", style, indent, multi=multi)
     return _token(value, style)
 
 
-def _enclose(
-    opening: str, items: list[str], closing: str, style: _Style, indent: str, *, multi: bool
-) -> str:
+def _enclose(opening: str, items: list[str], closing: str, style: _Style, indent: str, *, multi: bool) -> str:
     if not items:
         return opening + closing
     if not multi:

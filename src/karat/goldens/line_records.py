@@ -93,9 +93,7 @@ def step_of(value: Any) -> int | None:
 
 def step_key(found: Sequence[Mapping[str, Any]], *, alone: bool = False) -> str | None:
     """The field that counts the steps: the first known one that half of the records have."""
-    counts = Counter(
-        key for value in found for key in STEP_KEYS if step_of(value.get(key)) is not None
-    )
+    counts = Counter(key for value in found for key in STEP_KEYS if step_of(value.get(key)) is not None)
     keys = STEP_KEYS[:-1] if alone else STEP_KEYS
     return next((key for key in keys if counts[key] and 2 * counts[key] >= len(found)), None)
 
@@ -103,9 +101,7 @@ def step_key(found: Sequence[Mapping[str, Any]], *, alone: bool = False) -> str 
 _Line = TypeVar("_Line")
 
 
-def merge(
-    kept: Sequence[_Line], keys: Sequence[Any | None], added: Mapping[Any, _Line]
-) -> list[_Line]:
+def merge(kept: Sequence[_Line], keys: Sequence[Any | None], added: Mapping[Any, _Line]) -> list[_Line]:
     """The kept lines with new ones among them, by key.
 
     A new line comes behind the last one whose key is smaller, or before the first that has a key.
@@ -136,15 +132,12 @@ def ensure_held(name: str, golden: Series, written: Golden | None) -> None:
     """Refuses a series that the format cannot hold: `written` is what would be read back."""
     if not isinstance(written, Series):
         found = "nothing" if written is None else f"a {written.shape}"
-        raise UsageError(
-            f"{name} cannot hold this series: expected it to be read back, found {found}"
-        )
+        raise UsageError(f"{name} cannot hold this series: expected it to be read back, found {found}")
     difference = next(_differences(golden, written), None)
     if difference is not None:
         what, expected, found = difference
         raise UsageError(
-            f"{name} cannot hold this series: expected {what} to be read back as {expected},"
-            f" found {found}"
+            f"{name} cannot hold this series: expected {what} to be read back as {expected}, found {found}"
         )
 
 
@@ -156,19 +149,14 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
             there = [f"{len(m.steps)} steps" if m is not None else "absent" for m in (old, new)]
             yield f"the metric {name}", there[0], there[1]
             continue
-        for what, one, other in zip(
-            (*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True
-        ):
+        for what, one, other in zip((*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True):
             if not alike(one, other):
                 yield f"the {what} of {name}", _shown(one), _shown(other)
         if not np.array_equal(old.steps, new.steps):
             yield f"{name}", f"{len(old.steps)} sorted steps", f"{len(new.steps)} other ones"
         elif not np.array_equal(old.values, new.values, equal_nan=True):
             yield f"{name}", "its values", "other ones"
-    for kind, ones, others in (
-        ("number", golden.scalars, written.scalars),
-        ("field", golden.others, written.others),
-    ):
+    for kind, ones, others in (("number", golden.scalars, written.scalars), ("field", golden.others, written.others)):
         for name in {**ones, **others}:
             one, other = ones.get(name), others.get(name)
             both = name in ones and name in others
@@ -220,10 +208,7 @@ def _is_by_step(held: Any) -> bool:
     return (
         isinstance(held, dict)
         and bool(held)
-        and all(
-            step.isascii() and step.removeprefix("-").isdecimal() and len(step) < 19
-            for step in held
-        )
+        and all(step.isascii() and step.removeprefix("-").isdecimal() and len(step) < 19 for step in held)
     )
 
 
@@ -243,9 +228,7 @@ class LinesRewrite:
         self.stepless = _stepless(golden)
         self.others = golden.others
         self.last = {
-            (self.step(record), name): record.line
-            for record in self.found
-            for name, _ in record.fields(self.key)
+            (self.step(record), name): record.line for record in self.found for name, _ in record.fields(self.key)
         }
         self.last_line = {self.step(record): record.line for record in self.found}
 

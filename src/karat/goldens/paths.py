@@ -49,9 +49,7 @@ def _glob_token(token: str) -> str:
 class PathFilter:
     """Says whether a path is a golden that was asked for: matches a glob and no exclusion."""
 
-    def __init__(
-        self, globs: Iterable[str], exclude: Iterable[str] = (), only: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, globs: Iterable[str], exclude: Iterable[str] = (), only: Iterable[str] = ()) -> None:
         self._wanted = _any_of(globs)
         self._unwanted = _any_of(exclude)
         self._only = tuple(only)

@@ -133,9 +133,7 @@ def encode_lock(entries: Mapping[str, LockEntry]) -> bytes:
         f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
         for path in sorted(entries)
     ]
-    return ("{\n" + "".join(lines) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode(
-        "utf-8", "surrogateescape"
-    )
+    return ("{\n" + "".join(lines) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode("utf-8", "surrogateescape")
 
 
 class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
@@ -178,8 +176,7 @@ def write_record(root: Path, record: RefreshRecord) -> None:
         write_bytes(path, msgspec.json.format(msgspec.json.encode(record)), durable=False)
     except OSError as error:
         raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}",
-            next_command=f"ls -ld {path.parent}",
+            f"expected to write {path}, but: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
         ) from error
 
 
@@ -194,12 +191,8 @@ def read_record(root: Path) -> RefreshRecord | None:
         record = msgspec.json.decode(data, type=RefreshRecord)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise CannotVerify(
-            f"expected the record of the last refresh in {path}, found: {error}",
-            next_command=f"rm {path}",
+            f"expected the record of the last refresh in {path}, found: {error}", next_command=f"rm {path}"
         ) from error
     if record.schema_name != RECORD_SCHEMA:
-        raise CannotVerify(
-            f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}",
-            next_command=f"rm {path}",
-        )
+        raise CannotVerify(f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}", next_command=f"rm {path}")
     return record

@@ -84,8 +84,7 @@ class BlockReader:
         extra = {
             key: value
             for key, value in block.items()
-            if key != "values"
-            and (key not in fields or (fields[key] is None and value is not None))
+            if key != "values" and (key not in fields or (fields[key] is None and value is not None))
         }
         steps, values = self.values(name, block["values"], fields)
         start, end, interval, precision = (fields[field] for field in FIELDS[1:])
@@ -104,9 +103,7 @@ class BlockReader:
             return int(found)
         return int(value)
 
-    def values(
-        self, name: str, held: Any, fields: Mapping[str, int | None]
-    ) -> tuple[Steps, Values]:
+    def values(self, name: str, held: Any, fields: Mapping[str, int | None]) -> tuple[Steps, Values]:
         if isinstance(held, list):
             start, interval = fields["start_step"], fields["step_interval"]
             steps = implied_steps(len(held), start or 0, 1 if interval is None else interval)
@@ -144,14 +141,7 @@ class BlockReader:
             self.add("non-finite-literal", path, "a finite number", value, Severity.WARN)
         return number
 
-    def add(
-        self,
-        kind: str,
-        path: tuple[str | int, ...],
-        expected: str,
-        found: Any,
-        severity: Severity,
-    ) -> None:
+    def add(self, kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity) -> None:
         self.odd.note(kind, severity, partial(_finding, kind, path, expected, found, severity))
 
 
@@ -159,17 +149,14 @@ def _duplicate(path: tuple[str | int, ...], step: int, before: str) -> Finding:
     where = path_text(path)
     return fail(
         "duplicate-key",
-        f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
-        " the last one was read",
+        f"expected step {step} once, found it as {json.dumps(before)} and at {where}; the last one was read",
         metric=str(path[0]),
         where=where,
         numbers={"step": step},
     )
 
 
-def _finding(
-    kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity
-) -> Finding:
+def _finding(kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity) -> Finding:
     where = path_text(path)
     shown = json.dumps(found, ensure_ascii=False)
     shown = shown if len(shown) <= 40 else shown[:36] + "…"
@@ -233,8 +220,7 @@ def _new_values(metric: Metric, old: Mapping[str, Any] | None) -> Any:
         if implied_steps(len(pairs), metric.start or 0, interval) == list(pairs):
             padded = [*held, *[None] * len(pairs)]
             return [
-                raw if _same(raw, value) else spelled(value)
-                for raw, value in zip(padded, pairs.values(), strict=False)
+                raw if _same(raw, value) else spelled(value) for raw, value in zip(padded, pairs.values(), strict=False)
             ]
         held = {}
     keys = {step: key for key in held if (step := step_of(key)) is not None}

@@ -105,15 +105,15 @@ class _FieldReader:
                     held[step] = value, line
                     continue
                 if name in scalars or name in others:
-                    message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
+                    message = (
+                        f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
+                    )
                     self.odd.on_line("duplicate-key", line, message, metric=name)
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     scalars[name] = text_number(value) or 0.0
                 else:
                     others[name] = value
-        metrics = {
-            name: self.metric(name, held) for name, held in fields.items() if _is_metric(held)
-        }
+        metrics = {name: self.metric(name, held) for name, held in fields.items() if _is_metric(held)}
         texts = {
             name: {str(step): value for step, (value, _) in sorted(held.items())}
             for name, held in fields.items()
@@ -131,9 +131,7 @@ class _FieldReader:
                 self.odd.on_line("unreadable", line, message, metric=name)
             elif isinstance(value, str) and value.lower() != NO_SAMPLE:
                 message = f'expected a number, found the text "{value[:40]}" on line {line}'
-                self.odd.on_line(
-                    "number-as-text", line, message, metric=name, severity=Severity.WARN
-                )
+                self.odd.on_line("number-as-text", line, message, metric=name, severity=Severity.WARN)
         return Metric.of(values)
 
 
@@ -148,9 +146,7 @@ def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:
 
 def _write_document(golden: Document, like: bytes | None) -> bytes:
     """A list of records, one per line; a record that is the same keeps its line."""
-    if not isinstance(golden.value, list) or not all(
-        isinstance(item, dict) for item in golden.value
-    ):
+    if not isinstance(golden.value, list) or not all(isinstance(item, dict) for item in golden.value):
         raise UsageError("series-lines holds lists of records; this document is something else")
     if like is None:
         written = "".join(map(_record_line, golden.value)).encode()

@@ -97,15 +97,11 @@ class SeriesText:
 
 def _only_metric(golden: Golden) -> tuple[Series, Metric]:
     if not isinstance(golden, Series):
-        raise UsageError(
-            f'series-text holds one metric, "{METRIC}", and nothing else, found a {golden.shape}'
-        )
+        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else, found a {golden.shape}')
     names = [*golden.metrics, *golden.scalars, *golden.others]
     if METRIC not in golden.metrics or len(names) != 1:
         found = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise UsageError(
-            f'series-text holds one metric, "{METRIC}", and nothing else, found {found or "none"}'
-        )
+        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else, found {found or "none"}')
     return golden, golden.metrics[METRIC]
 
 
@@ -157,9 +153,7 @@ def _rewritten(old: str, samples: dict[int, float]) -> str:
             kept.append(raw if stays else sample.with_value(samples[sample.step]))
             steps.append(sample.step)
     model = next(sample for sample in found if sample)
-    added = {
-        step: model.with_step(step, value) for step, value in samples.items() if step not in last
-    }
+    added = {step: model.with_step(step, value) for step, value in samples.items() if step not in last}
     return text_file.join(ended(merge(kept, steps, added)), old)
 
 

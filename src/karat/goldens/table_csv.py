@@ -22,11 +22,32 @@ _NAMES = frozenset({"name", "model", "benchmark", "test", "case", "id", "key"})
 
 _PARAMETERS = frozenset(
     {
-        "backend", "batch_size", "batch", "bs", "data_type", "dataset", "dev", "device", "dtype",
-        "dynamic", "flow", "metric", "mode", "op", "phase", "platform", "precision", "quantization",
-        "scenario", "shape", "subtest", "suite", "task", "wrapper",
+        "backend",
+        "batch_size",
+        "batch",
+        "bs",
+        "data_type",
+        "dataset",
+        "dev",
+        "device",
+        "dtype",
+        "dynamic",
+        "flow",
+        "metric",
+        "mode",
+        "op",
+        "phase",
+        "platform",
+        "precision",
+        "quantization",
+        "scenario",
+        "shape",
+        "subtest",
+        "suite",
+        "task",
+        "wrapper",
     }
-)  # fmt: skip
+)
 """Columns that are parameters of the thing, wherever they stand."""
 
 _HEADERLESS = ("benchmark", "metric", "expected", "noise_margin")
@@ -151,9 +172,7 @@ def key_columns(form: Form) -> tuple[str, ...]:
     """The columns that identify a row, judged by their names alone, so that two versions agree."""
     lowered = [name.lower() for name in form.columns]
     known = next((i for i, name in enumerate(lowered) if name in _NAMES), -1)
-    chosen = [
-        name for i, name in enumerate(form.columns) if i <= known or lowered[i] in _PARAMETERS
-    ]
+    chosen = [name for i, name in enumerate(form.columns) if i <= known or lowered[i] in _PARAMETERS]
     return tuple(chosen) or form.columns[:1]
 
 
@@ -274,9 +293,7 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
         odd = text_file.LimitedFindings()
         odd.on_line("unreadable", 1, "expected rows of cells, found none")
         return Reading(None, odd.findings(), TableCSV.name)
-    names = (
-        key_columns(form) if key is None else tuple(name for name in key if name in form.columns)
-    )
+    names = key_columns(form) if key is None else tuple(name for name in key if name in form.columns)
     rows, findings = _rows(found, form, names or form.columns[:1])
     table = Table(form.columns, names or form.columns[:1], rows, header=form.header is not None)
     return Reading(table, findings, TableCSV.name)
@@ -341,10 +358,7 @@ def _ensure_held(table: Table, written: Golden | None) -> None:
         )
         if expected != found
     )
-    raise UsageError(
-        f"table-csv cannot hold this table: expected {what} to be read back as {expected},"
-        f" found {found}"
-    )
+    raise UsageError(f"table-csv cannot hold this table: expected {what} to be read back as {expected}, found {found}")
 
 
 def _shown(cells: tuple[str, ...] | None) -> str:
@@ -399,10 +413,7 @@ class _Rewrite:
         raws = dict(zip(self.form.columns, entry.raw_cells(), strict=False))
         wanted = cells or tuple(old.get(name, "") for name in self.table.columns)
         pairs = zip(self.table.columns, wanted, strict=True)
-        return replace(
-            entry,
-            content=render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs]),
-        )
+        return replace(entry, content=render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs]))
 
     def with_added(self, kept: list[CSVEntry]) -> list[CSVEntry]:
         """The entries with new rows at their sorted place, or at the end of an unsorted file."""
@@ -414,9 +425,7 @@ class _Rewrite:
         }
         if not self.ordered:
             return [*kept, *added.values()]
-        return merge(
-            kept, [self.key_of(entry) if self.is_row(entry) else None for entry in kept], added
-        )
+        return merge(kept, [self.key_of(entry) if self.is_row(entry) else None for entry in kept], added)
 
     def is_row(self, entry: CSVEntry) -> bool:
         return not entry.comment and entry.line != self.header_line

@@ -94,9 +94,7 @@ class LimitedFindings:
         """Takes a finding that is there already; one that counts others counts as so many."""
         self.note(finding.kind, finding.severity, lambda: finding, _more(finding) or 1)
 
-    def note(
-        self, kind: str, severity: Severity, make: Callable[[], Finding], count: int = 1
-    ) -> None:
+    def note(self, kind: str, severity: Severity, make: Callable[[], Finding], count: int = 1) -> None:
         """Takes a finding that is made only if it is shown: among the first, or as the last."""
         group = (kind, severity)
         self._seen[group] = self._seen.get(group, 0) + count
@@ -106,13 +104,7 @@ class LimitedFindings:
             self._last[group] = make
 
     def on_line(
-        self,
-        kind: str,
-        line: int,
-        message: str,
-        *,
-        metric: str | None = None,
-        severity: Severity = Severity.FAIL,
+        self, kind: str, line: int, message: str, *, metric: str | None = None, severity: Severity = Severity.FAIL
     ) -> None:
         """Takes a finding about one line of a file."""
 
@@ -178,8 +170,7 @@ def _bad_utf8(data: bytes) -> Finding | None:
         line = line_of(data, error.start)
         return fail(
             "unreadable",
-            f"expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start}"
-            f" on line {line}",
+            f"expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start} on line {line}",
             where=f"line {line}",
             numbers={"offset": error.start, "line": line},
         )

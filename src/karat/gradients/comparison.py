@@ -95,9 +95,7 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
         return moved / size if np.isfinite(moved) and size > 0 else 0.0
 
 
-def measure(
-    gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0
-) -> Measurement:
+def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Measurement:
     """A gradient beside one expectation."""
     with np.errstate(all="ignore"):
         # An element without neighbours (infinite, NaN) is not part of the direction.
@@ -153,11 +151,7 @@ def smallest_error(judged: Agreement, typical: float) -> float:
     `typical` is the size of a gradient's element times the scale of its input.
     """
     # What is off already hides as much of the other sign; a gradient that is wrong says nothing of a right one.
-    dense = [
-        one.tolerance + min(one.deviation, one.tolerance)
-        for one in judged.measured
-        if one.expected.dense
-    ]
+    dense = [one.tolerance + min(one.deviation, one.tolerance) for one in judged.measured if one.expected.dense]
     if not dense or not typical > 0:
         return np.inf
     # Directions have magnitudes of at least one half.
@@ -170,30 +164,18 @@ Group = tuple[Vector, Sequence[Measurement]]  # a gradient for one cotangent, an
 
 
 def controls(
-    groups: Sequence[Group],
-    shape: tuple[int, ...],
-    scales: Vector,
-    *,
-    rtol: float | None,
-    rng: np.random.Generator,
+    groups: Sequence[Group], shape: tuple[int, ...], scales: Vector, *, rtol: float | None, rng: np.random.Generator
 ) -> dict[str, bool]:
     """Corruption → whether the check failed on it."""
 
     def fails(corrupted: Callable[[Vector, Measurement], float]) -> bool:
         return any(
-            judge(
-                [replace(measured, found=corrupted(g, measured)) for measured in all_measured],
-                rtol=rtol,
-            ).failed
+            judge([replace(measured, found=corrupted(g, measured)) for measured in all_measured], rtol=rtol).failed
             for g, all_measured in groups
         )
 
     def element_fails(place: int) -> bool:
-        return fails(
-            lambda g, measured: (
-                measured.found + measured.expected.direction[place] * _off(g, scales, place)
-            )
-        )
+        return fails(lambda g, measured: measured.found + measured.expected.direction[place] * _off(g, scales, place))
 
     def transposed(gradient: Vector, measured: Measurement) -> float:
         other, moved = _transposed(gradient, shape), measured.expected.direction != 0
@@ -218,9 +200,7 @@ def _off(gradient: Vector, scales: Vector, place: int) -> float:
     weight = float(scales[place])
     if weight == 0:
         return 0.0
-    return LEAST_ERROR * max(
-        abs(float(gradient[place])), typical_element(gradient, scales) / weight
-    )
+    return LEAST_ERROR * max(abs(float(gradient[place])), typical_element(gradient, scales) / weight)
 
 
 def typical_element(gradient: Vector, scales: Vector) -> float:
@@ -247,9 +227,7 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
     return other if norm(other - gradient) > LEAST_ERROR * norm(gradient) else None
 
 
-NO_GRAD_OP = (
-    "; if the op has no gradient by nature, add an exemption of kind no-grad-op to exemptions.toml"
-)
+NO_GRAD_OP = "; if the op has no gradient by nature, add an exemption of kind no-grad-op to exemptions.toml"
 NO_GRADIENT = f"no gradient: None, but the derivative is not zero; write the backward{NO_GRAD_OP}"
 NO_SECOND = "no second-order gradient: None, but the derivative of the gradient is not zero; the backward cannot be differentiated"
 ZERO = "the gradient is zero everywhere it was checked"

@@ -57,9 +57,7 @@ class CheckPlan:
     delta: float | None = None
     order: int = 1
     attempt: int = 0  # 0 at the given point, then one more for each point nearby
-    extra: Sequence[
-        Vector | None
-    ] = ()  # the caller's own cotangents, checked besides the drawn ones
+    extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones
 
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
         """A generator for one purpose and one input or output."""
@@ -81,9 +79,7 @@ def random_weights(count: int, rng: np.random.Generator) -> Vector:
     return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
 
 
-def directions(
-    slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bool = True
-) -> list[Vector]:
+def directions(slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bool = True) -> list[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few."""
     count = point.size
     drawn = [random_weights(count, rng) for _ in range(DENSE)]

@@ -71,9 +71,7 @@ def push_forward(seen: Observations, i: int) -> Pushforward:
     return Pushforward(found)
 
 
-def without_tangents(
-    seen: Observations, pair: tuple[int, int], pushed: Pushforward
-) -> Comparison | None:
+def without_tangents(seen: Observations, pair: tuple[int, int], pushed: Pushforward) -> Comparison | None:
     """A pair without tangents: wrong where forward mode raises; without it, unknown if it was all that was asked for."""
     if pushed.raised:
         why = f"no tangent: forward mode raised {pushed.raised}"
@@ -84,9 +82,7 @@ def without_tangents(
     return None
 
 
-def compare_forward(
-    seen: Observations, pair: tuple[int, int], pushed: Pushforward
-) -> Comparison | None:
+def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Pushforward) -> Comparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
     keep = ~seen.masks[k]
@@ -158,17 +154,11 @@ def _worst(tangents: Sequence[Tangent]) -> tuple[float, float]:
             gap = np.where(np.isfinite(gap), gap, np.inf)
             ratio = np.where(gap == 0, 0.0, gap / np.maximum(one.allowed, roundoff.TINY))
         place = int(np.argmax(ratio))
-        worst = max(
-            worst,
-            (float(gap[place]), float(one.allowed[place]), float(ratio[place])),
-            key=lambda one: one[2],
-        )
+        worst = max(worst, (float(gap[place]), float(one.allowed[place]), float(ratio[place])), key=lambda one: one[2])
     return worst[0], worst[1]
 
 
-def _controls(
-    seen: Observations, pair: tuple[int, int], tangents: Sequence[Tangent]
-) -> dict[str, bool]:
+def _controls(seen: Observations, pair: tuple[int, int], tangents: Sequence[Tangent]) -> dict[str, bool]:
     rng = seen.plan.draw(Purpose.CONTROLS, *pair, 1)
     first = tangents[0]
     drawn = int(rng.integers(0, first.found.size))
@@ -180,10 +170,7 @@ def _controls(
         "one element": lambda one: _off(one, drawn),
         "worst element": lambda one: _off(one, worst),
     }
-    return {
-        name: any(one.fails(change(one.found)) for one in tangents)
-        for name, change in changed.items()
-    }
+    return {name: any(one.fails(change(one.found)) for one in tangents) for name, change in changed.items()}
 
 
 def _off(found: Vector, place: int) -> Vector:
@@ -247,18 +234,14 @@ def examine_point(at: Baseline, plan: CheckPlan) -> list[Pair]:
 def _pull(seen: Observations, k: int) -> Pullback:
     rng = seen.plan.draw(Purpose.COTANGENTS, k)
     base, mask = seen.baseline.base[k], seen.masks[k]
-    drawn = [
-        oracles.draw_cotangent(base, seen.slopes(k), mask, rng) for _ in range(oracles.COTANGENTS)
-    ]
+    drawn = [oracles.draw_cotangent(base, seen.slopes(k), mask, rng) for _ in range(oracles.COTANGENTS)]
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
     gradients = [_gradients(seen, {k: one}) for one in drawn]
     # What round-off makes of the gradient shows in how it changes a few units in the last place away.
     flat = seen.baseline.flat
-    beside = flat.nudged(
-        roundoff.unit(seen.baseline.computes), seen.plan.draw(Purpose.COTANGENTS, k, 2)
-    )
+    beside = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.draw(Purpose.COTANGENTS, k, 2))
     nudged: list[Vector | None] = [None] * len(flat.inputs)
     with suppress(Exception), np.errstate(all="ignore"):
         nudged = beside.vjp([drawn[0] if j == k else None for j in range(len(flat.outputs))])
@@ -281,9 +264,7 @@ def _raised(seen: Observations, pair: tuple[int, int], error: Exception) -> Pair
         return Pair(*pair, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     if isinstance(error, MalformedGradient):
         # There is one, and it is wrong: no reason to exempt the op.
-        return Pair(
-            *pair, seen.comparison(pair, GradVerdict.FAIL, f"no gradient to compare: {error}")
-        )
+        return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, f"no gradient to compare: {error}"))
     first = seen.plan.order == 1
     why = f"no gradient: the backward raised {error_line(error)}{NO_GRAD_OP if first else ''}"
     return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, why))
@@ -335,16 +316,13 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
     if not kinks:
         return pair
     violations = [
-        slopes.kink_violation(one.direction, one.slopes[k], cotangent, gradients[i], precision)
-        for one in probes
+        slopes.kink_violation(one.direction, one.slopes[k], cotangent, gradients[i], precision) for one in probes
     ]
     if seen.shift is not None:
         everything = np.concatenate(gradients)
         finite = np.isfinite(np.concatenate(seen.baseline.flat.point))
         direction = np.where(finite, seen.shift[0], 0.0)
-        violations.append(
-            slopes.kink_violation(direction, seen.shift[1][k], cotangent, everything, precision)
-        )
+        violations.append(slopes.kink_violation(direction, seen.shift[1][k], cotangent, everything, precision))
     outside = next((text for text in violations if text), "")
     within = f"at {kinks:,} kinks the gradient lies between the one-sided slopes"
     changed = (
@@ -372,17 +350,13 @@ def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
     return found
 
 
-def _joint(
-    seen: Observations, i: int, cotangent: dict[int, Vector], gradient: Vector | None
-) -> str:
+def _joint(seen: Observations, i: int, cotangent: dict[int, Vector], gradient: Vector | None) -> str:
     if gradient is None:
         gradient = np.zeros_like(seen.baseline.flat.point[i])
     measured = [
         measure(
             gradient,
-            joint_expectation(
-                [expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]
-            ),
+            joint_expectation([expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]),
             seen.baseline.computes,
         )
         for one in seen.probes[i]
@@ -441,9 +415,7 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
         settled = [_settled(one, again, attempt) for one in pairs]
         moved += sum(new is not old for new, old in zip(settled, pairs, strict=True))
         pairs = settled
-    notes = (
-        f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little",
-    )
+    notes = (f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little",)
     # Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other.
     alive = {one.input for one in pairs if not one.zero}
     pairs = [one for one in pairs if not one.zero or one.input not in alive]
@@ -451,10 +423,7 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
 
 
 def _baseline_at(
-    problem: Problem,
-    plan: CheckPlan,
-    reference: Callable[..., Any] | None,
-    at: Sequence[Vector] | None,
+    problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None, at: Sequence[Vector] | None
 ) -> Baseline:
     flat = FlatProblem(problem, at)
     source = None if reference is None else ReferenceFlat(problem, reference, at)  # type: ignore[arg-type]

@@ -29,16 +29,7 @@ from karat.gradients.problem import (
     size,
     vector,
 )
-from karat.gradients.report import (
-    Comparison,
-    Diagnosis,
-    Excluded,
-    GradReport,
-    GradVerdict,
-    Mode,
-    Property,
-    verdict_of,
-)
+from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Mode, Property, verdict_of
 from karat.gradients.session import Checked, Focus, notify, requested_replay
 
 _HELP = "python -c 'import karat; help(karat.gradcheck)'"
@@ -87,12 +78,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     whole report for anything else.
     """
     started = time.perf_counter()
-    sizes = {
-        "rtol": rtol,
-        "atol": atol,
-        "delta": delta,
-        "nondeterminism_bound": nondeterminism_bound,
-    }
+    sizes = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
     _refuse(order=order, modes=modes, seed=seed, sizes=sizes)
     problem = open_problem(
         fn,
@@ -160,12 +146,8 @@ class _Check:
     def __post_init__(self) -> None:
         if self.focus is None:
             return
-        inputs = frozenset(
-            i for i, slot in enumerate(self.problem.inputs) if slot.name == self.focus.input
-        )
-        outputs = frozenset(
-            k for k in self.plan.outputs if self.problem.outputs[k].name == self.focus.output
-        )
+        inputs = frozenset(i for i, slot in enumerate(self.problem.inputs) if slot.name == self.focus.input)
+        outputs = frozenset(k for k in self.plan.outputs if self.problem.outputs[k].name == self.focus.output)
         if inputs and (outputs or self.focus.output.startswith("grad(")):
             self.plan = replace(self.plan, inputs=inputs, outputs=outputs or self.plan.outputs)
             self.notes.append(f"focus: {self.focus}; nothing else was checked")
@@ -250,22 +232,16 @@ class _Check:
             self.notes.append(f"{', '.join(names)} not checked: the double gradient is wrong")
             return
         for name in names:
-            for comparison, cotangent in low_precision.compare_precision(
-                self.problem, self.plan, name, reverse
-            ):
+            for comparison, cotangent in low_precision.compare_precision(self.problem, self.plan, name, reverse):
                 self.rest.append(comparison)
                 failed = comparison.verdict is GradVerdict.FAIL
                 if failed and len(self.diagnoses) < diagnosis.MOST:
                     which = (comparison.input, comparison.output)
                     pairs = {(one.comparison.input, one.comparison.output): one for one in reverse}
                     pair = replace(pairs[which], comparison=comparison)
-                    self.diagnoses.append(
-                        diagnosis.diagnosis_of(self.problem, self.plan, pair, cotangent)
-                    )
+                    self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.plan, pair, cotangent))
 
-    def laws(
-        self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float
-    ) -> None:
+    def laws(self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float) -> None:
         if (which is not None and not which) or self.focus is not None:
             return
         if which is None and not self.plan.forward:
@@ -309,9 +285,7 @@ class _Check:
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    return UsageError(
-        f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP
-    )
+    return UsageError(f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP)
 
 
 def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
@@ -341,9 +315,7 @@ def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
     return frozenset(known.index(name) for name in names)
 
 
-def _given_cotangents(
-    cotangents: Sequence[Any] | None, slots: Sequence[Slot]
-) -> list[Vector | None]:
+def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vector | None]:
     """The caller's own cotangents, one per output or None."""
     if cotangents is None:
         return []
@@ -397,9 +369,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
                 dtype=computes,
                 order=plan.order,
                 verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
-                reason=""
-                if fine
-                else f"differs from the given gradient by {error:.2g} of its size",
+                reason="" if fine else f"differs from the given gradient by {error:.2g} of its size",
                 oracle="user",
                 strength="weak",
                 error=error,
@@ -434,8 +404,7 @@ def _author_gradients(
 ) -> list[Vector | None]:
     if callable(grads):
         cotangents = tuple(
-            None if one is None else shaped(one, slot)
-            for one, slot in zip(given, flat.outputs, strict=True)
+            None if one is None else shaped(one, slot) for one, slot in zip(given, flat.outputs, strict=True)
         )
         point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
         grads = grads(point, cotangents)

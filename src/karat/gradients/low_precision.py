@@ -156,12 +156,7 @@ def rms_size(array: Array) -> float:
 
 
 def compare_low(
-    problem: Problem,
-    dtype: str,
-    *,
-    rng: np.random.Generator,
-    cotangents: Gradients,
-    double: Gradients,
+    problem: Problem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients, double: Gradients
 ) -> tuple[Comparison, ...]:
     """Each input against each output in a low precision.
 
@@ -176,9 +171,7 @@ def compare_low(
     with np.errstate(all="ignore"):
         for i, cotangent in enumerate(cotangents):
             if cotangent is not None and cotangent.size:
-                case = LowCase(
-                    problem=problem, output=i, cotangent=cotangent, precision=precision, rng=rng
-                )
+                case = LowCase(problem=problem, output=i, cotangent=cotangent, precision=precision, rng=rng)
                 found += _of_output(case, double)
     return tuple(found)
 
@@ -222,9 +215,7 @@ def _refusal(case: LowCase) -> str:
     return ""
 
 
-def _of_input(
-    case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour
-) -> Comparison | None:
+def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour) -> Comparison | None:
     first = runs[0]
     if first.double[i] is None:
         # Then there is none, or zero, in low precision.
@@ -239,8 +230,7 @@ def _of_input(
         why = f"the gradient has another shape in {case.precision.name}: {first.low[i].shape}"
         return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(first.double[i]))
     low, double, near = (
-        np.stack([real_parts(getattr(run, side)[i]) for run in runs])
-        for side in ("low", "double", "near")
+        np.stack([real_parts(getattr(run, side)[i]) for run in runs]) for side in ("low", "double", "near")
     )
     lost = _lost(case, i, low, double, behaviour)
     if lost is not None:
@@ -251,25 +241,21 @@ def _of_input(
     return _judged(case, i, stacks)
 
 
-def _lost(
-    case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour
-) -> Comparison | None:
+def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour) -> Comparison | None:
     """What became infinite, NaN or zero on the way."""
     precision, scale = case.precision, rms_size(double)
     top = float(np.abs(double).max(initial=0.0))
     if top > precision.largest:
-        why = f"the gradient overflows {precision.name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
+        why = (
+            f"the gradient overflows {precision.name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
+        )
         return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
     gone = ~np.isfinite(low)
     if gone.any():
         kind = "NaN" if np.isnan(low).any() else "infinite"
         over = behaviour.overflows
         verdict = GradVerdict.INCONCLUSIVE if over else GradVerdict.FAIL
-        tail = (
-            f"; the forward overflows in {over:,} places"
-            if over
-            else ", while the forward is finite"
-        )
+        tail = f"; the forward overflows in {over:,} places" if over else ", while the forward is finite"
         why = f"{int(gone.any(0).sum()):,} elements of the gradient are {kind} in {precision.name}, where float64 has up to {np.abs(double[gone]).max():.3g}{tail}"
         return _comparison(case, i, verdict, why, scale=scale, error=float("inf"))
     if 0 < top < precision.smallest_normal:
@@ -343,11 +329,11 @@ def _story(case: LowCase, runs: RunStack, found: LowJudgement) -> str:
         return f"the whole gradient is off by a factor in {name}: {found.error:.2%} away from float64, but rounding explains {found.tolerance:.2%}"
     if found.look != "element":
         return f"the {found.look} of the gradient is off in {name}: by {found.error:.3g}, but rounding explains {found.tolerance:.3g}"
-    low, double = (
-        np.asarray(one).reshape(len(one), -1)[0, found.index] for one in (runs.low, runs.double)
-    )
+    low, double = (np.asarray(one).reshape(len(one), -1)[0, found.index] for one in (runs.low, runs.double))
     if low == 0 and double != 0:
-        return f"an element of the gradient is 0 in {name} (underflow, or never written), where float64 has {double:.3g}"
+        return (
+            f"an element of the gradient is 0 in {name} (underflow, or never written), where float64 has {double:.3g}"
+        )
     return f"an element of the gradient is {low:.6g} in {name} and {double:.6g} in float64; rounding explains {found.tolerance:.2g}"
 
 
@@ -385,15 +371,12 @@ def compare_precision(
     """The comparisons of one precision, each with the cotangent it was made with."""
     # Of moderate size, so that low precision can hold them.
     given = [
-        shaped(random_weights(size(slot), plan.draw(Purpose.LOW, k)), slot)
-        if k in plan.outputs
-        else None
+        shaped(random_weights(size(slot), plan.draw(Purpose.LOW, k)), slot) if k in plan.outputs else None
         for k, slot in enumerate(problem.outputs)
     ]
     differentiable = {one.input for one in pairs if one.gradient is not None}
     double: list[Array | None] = [
-        np.zeros(slot.shape) if i in differentiable else None
-        for i, slot in enumerate(problem.inputs)
+        np.zeros(slot.shape) if i in differentiable else None for i, slot in enumerate(problem.inputs)
     ]
     rng = plan.draw(Purpose.LOW, len(problem.outputs), *dtype.encode())
     found = compare_low(problem, dtype, rng=rng, cotangents=given, double=double)

@@ -31,9 +31,7 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """What numbers of a dtype can tell apart."""
 
     name: str
-    roundoff: (
-        float  # half the distance from 1 to the next number: the relative error of one rounding
-    )
+    roundoff: float  # half the distance from 1 to the next number: the relative error of one rounding
     mantissa: int
     largest: float
     smallest_normal: float
@@ -261,14 +259,7 @@ def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> LowJudg
 
 def _judgement(look: str, error: float, tolerance: float, index: int) -> LowJudgement:
     ratio = 0.0 if error == 0 else error / tolerance if tolerance > 0 else float("inf")
-    return LowJudgement(
-        failed=bool(ratio > 1),
-        look=look,
-        error=error,
-        tolerance=tolerance,
-        index=index,
-        ratio=ratio,
-    )
+    return LowJudgement(failed=bool(ratio > 1), look=look, error=error, tolerance=tolerance, index=index, ratio=ratio)
 
 
 def rms(stack: Array) -> Array:

@@ -66,9 +66,7 @@ class Baseline:
         return "complex-step" if self.source is self.flat else "reference"
 
 
-def baseline(
-    flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None
-) -> Baseline:
+def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None) -> Baseline:
     """The forward at the point, and how rough it is."""
     computes = flat.problem.computes
     own = source is None or source is flat
@@ -101,9 +99,7 @@ def slopes_of_common_shift(at: Baseline) -> tuple[float, list[Slopes]]:
     return unit, _slopes(at, lambda distance: at.source.shifted(distance * unit))
 
 
-def probe_input(
-    at: Baseline, index: int, rng: np.random.Generator, *, whole: bool = True
-) -> list[Probe]:
+def probe_input(at: Baseline, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
     """The probes of one input: the first by differences, the rest by complex steps if those agree with it.
 
     `whole` looks at the whole Jacobian where it is small.
@@ -148,9 +144,7 @@ def weakest_oracle(found: Sequence[Probe]) -> Oracle:
     return next((one.oracle for one in found if one.oracle != "complex-step"), "complex-step")
 
 
-def draw_cotangent(
-    base: Vector, slopes: Sequence[Slopes], masked: Mask, rng: np.random.Generator
-) -> Vector:
+def draw_cotangent(base: Vector, slopes: Sequence[Slopes], masked: Mask, rng: np.random.Generator) -> Vector:
     """Random signs and magnitudes; 0 where masked. Outputs of very different sizes are brought to one size."""
     cotangent = random_weights(base.size, rng) / balance(base, slopes)
     return np.where(masked, 0.0, cotangent)
@@ -198,20 +192,10 @@ class Observations:
     def left_out(self, output: int) -> str:
         """The note on output elements without any known slope; empty where there are none."""
         unknown = int(np.sum(self.masks[output] & ~self.kinks[output]))
-        return (
-            f"{count(unknown, 'output element')} left out: no slope is known there"
-            if unknown
-            else ""
-        )
+        return f"{count(unknown, 'output element')} left out: no slope is known there" if unknown else ""
 
     def comparison(
-        self,
-        pair: tuple[int, int],
-        verdict: GradVerdict,
-        reason: str,
-        *,
-        mode: Mode = "reverse",
-        **more: Any,
+        self, pair: tuple[int, int], verdict: GradVerdict, reason: str, *, mode: Mode = "reverse", **more: Any
     ) -> Comparison:
         """A comparison of one input and one output, with what is the same for all."""
         flat = self.baseline.flat
@@ -263,10 +247,7 @@ class ReferenceFlat(FlatProblem):
     problem: FrameworkProblem
 
     def __init__(
-        self,
-        problem: FrameworkProblem,
-        reference: Callable[..., Any],
-        at: Sequence[Vector] | None = None,
+        self, problem: FrameworkProblem, reference: Callable[..., Any], at: Sequence[Vector] | None = None
     ) -> None:
         super().__init__(problem, at)
         self.reference = reference

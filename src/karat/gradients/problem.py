@@ -25,9 +25,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     shape: tuple[int, ...]
-    dtype: (
-        str  # as given, by karat's names: float64, float32, bfloat16, float8_e4m3fn, complex128, …
-    )
+    dtype: str  # as given, by karat's names: float64, float32, bfloat16, float8_e4m3fn, complex128, …
     complex: bool = False
 
 
@@ -128,15 +126,9 @@ class FlatProblem:
         return [np.asarray(one).reshape(-1) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
-        given = [
-            None if one is None else shaped(one, slot)
-            for one, slot in zip(cotangents, self.outputs, strict=True)
-        ]
+        given = [None if one is None else shaped(one, slot) for one, slot in zip(cotangents, self.outputs, strict=True)]
         found = self.problem.vjp(self._shaped(self.point), given)
-        return [
-            None if one is None else _checked(one, slot)
-            for one, slot in zip(found, self.inputs, strict=True)
-        ]
+        return [None if one is None else _checked(one, slot) for one, slot in zip(found, self.inputs, strict=True)]
 
     def jvp(self, index: int, tangent: Vector) -> list[Vector]:
         """J·u at the point, along one input."""
@@ -148,9 +140,7 @@ class FlatProblem:
     def nudged(self, unit: float, rng: np.random.Generator) -> FlatProblem:
         """The same a few units in the last place away: what changes there is what round-off may change."""
         signs = [rng.integers(0, 2, one.size) * 2.0 - 1 for one in self.point]
-        return self.at(
-            [one * (1 + 4 * unit * sign) for one, sign in zip(self.point, signs, strict=True)]
-        )
+        return self.at([one * (1 + 4 * unit * sign) for one, sign in zip(self.point, signs, strict=True)])
 
     def at(self, point: Sequence[Vector]) -> FlatProblem:
         return FlatProblem(self.problem, point)

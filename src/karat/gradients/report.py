@@ -11,9 +11,7 @@ import msgspec
 
 from karat.report.result import Result
 
-__unittest = (
-    True  # unittest leaves these frames out of failures, and so does pytest for its classes
-)
+__unittest = True  # unittest leaves these frames out of failures, and so does pytest for its classes
 
 SCHEMA = "karat.grad-report/1"
 
@@ -132,7 +130,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"<GradReport {self.verdict} {self.op}: {self.reason}>"
 
     def __str__(self) -> str:
-        from karat.gradients.text import text  # noqa: PLC0415 - reports that pass are rarely printed
+        from karat.gradients.text import text
 
         return text(self)
 
@@ -146,10 +144,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "vacuous": self.vacuous,
                 "smallest_error": self.smallest_error,
                 "seconds": round(self.seconds, 6),
-                "comparisons": [
-                    {**msgspec.structs.asdict(one), "counts": one.counts}
-                    for one in self.comparisons
-                ],
+                "comparisons": [{**msgspec.structs.asdict(one), "counts": one.counts} for one in self.comparisons],
             }
         )
         return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
@@ -158,8 +153,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         """One row per input, output, dtype, mode and order."""
         names = ("input", "output", "dtype", "mode", "order", "verdict", "oracle")
         return [
-            {name: _plain(getattr(one, name)) for name in names}
-            | {"error": one.error, "tolerance": one.tolerance}
+            {name: _plain(getattr(one, name)) for name in names} | {"error": one.error, "tolerance": one.tolerance}
             for one in self.comparisons
         ]
 
@@ -185,9 +179,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-def verdict_of(
-    comparisons: Sequence[Comparison], properties: Sequence[Property]
-) -> tuple[GradVerdict, str]:
+def verdict_of(comparisons: Sequence[Comparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
     """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
     failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
     if failed is not None:
@@ -203,10 +195,7 @@ def verdict_of(
         return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
     sees = max(one.smallest_error for one in strong)
     hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
-    return (
-        GradVerdict.PASS,
-        f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen",
-    )
+    return (GradVerdict.PASS, f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen")
 
 
 def gradient_name(one: Comparison) -> str:

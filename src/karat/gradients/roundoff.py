@@ -150,10 +150,7 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
         for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
     ]
     return [
-        (
-            np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / _SPREAD,
-            np.abs(values[-1] - values[0]),
-        )
+        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / _SPREAD, np.abs(values[-1] - values[0]))
         for values in zip(*runs, strict=True)
     ]
 
@@ -239,8 +236,7 @@ class _Step:
         self.size = size
         rng = np.random.default_rng(5)
         steps = [
-            (rng.integers(0, 2, one.shape) * 2 - 1) * np.where(one == 0, 1.0, np.abs(one))
-            for one in problem.point
+            (rng.integers(0, 2, one.shape) * 2 - 1) * np.where(one == 0, 1.0, np.abs(one)) for one in problem.point
         ]
         self.ahead, self.back = (
             problem.forward([at + h * step for at, step in zip(problem.point, steps, strict=True)])
@@ -251,9 +247,7 @@ class _Step:
 
 
 def _mostly_differ(base: list[Array], step: _Step) -> bool:
-    return any(
-        np.mean(one != here) > 0.5 for one, here in zip(step.ahead, base, strict=True) if one.size
-    )
+    return any(np.mean(one != here) > 0.5 for one, here in zip(step.ahead, base, strict=True) if one.size)
 
 
 def _is_narrow(output: Array) -> bool:

@@ -116,9 +116,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def parse_focus(word: str) -> Focus:
     parts = word.split(":")
     if len(parts) != 3 or not all(parts):
-        raise UsageError(
-            f"{FOCUS}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE
-        )
+        raise UsageError(f"{FOCUS}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE)
     first, second, third = (unquote(part) for part in parts)
     return Focus(input=first, output=second, dtype=third)
 
@@ -126,8 +124,7 @@ def parse_focus(word: str) -> Focus:
 def parse_seed(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 40):
         raise UsageError(
-            f"{SEED}: expected a seed, a whole number from a report, found {word!r}",
-            next_command=_EXAMPLE,
+            f"{SEED}: expected a seed, a whole number from a report, found {word!r}", next_command=_EXAMPLE
         )
     return int(word)
 
@@ -135,9 +132,7 @@ def parse_seed(word: str) -> int:
 def requested_replay() -> Replay:
     """What KARAT_GRAD_SEED and KARAT_GRAD_FOCUS ask for; nothing where they are not set or empty."""
     seed, focus = os.environ.get(SEED), os.environ.get(FOCUS)
-    return Replay(
-        seed=parse_seed(seed) if seed else None, focus=parse_focus(focus) if focus else None
-    )
+    return Replay(seed=parse_seed(seed) if seed else None, focus=parse_focus(focus) if focus else None)
 
 
 def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:

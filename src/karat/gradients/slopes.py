@@ -59,19 +59,11 @@ def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
     tops = [2.0**-top for top in ((5, 12, 22, 32, 42) if wide else (1, 4, 8))]
     if first is not None:
         tops[0] = 2.0 ** round(np.log2(first))
-    return tuple(
-        tuple(top * 2.0**-level for level in range(3 if index else 4))
-        for index, top in enumerate(tops)
-    )
+    return tuple(tuple(top * 2.0**-level for level in range(3 if index else 4)) for index, top in enumerate(tops))
 
 
 def slopes_on_line(
-    line: Line,
-    base: Sequence[Vector],
-    noise: Sequence[Vector],
-    steps: Sequence[Ladder],
-    *,
-    unit: float = 2.0**-53,
+    line: Line, base: Sequence[Vector], noise: Sequence[Vector], steps: Sequence[Ladder], *, unit: float = 2.0**-53
 ) -> list[Slopes]:
     """The slopes of every output along a line.
 
@@ -85,8 +77,7 @@ def slopes_on_line(
         right = zip(*[line(step) for step in ladder], strict=True)
         left = zip(*[line(-step) for step in ladder], strict=True)
         finer = [
-            slopes_from_values(*values, ladder, unit=unit)
-            for values in zip(right, left, base, noise, strict=True)
+            slopes_from_values(*values, ladder, unit=unit) for values in zip(right, left, base, noise, strict=True)
         ]
         best = [sharper(*each) for each in zip(best, finer, strict=True)] if index else finer
     return best
@@ -192,9 +183,7 @@ def _pooled(spread: Vector) -> float:
     return float(np.median(known)) if known.size >= 4 else 0.0
 
 
-def _at_edges(
-    found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder
-) -> Slopes:
+def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder) -> Slopes:
     """At the edge of a domain one side has to do."""
     has_right = np.all([np.isfinite(one) for one in right], axis=0)
     has_left = np.all([np.isfinite(one) for one in left], axis=0)
@@ -239,9 +228,7 @@ def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, flo
     return float(np.sum(middle - half)), float(np.sum(middle + half))
 
 
-def kink_violation(
-    direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str
-) -> str:
+def kink_violation(direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str) -> str:
     """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
     used = cotangent != 0
     v = cotangent[used]
@@ -253,10 +240,7 @@ def kink_violation(
         room = roundoff.combined(v * slopes.error[used]) + floor
     if low - room <= found <= high + room or not np.isfinite(room):
         return ""
-    return (
-        f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe,"
-        f" the gradient says {found:.6g}"
-    )
+    return f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe, the gradient says {found:.6g}"
 
 
 def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator) -> list[Vector]:
@@ -276,13 +260,7 @@ _VAGUE = 1e-3
 
 
 def complex_slopes(
-    flat: FlatProblem,
-    index: int,
-    direction: Vector,
-    base: Sequence[Vector],
-    precision: str,
-    *,
-    strict: bool = True,
+    flat: FlatProblem, index: int, direction: Vector, base: Sequence[Vector], precision: str, *, strict: bool = True
 ) -> list[Slopes] | None:
     """The slopes of all outputs along a direction; None where the function cannot do that.
 

@@ -59,9 +59,7 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rest = [_cells(one) for one in shown]
     columns = widths([_TITLES, *rest])
     room = max(WIDTH - 2 - sum(columns) - 2 * len(columns), 15)
-    rows = [
-        (_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)
-    ]
+    rows = [(_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)]
     head = (_PAIR, *_TITLES)
     columns = widths([head, *rows])
     yield ""
@@ -104,8 +102,7 @@ def _remarks(one: Comparison) -> Iterator[str]:
 
 def _properties(properties: Sequence[Property]) -> Iterator[str]:
     bad = sorted(
-        (one for one in properties if one.verdict is not GradVerdict.PASS),
-        key=lambda one: _GRAVITY[one.verdict],
+        (one for one in properties if one.verdict is not GradVerdict.PASS), key=lambda one: _GRAVITY[one.verdict]
     )
     held = len(properties) - len(bad)
     if not properties:
@@ -194,12 +191,7 @@ def _pair(source: str, output: str, room: int = 2 * _NAME) -> str:
 
 def _wrapped(line: str, *, indent: str, first: str = "") -> Iterable[str]:
     return textwrap.wrap(
-        line,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=indent,
-        drop_whitespace=True,
-        break_on_hyphens=False,
+        line, WIDTH, initial_indent=first, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False
     ) or [first]
 
 

@@ -116,10 +116,7 @@ class Swaps:
 
     def share(self, taken: Collection[str]) -> float:
         """How much of the way from the old level to the new one a mix goes."""
-        old, here, new = (
-            median(self._numbers(each))
-            for each in (self._nothing, frozenset(taken), self._everything)
-        )
+        old, here, new = (median(self._numbers(each)) for each in (self._nothing, frozenset(taken), self._everything))
         return (here - old) / (new - old) if new != old else 0.0
 
     def why(self, taken: Collection[str]) -> str:
@@ -265,9 +262,7 @@ def _single_part(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
     rest = frozenset(moved) - {name}
     said = f"{name} alone causes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:
-        return _verdict(
-            swaps, parts=(name,), message=f"{said}, and so do {_enumerate(sorted(rest))} together"
-        )
+        return _verdict(swaps, parts=(name,), message=f"{said}, and so do {_enumerate(sorted(rest))} together")
     if swaps.side(rest) is not Side.OLD:
         said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
     return _verdict(swaps, part=name, parts=(name,), message=said)

@@ -30,12 +30,7 @@ from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
-from karat.hunts.timelines.timeline import (
-    Workspace,
-    mark_skipped,
-    open_timeline,
-    unmatched_skips,
-)
+from karat.hunts.timelines.timeline import Workspace, mark_skipped, open_timeline, unmatched_skips
 
 if TYPE_CHECKING:
     from karat.hunts.timelines.git import GitTimeline
@@ -163,9 +158,7 @@ class Driver:
         for finding in timeline.findings:
             self._listener.said(finding.message)
         self._announce(row, points)
-        return OpenStage(
-            key=row.key, depth=depth, title=row.title, timeline=timeline, points=points, window=row.window
-        )  # fmt: skip
+        return OpenStage(key=row.key, depth=depth, title=row.title, timeline=timeline, points=points, window=row.window)
 
     def _as_begun(self, key: str, today: Sequence[Point]) -> tuple[Point, ...]:
         """The list as it was when the stage began: positions mean something to the strategy and in reports.
@@ -174,9 +167,7 @@ class Driver:
         """
         now = {point.id: point for point in today}
         begun = self._journal.points(key)
-        points = tuple(
-            now.get(p.id) or structs.replace(p, missing=p.missing or _GONE) for p in begun
-        )
+        points = tuple(now.get(p.id) or structs.replace(p, missing=p.missing or _GONE) for p in begun)
         for position, (old, new) in enumerate(zip(begun, points, strict=True)):
             if old != new:
                 self._journal.update_point(key, position, new)
@@ -282,11 +273,7 @@ class Search:
     """A strategy at work on the points of a stage."""
 
     def __init__(
-        self,
-        hunt: HuntContext,
-        measurer: Measurer,
-        stage: OpenStage,
-        levels: Mapping[str, tuple[float, float]],
+        self, hunt: HuntContext, measurer: Measurer, stage: OpenStage, levels: Mapping[str, tuple[float, float]]
     ) -> None:
         self._hunt, self._measurer, self._stage = hunt, measurer, stage
         self._indices = {point.id: index for index, point in enumerate(stage.points)}
@@ -370,22 +357,18 @@ class Blame:
             return found
         metric, measure, judged = self._means("confirm", "confirming", span)
         moved = 0.0 if span.before is None or span.after is None else span.after - span.before
-        verdict = confirm(
-            self._old, self._new, metric, measure, judged, times=times, direction=moved
-        )
+        verdict = confirm(self._old, self._new, metric, measure, judged, times=times, direction=moved)
         merged = structs.replace(
-            found.verdict, confirmed=verdict.confirmed, confidence=verdict.confidence,
+            found.verdict,
+            confirmed=verdict.confirmed,
+            confidence=verdict.confidence,
             tried=(*found.verdict.tried, *verdict.tried),
-        )  # fmt: skip
+        )
         return structs.replace(found, verdict=merged, confirmed=True)
 
     def _means(
         self, purpose: str, why: str, span: Span
-    ) -> tuple[
-        Metric,
-        Callable[[Sequence[Point]], Sequence[Observed]],
-        Callable[[Observed, Observed], Judgement],
-    ]:
+    ) -> tuple[Metric, Callable[[Sequence[Point]], Sequence[Observed]], Callable[[Observed, Observed], Judgement]]:
         """What is looked at, how points are run, and how two of them are judged."""
         search = self._hunt.settings.search
         measure = self._measurer.measure(self._stage, f"{purpose} {self._name}", why)

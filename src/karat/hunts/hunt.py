@@ -29,12 +29,7 @@ from karat.hunts.report.sentences import duration
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, parse_duration, parse_size, split_command
 from karat.hunts.stages import stages
-from karat.hunts.timelines.timeline import (
-    Workspace,
-    mark_skipped,
-    open_timeline,
-    unmatched_skips,
-)
+from karat.hunts.timelines.timeline import Workspace, mark_skipped, open_timeline, unmatched_skips
 from karat.report.words import count
 from karat.system.command import Command
 
@@ -166,10 +161,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         environment, steps = environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(
-                shlex.join(redact(word, environment) for word in command.argv)
-                for command in job.commands
-            )
+            lines = tuple(shlex.join(redact(word, environment) for word in command.argv) for command in job.commands)
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = (
             *(finding.message for finding in timeline.findings),
@@ -200,9 +192,7 @@ def plan_lines(found: HuntPlan) -> Iterator[str]:
         yield f"first: {step.point.label} ({step.why})"
         yield from (f"  {command}" for command in step.commands)
     yield from found.notes
-    expected = (
-        f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
-    )
+    expected = f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
     limit = duration(found.longest)
     yield (
         f"cost: {expected} to start with, more where something changed; a sweep takes "

@@ -67,19 +67,16 @@ def read(path: Path) -> HuntSettings:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"expected UTF-8 in {path}, found: {error}",
-            next_command=Command("file", str(path)),
+            f"expected UTF-8 in {path}, found: {error}", next_command=Command("file", str(path))
         ) from error
     except FileNotFoundError as error:
         output = () if str(path) == NAME else ("--output", str(path))
         raise UsageError(
-            f"expected a hunt in {path}, found no such file",
-            next_command=Command("karat", "hunt", "init", *output),
+            f"expected a hunt in {path}, found no such file", next_command=Command("karat", "hunt", "init", *output)
         ) from error
     except OSError as error:
         raise UsageError(
-            f"expected to read {path}, but: {error.strerror}",
-            next_command=Command("ls", "-l", str(path)),
+            f"expected to read {path}, but: {error.strerror}", next_command=Command("ls", "-l", str(path))
         ) from error
     return parse(text, path)
 
@@ -89,10 +86,7 @@ def parse(text: str, path: Path) -> HuntSettings:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(
-            f"expected TOML in {path}, found: {error}",
-            next_command=Command("edit", str(path)),
-        ) from error
+        raise UsageError(f"expected TOML in {path}, found: {error}", next_command=Command("edit", str(path))) from error
     return from_tables(raw, path)
 
 
@@ -179,14 +173,8 @@ def validate(settings: HuntSettings) -> None:
 def _check_numbers(settings: HuntSettings) -> None:
     """What options can change, too: [search] and [engine]."""
     search = settings.search
-    _expect(
-        0.5 < search.confidence < 1,
-        f"search.confidence must be above 0.5 and below 1, found {search.confidence}",
-    )
-    _expect(
-        0 <= search.smallest < 1,
-        f"search.smallest must be at least 0 and below 1, found {search.smallest}",
-    )
+    _expect(0.5 < search.confidence < 1, f"search.confidence must be above 0.5 and below 1, found {search.confidence}")
+    _expect(0 <= search.smallest < 1, f"search.smallest must be at least 0 and below 1, found {search.smallest}")
     for key in ("grid", "max_runs", "confirmations"):
         value = getattr(search, key)
         _expect(value >= 0, f"search.{key} must be at least 0, found {value}")
@@ -204,10 +192,7 @@ def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a
 
 
 def _check_range(key: str, number: float, least: int = 0) -> None:
-    _expect(
-        least <= number <= _MOST,
-        f"{key} must be at least {least} and at most {_MOST:,}, found {number}",
-    )
+    _expect(least <= number <= _MOST, f"{key} must be at least {least} and at most {_MOST:,}, found {number}")
 
 
 def _understand(key: str, reader: Callable[[T], object], value: T) -> None:
@@ -230,10 +215,7 @@ def _check_probe(probe: ProbeSettings) -> None:
         "probe.skip_exit_codes: expected exit codes that mean `cannot be tested`, found 0, which is success",
     )
     for name in probe.env:
-        _expect(
-            bool(name) and "=" not in name,
-            f"probe.env: expected a name without '=', found {name!r}",
-        )
+        _expect(bool(name) and "=" not in name, f"probe.env: expected a name without '=', found {name!r}")
 
 
 def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
@@ -244,10 +226,7 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
             f"stages names {name}: expected a table [{name}], found none",
         )
     for name in sorted(timelines & {"checkouts", "commits"}):
-        _expect(
-            bool(settings.repositories),
-            f"stages names {name}: expected [[repositories]], found none",
-        )
+        _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
     if settings.packages is not None:
         _expect(
             _PROJECT.fullmatch(settings.packages.name) is not None,
@@ -317,8 +296,7 @@ def _check_first(settings: HuntSettings, stage: Stage) -> None:
             )
     if stage.timeline == "checkouts":
         _expect(
-            settings.checkouts.start is not None,
-            "checkouts.start: expected a day or a time to start at, found nothing",
+            settings.checkouts.start is not None, "checkouts.start: expected a day or a time to start at, found nothing"
         )
     if stage.timeline == "commits":
         table = settings.commits or settings.checkouts
@@ -341,19 +319,13 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def over(self, others: Overrides) -> Overrides:
         """These, and the others where these say nothing."""
-        said = {
-            name: value
-            for name in self.__struct_fields__
-            if (value := getattr(self, name)) not in (None, ())
-        }
+        said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in (None, ())}
         return structs.replace(others, **said)
 
 
 def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
     """The settings as the options want them; they must fit together as those of hunt.toml must."""
-    search = _with(
-        settings.search, strategy=said.strategy, confidence=said.confidence, max_runs=said.max_runs
-    )
+    search = _with(settings.search, strategy=said.strategy, confidence=said.confidence, max_runs=said.max_runs)
     engine = _with(settings.engine, kind=said.engine, slots=said.jobs)
     probe, words = settings.probe, settings.stages
     if said.metrics:
@@ -366,9 +338,7 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         chosen = tuple(metric for metric in probe.metrics if metric.name in said.metrics)
         probe = structs.replace(probe, metrics=chosen)
     if (wanted := said.stage) is not None:
-        number = next(
-            (n for n, text in enumerate(words) if wanted in {text, text.split()[0], str(n)}), None
-        )
+        number = next((n for n, text in enumerate(words) if wanted in {text, text.split()[0], str(n)}), None)
         if number is None:
             raise _wrong_option(
                 f"--stage: expected one of {', '.join(map(repr, words))}, found {wanted!r}{suggest(wanted, words)}"
@@ -454,7 +424,7 @@ def preset_text(name: str, folder: Path) -> str:
     found = preset(name)
     if "@NAME@" not in found:
         return found
-    from karat.system.git import find_root, resolve, run_git  # noqa: PLC0415 - not every preset asks git
+    from karat.system.git import find_root, resolve, run_git
 
     root = find_root(folder)
     if root is None:
@@ -463,9 +433,7 @@ def preset_text(name: str, folder: Path) -> str:
             next_command="karat hunt init --preset pypi",
         )
     if resolve(root, "HEAD") is None:
-        raise UsageError(
-            f"expected commits in {root}, found none", next_command="git log --oneline -5"
-        )
+        raise UsageError(f"expected commits in {root}, found none", next_command="git log --oneline -5")
 
     def answer(*arguments: str) -> str:
         try:
@@ -483,8 +451,7 @@ def preset_text(name: str, folder: Path) -> str:
         "NAME": name,
         "KEY": name,
         "URL": os.path.relpath(root, folder.resolve()),
-        "BRANCH": answer("symbolic-ref", "--quiet", "--short", "HEAD")
-        or answer("rev-parse", "HEAD"),
+        "BRANCH": answer("symbolic-ref", "--quiet", "--short", "HEAD") or answer("rev-parse", "HEAD"),
         "GOOD": good,
     }
     # JSON's form of a text is TOML's, too.

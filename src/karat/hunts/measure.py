@@ -67,9 +67,7 @@ class AttemptIndex:
         for row in journal.attempts():
             self._keep(row)
 
-    def add(
-        self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
-    ) -> None:
+    def add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """One more; it is in the journal first."""
         self._journal.add_attempt(row, log=log, commands=commands)
         self._keep(row)
@@ -95,9 +93,7 @@ class AttemptIndex:
 
     def measured(self, stages: Collection[str]) -> tuple[str, ...]:
         """Identities that were measured in these stages."""
-        return tuple(
-            key for key, those in self._originals.items() if any(a.stage in stages for a in those)
-        )
+        return tuple(key for key, those in self._originals.items() if any(a.stage in stages for a in those))
 
     def sources(self, identity_key: str) -> list[Attempt]:
         """The attempts of the first point at which this was under test."""
@@ -146,9 +142,7 @@ class Measurer:
 
     def stopped(self) -> HuntStopped:
         """What to raise when the budget is spent."""
-        return HuntStopped(
-            f"the budget of {count(self._hunt.settings.search.max_runs, 'run')} is spent"
-        )
+        return HuntStopped(f"the budget of {count(self._hunt.settings.search.max_runs, 'run')} is spent")
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
         """What is known of a point from attempts of one purpose."""
@@ -167,13 +161,9 @@ class Measurer:
         known: tuple[str, ...] = ()
         if number == 1 and purpose == SEARCH:
             kind = self._kinds[stage.key] = stage.timeline.name
-            known = self._attempted.measured(
-                {key for key, one in self._kinds.items() if one == kind}
-            )
+            known = self._attempted.measured({key for key, one in self._kinds.items() if one == kind})
         job = job_for(stage.timeline, point, hunt.settings, key=key, known=known, place=hunt.place)
-        self._flight[key] = RunningAttempt(
-            stage=stage, point=point, number=number, purpose=purpose, why=why, job=job
-        )
+        self._flight[key] = RunningAttempt(stage=stage, point=point, number=number, purpose=purpose, why=why, job=job)
         hunt.journal.run_started(stage.key, point.id, number, why)
         hunt.listener.started(stage.key, point, why)
         hunt.engine.submit(job)
@@ -185,9 +175,7 @@ class Measurer:
             self._hunt.listener.waiting()
         return [self._finish(result) for result in results if result.key in self._flight]
 
-    def measure(
-        self, stage: OpenStage, purpose: str, why: str
-    ) -> Callable[[Sequence[Point]], Sequence[Observed]]:
+    def measure(self, stage: OpenStage, purpose: str, why: str) -> Callable[[Sequence[Point]], Sequence[Observed]]:
         """A function that runs points and waits for all of them, for those who swap and confirm.
 
         Each call is one more attempt at each of its points. What the journal has of this purpose is not run again: a
@@ -201,36 +189,24 @@ class Measurer:
                 asked[point.id] += 1
                 wanted.append((point, asked[point.id]))
                 self._hunt.journal.add_mixed_point(stage.key, point)
-            while lacking := [
-                p for p, nth in wanted if len(self.attempts(stage, p, purpose)) < nth
-            ]:
+            while lacking := [p for p, nth in wanted if len(self.attempts(stage, p, purpose)) < nth]:
                 fresh = [point for point in lacking if not self._flying(stage, point)]
                 for point in fresh[: self.room]:
                     self.start(stage, point, why, purpose)
                 if not self._flight:
                     raise self.stopped()
                 self.wait()
-            return [
-                observed_in([self.attempts(stage, point, purpose)[nth - 1]])
-                for point, nth in wanted
-            ]
+            return [observed_in([self.attempts(stage, point, purpose)[nth - 1]]) for point, nth in wanted]
 
         return measured
 
     def _flying(self, stage: OpenStage, point: Point) -> int:
-        return sum(
-            run.stage.key == stage.key and run.point.id == point.id for run in self._flight.values()
-        )
+        return sum(run.stage.key == stage.key and run.point.id == point.id for run in self._flight.values())
 
     def _finish(self, result: JobResult) -> RunningAttempt:
         run = self._flight.pop(result.key)
         attempt = read_attempt(
-            result,
-            self._hunt.settings,
-            stage=run.stage.key,
-            point=run.point,
-            number=run.number,
-            place=self._hunt.place,
+            result, self._hunt.settings, stage=run.stage.key, point=run.point, number=run.number, place=self._hunt.place
         )
         attempt = structs.replace(attempt, why=run.why)
         if result.shared:

@@ -164,9 +164,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Strategy(Protocol):
     """A way to search."""
 
-    def decide(
-        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> Decision:
+    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         """What to run next: `in_flight` is point → runs under way, `room` how many more may start."""
 
 

@@ -283,10 +283,33 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-_TIME_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
-          "d": 86400, "day": 86400, "w": 604800, "week": 604800}  # fmt: skip
-_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_TIME_UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+    "w": 604800,
+    "week": 604800,
+}
+_SIZE_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 _LONGEST = 100 * 366 * 86400
 _DIGITS = 18
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
@@ -304,9 +327,7 @@ def parse_duration(value: Duration) -> float:
     found = _seconds(value) if isinstance(value, str) else value
     # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
     if found is None or not 0 <= found <= _LONGEST:
-        raise mistake(
-            f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}"
-        )
+        raise mistake(f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}")
     return float(found)
 
 
@@ -365,9 +386,7 @@ def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
         path = each.path
         odd = path.is_absolute() or "@" in str(path) or not str(path).isprintable()
         if odd or not path.parts or any(part.startswith(".") for part in path.parts):
-            raise mistake(
-                f"repository {each.name}: expected a folder below the work area, found {each.folder!r}"
-            )
+            raise mistake(f"repository {each.name}: expected a folder below the work area, found {each.folder!r}")
     for what, words in (
         ("name", [each.name for each in repositories]),
         ("variable", [each.commit_variable for each in repositories]),
@@ -375,6 +394,4 @@ def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
     ):
         for word, count in Counter(words).items():
             if count > 1:
-                raise mistake(
-                    f"repositories: expected each {what} once, found {word!r} {count} times"
-                )
+                raise mistake(f"repositories: expected each {what} once, found {word!r} {count} times")

@@ -28,7 +28,7 @@ def _stage(text: str, settings: HuntSettings) -> Stage:
     words = text.split()
     timeline = words[0] if words else ""
     if timeline not in BUILT_IN:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+        from importlib.metadata import entry_points
 
         theirs = sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN))
         known = (*BUILT_IN, *theirs)

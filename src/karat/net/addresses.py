@@ -43,8 +43,7 @@ def _checked(url: str, name: str) -> str:
     if not sound or parts.username or parts.password or parts.query or parts.fragment:
         # What was found is not repeated: whoever puts a password there would read it in a log.
         raise UsageError(
-            f"expected the URL of a server in {name} (https://host/path, without user or query), "
-            "found something else",
+            f"expected the URL of a server in {name} (https://host/path, without user or query), found something else",
             next_command=f"unset {name}",
         )
     return url.rstrip("/")
@@ -52,7 +51,7 @@ def _checked(url: str, name: str) -> str:
 
 def _is_host(url: str) -> bool:
     """Whether a URL has a host that can be looked up, by the very parser that will ask it."""
-    import httpx  # noqa: PLC0415 - 60 ms that only those who fetch pay
+    import httpx
 
     try:
         host = httpx.URL(url).host

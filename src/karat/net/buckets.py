@@ -42,20 +42,34 @@ _RETRY: Mapping[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(second
 # With any of these set, there are credentials, or somebody has said that there are none.
 _SIGNING: Mapping[str, tuple[str, ...]] = {
     "s3": (
-        "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_SKIP_SIGNATURE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     ),
     "gs": (
-        "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE",
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_SKIP_SIGNATURE",
     ),
     "az": (
-        "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_SAS_TOKEN",
-        "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID",
-        "AZURE_FEDERATED_TOKEN_FILE", "AZURE_MSI_ENDPOINT", "AZURE_USE_AZURE_CLI",
-        "AZURE_STORAGE_USE_EMULATOR", "AZURE_SKIP_SIGNATURE",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_TOKEN",
+        "AZURE_STORAGE_CLIENT_ID",
+        "AZURE_CLIENT_ID",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "AZURE_MSI_ENDPOINT",
+        "AZURE_USE_AZURE_CLI",
+        "AZURE_STORAGE_USE_EMULATOR",
+        "AZURE_SKIP_SIGNATURE",
     ),
-}  # fmt: skip
+}
 _ENDPOINTS: Mapping[str, tuple[str, ...]] = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": (),
@@ -152,30 +166,25 @@ class BucketStore:
 
     def entries(self) -> Iterator[StoredFile]:
         """Every object below the root."""
-        import obstore  # noqa: PLC0415 - here already, since the store is open
+        import obstore
 
         found: list[StoredFile] = []
         try:
             for page in obstore.list(self._store, chunk_size=1000):
                 found += [
                     StoredFile(
-                        name=one["path"],
-                        size=one["size"],
-                        modified=one["last_modified"].timestamp(),
-                        tag=one["e_tag"],
+                        name=one["path"], size=one["size"], modified=one["last_modified"].timestamp(), tag=one["e_tag"]
                     )
                     for one in page
                 ]
         except Exception as error:  # noqa: BLE001 - obstore's errors share no base with FileNotFoundError
             raise self._cannot_list(error) from None
         folders = {parent for entry in found for parent in _parents(entry.name)}
-        return (
-            entry for entry in found if entry.name and (entry.size or entry.name not in folders)
-        )
+        return (entry for entry in found if entry.name and (entry.size or entry.name not in folders))
 
     def entry(self, name: str) -> StoredFile | None:
         """One object, if it is there."""
-        import obstore  # noqa: PLC0415 - here already, since the store is open
+        import obstore
 
         try:
             one = obstore.head(self._store, name)
@@ -208,16 +217,14 @@ class BucketStore:
                     raise Unusable("artifact-truncated", f"expected {end:,} bytes, found {start:,}")
 
     def _stream(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
-        import obstore  # noqa: PLC0415 - here already, since the store is open
+        import obstore
 
         options: dict[str, Any] = {"range": (start, end)}
         if entry.tag is not None:
             options["if_match"] = entry.tag
         response = obstore.get(self._store, entry.name, options=options)  # type: ignore[arg-type]
         if response.range != (start, end):
-            raise Unusable(
-                "transfer-failed", "expected the range that was asked for, found another"
-            )
+            raise Unusable("transfer-failed", "expected the range that was asked for, found another")
         for chunk in response.stream(min_chunk_size=_CHUNK):
             yield bytes(chunk)
 
@@ -228,8 +235,7 @@ class BucketStore:
             reason = reason_of(error)
         how = " without credentials" if self._anonymous else ""
         return CannotVerify(
-            f"expected to list {self._address.url}{how}, found {reason}",
-            next_command=self._address.look,
+            f"expected to list {self._address.url}{how}, found {reason}", next_command=self._address.look
         )
 
     def _problem(self, error: Exception) -> Unusable:
@@ -243,9 +249,7 @@ class BucketStore:
         name = type(error).__name__
         kind = kinds.get(name, "transfer-failed")
         if name == "PreconditionError":
-            return Unusable(
-                "artifact-missing", "expected what was listed, found that it has changed"
-            )
+            return Unusable("artifact-missing", "expected what was listed, found that it has changed")
         how = " without credentials" if self._anonymous else ""
         message = f"expected to read it{how}, found {reason_of(error)}"
         return Unusable(kind, message, next_command=self._address.look)
@@ -254,15 +258,10 @@ class BucketStore:
 def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     """A client of the bucket; nothing has been asked of it yet."""
     try:
-        from obstore.store import (  # noqa: PLC0415 - an extra, and heavy
-            AzureStore,
-            GCSStore,
-            S3Store,
-        )
+        from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
         raise UsageError(
-            f"{address.scheme}:// needs obstore, which is not installed",
-            next_command="pip install 'karat[bucket]'",
+            f"{address.scheme}:// needs obstore, which is not installed", next_command="pip install 'karat[bucket]'"
         ) from None
     http = allows_http(address.scheme, os.environ)
     more: dict[str, Any] = {"skip_signature": True} if anonymous else {}

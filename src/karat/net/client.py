@@ -219,14 +219,9 @@ class Client:
         elsewhere = origin_of(response.url) != self.transport.own
         return Secret(str(response.url)) if elsewhere else None
 
-    def retried(
-        self,
-        send: Callable[[], httpx.Response],
-        read: Callable[[httpx.Response], T],
-        url: str,
-    ) -> T:
+    def retried(self, send: Callable[[], httpx.Response], read: Callable[[httpx.Response], T], url: str) -> T:
         """What `read` makes of the first answer to `send` that is not about trouble that passes; `url` is for the message."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
+        import httpx
 
         trouble, attempts = "", self.retry.attempts
         for attempt in range(1, attempts + 1):
@@ -241,9 +236,7 @@ class Client:
                     continue
             except Trouble as error:
                 trouble = str(error)
-                if self._limit(
-                    limited_for(error.status, error.headers, self.retry.clock()), self.transport.own
-                ):
+                if self._limit(limited_for(error.status, error.headers, self.retry.clock()), self.transport.own):
                     continue
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:
                 trouble = error_text(error)
@@ -254,8 +247,7 @@ class Client:
                 self.pause(attempt)
         # Out here, so that the library's own exception, which holds the request, is not chained.
         raise Unanswered(
-            self.scrub(f"expected an answer from {shown(url)}, found {trouble}"),
-            next_command=self.advice.again,
+            self.scrub(f"expected an answer from {shown(url)}, found {trouble}"), next_command=self.advice.again
         )
 
     def pause(self, attempt: int) -> None:
@@ -279,7 +271,7 @@ class Client:
         return self.url(path) + (f"?{urlencode(query)}" if query else "")
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
-        import httpx  # noqa: PLC0415 - here already, since this object was made
+        import httpx
 
         credential = (self.token.header, self.token.value()) if self.token else None
         return self.transport.follow(httpx.URL(url), headers, credential)[0]
@@ -316,9 +308,7 @@ class Client:
 
     def _decoded(self, url: str, body: bytes, kind: type[T]) -> T:
         if len(body) > _LARGEST_JSON:
-            raise self._cannot(
-                f"expected an API's answer from {shown(url)}, found more than {_LARGEST_JSON:,} bytes"
-            )
+            raise self._cannot(f"expected an API's answer from {shown(url)}, found more than {_LARGEST_JSON:,} bytes")
         try:
             return msgspec.json.decode(body, type=kind)
         except RecursionError:
@@ -329,7 +319,7 @@ class Client:
         raise self._cannot(f"expected the JSON of an API from {shown(url)}, found {problem}")
 
     def _next_page(self, url: str, link: str) -> str | None:
-        import httpx  # noqa: PLC0415 - here already, since a page came
+        import httpx
 
         found = _NEXT.search(link)
         if not found:
@@ -338,9 +328,7 @@ class Client:
             following: str = urljoin(url, found[1])
             if origin_of(httpx.URL(following)) == self.transport.own:
                 return following
-        raise self._cannot(
-            f"expected the next page of {shown(url)} on the same server, found it on another"
-        )
+        raise self._cannot(f"expected the next page of {shown(url)} on the same server, found it on another")
 
     def _is_limited(self, response: httpx.Response) -> bool:
         """Whether this answer is about a rate limit; if so, its server is left alone for a while."""
@@ -420,7 +408,7 @@ def error_text(error: Exception) -> str:
 
 def _is_hopeless(error: Exception) -> bool:
     """Whether asking again would only fail again."""
-    import httpx  # noqa: PLC0415 - here already, since it raised
+    import httpx
 
     wrong = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, UnicodeError)
     return isinstance(error, wrong) or "CERTIFICATE_VERIFY_FAILED" in str(error)

@@ -38,9 +38,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The whole reference; a digest makes the tag superfluous."""
-        return (
-            f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag or 'latest'}"
-        )
+        return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag or 'latest'}"
 
     @property
     def is_local(self) -> bool:
@@ -78,6 +76,4 @@ def parse(text: str) -> Reference:
     if host in {"", _HUB, "index.docker.io", _HUB_API}:
         host = _HUB
         repository = repository if "/" in repository else f"library/{repository}"
-    return Reference(
-        host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or ""
-    )
+    return Reference(host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or "")

@@ -33,9 +33,7 @@ _PIP_SECONDS = 20.0
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 LARGEST = 64 << 20
 """Bytes of an answer; PyPI's longest is a tenth of that."""
-RETRY = Retry(
-    attempts=3, first_wait=1.0, spread=0.0, limit_wait=60.0, connect_timeout=30.0, read_timeout=30.0
-)
+RETRY = Retry(attempts=3, first_wait=1.0, spread=0.0, limit_wait=60.0, connect_timeout=30.0, read_timeout=30.0)
 
 
 class IndexAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +65,7 @@ class IndexAddress(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).hostname in {"pypi.org", "pypi.python.org"}
 
 
-def find_address(
-    said: str, environment: Mapping[str, str] | None = None, *, ask_pip: bool = True
-) -> IndexAddress:
+def find_address(said: str, environment: Mapping[str, str] | None = None, *, ask_pip: bool = True) -> IndexAddress:
     """The index that holds: hunt.toml's, uv's, pip's, else PyPI."""
     env = os.environ if environment is None else environment
     for url, origin in _candidates(said, env, ask_pip=ask_pip):
@@ -135,11 +131,7 @@ def _of_uv(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     listed = table.get("index", [])
-    chosen = (
-        [i for i in listed if isinstance(i, dict) and i.get("default")]
-        if isinstance(listed, list)
-        else []
-    )
+    chosen = [i for i in listed if isinstance(i, dict) and i.get("default")] if isinstance(listed, list) else []
     url = chosen[0].get("url") if chosen else table.get("index-url")
     return url if isinstance(url, str) else ""
 
@@ -149,9 +141,7 @@ def _of_pip() -> str:
     # `config get` looks into fewer files than an installation does.
     argv = (sys.executable, "-m", "pip", "config", "list")
     try:
-        done = subprocess.run(
-            argv, check=False, capture_output=True, timeout=_PIP_SECONDS, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(argv, check=False, capture_output=True, timeout=_PIP_SECONDS, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     rows = [line.partition("=") for line in done.stdout.decode(errors="replace").splitlines()]
@@ -211,24 +201,16 @@ def _get(address: IndexAddress, url: str, accept: str) -> Reply:
     token = None
     if credentials is not None:
         pair = base64.b64encode(":".join(credentials).encode()).decode()
-        token = Token(
-            secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=address.origin
-        )
+        token = Token(secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=address.origin)
     look = f"curl -I {_plain(url)}"
-    client = Client(
-        f"{parts.scheme}://{parts.netloc}",
-        token,
-        retry=RETRY,
-        advice=Advice(again=look, login=look),
-    )
+    client = Client(f"{parts.scheme}://{parts.netloc}", token, retry=RETRY, advice=Advice(again=look, login=look))
     try:
         reply = client.fetch(url, {"Accept": accept}, most=LARGEST)
     finally:
         client.close()
     if len(reply.body) > LARGEST:
         raise CannotVerify(
-            f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes",
-            next_command=look,
+            f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes", next_command=look
         )
     return reply
 
@@ -238,8 +220,7 @@ def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
         listed = msgspec.json.decode(body)["files"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise CannotVerify(
-            f"expected a list of files from {address.shown}, found other JSON: {error}",
-            next_command="edit hunt.toml",
+            f"expected a list of files from {address.shown}, found other JSON: {error}", next_command="edit hunt.toml"
         ) from error
     for file in listed if isinstance(listed, list) else ():
         if isinstance(file, dict) and isinstance(file.get("filename"), str):

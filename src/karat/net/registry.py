@@ -88,7 +88,7 @@ class Registry:
         longest: float = 120.0,
     ) -> None:
         """`advice`: what to do where it refuses; `longest`: seconds that one answer may take in all."""
-        import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
+        import httpx
 
         self.host = reference.host
         self.insecure = insecure or reference.is_loopback
@@ -105,9 +105,7 @@ class Registry:
             trust_env=not is_loopback(url.host),
             advice=Advice(again=self._look, login=self._look),
         )
-        self._authorizer = Authorizer(
-            self._client.transport, self.host, login, advice=self._look, seconds=longest
-        )
+        self._authorizer = Authorizer(self._client.transport, self.host, login, advice=self._look, seconds=longest)
 
     def close(self) -> None:
         """Closes all connections; whoever waits gives up."""
@@ -162,9 +160,7 @@ class Registry:
         if not _DIGEST.fullmatch(digest):
             raise self._cannot(f"expected a sha256 digest, found {digest[:80]!r} in {repository}")
         accept = ", ".join(_KINDS) if what == "manifests" else "*/*"
-        response = self._asked(
-            "GET", f"/v2/{repository}/{what}/{digest}", repository, {"Accept": accept}
-        )
+        response = self._asked("GET", f"/v2/{repository}/{what}/{digest}", repository, {"Accept": accept})
         body = self._body(response, name)
         if f"sha256:{sha256_hex(body)}" != digest:
             raise self._cannot(f"expected the bytes of {name}, found others")
@@ -190,8 +186,7 @@ class Registry:
         response = self._ask(method, path, repository, headers)
         if response.status in {401, 403}:
             raise CannotVerify(
-                f"expected to read {self.host}/{repository} {self._authorizer.who}, "
-                f"found HTTP {response.status}",
+                f"expected to read {self.host}/{repository} {self._authorizer.who}, found HTTP {response.status}",
                 next_command=self._advice,
             )
         return response
@@ -215,11 +210,9 @@ class Registry:
         self._unanswered = 0
         return reply
 
-    def _authorized(
-        self, method: str, path: str, repository: str, headers: Mapping[str, str]
-    ) -> httpx.Response:
+    def _authorized(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> httpx.Response:
         """The answer, after the registry's challenge was answered, where it has one."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
+        import httpx
 
         url = httpx.URL(f"{self._root}{path}")
 

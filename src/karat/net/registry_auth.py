@@ -66,9 +66,7 @@ class _Auth(msgspec.Struct, frozen=True):
     identitytoken: str = ""
 
 
-class _Stored(
-    msgspec.Struct, frozen=True, rename={"helpers": "credHelpers", "store": "credsStore"}
-):
+class _Stored(msgspec.Struct, frozen=True, rename={"helpers": "credHelpers", "store": "credsStore"}):
     """A config.json of docker's, or an auth.json of podman's."""
 
     auths: Mapping[str, _Auth] = {}
@@ -86,8 +84,7 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
     password = env.get(name, "")
     if not password:
         raise UsageError(
-            f"containers.password_env: expected a password in ${name}, found nothing",
-            next_command=f"export {name}=…",
+            f"containers.password_env: expected a password in ${name}, found nothing", next_command=f"export {name}=…"
         )
     # Registries that take tokens do not look at the name, but want one.
     return Login(username or "token", password, found_in=f"${name}")
@@ -122,9 +119,7 @@ def _read(path: Path) -> _Stored | None:
         return None
 
 
-def _of_file(
-    found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]
-) -> Login | None:
+def _of_file(found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]) -> Login | None:
     parts = reference.name.split("/")
     keys = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
     for key, helper in found.helpers.items():
@@ -225,9 +220,7 @@ class Authorizer:
         with self._lock:
             return self._headers.get(repository)
 
-    def answer(
-        self, headers: list[str], asked: httpx.URL, repository: str, tried: str | None
-    ) -> str | None:
+    def answer(self, headers: list[str], asked: httpx.URL, repository: str, tried: str | None) -> str | None:
         """The Authorization that answers the registry's WWW-Authenticate `headers`; None if there is nothing else to try."""
         challenge = challenge_of(headers)
         if challenge is None:
@@ -254,7 +247,7 @@ class Authorizer:
         return f"Bearer {token}" if token else None
 
     def _token(self, challenge: Challenge, login: Login | None, scope: str) -> str:
-        import httpx  # noqa: PLC0415 - here already, since a response is
+        import httpx
 
         try:
             realm = httpx.URL(challenge.realm).copy_with(userinfo=b"")
@@ -281,23 +274,16 @@ class Authorizer:
         self._trouble = (time.monotonic(), Trouble(said, status, headers))
         raise self._trouble[1]
 
-    def _answered(
-        self, realm: httpx.URL, asked: Mapping[str, str], login: Login | None
-    ) -> tuple[Reply | None, str]:
+    def _answered(self, realm: httpx.URL, asked: Mapping[str, str], login: Login | None) -> tuple[Reply | None, str]:
         """The realm's answer, and its trouble in a word."""
-        import httpx  # noqa: PLC0415 - here already, since a response is
+        import httpx
 
         url = realm.copy_merge_params(asked)
         try:
             if login is None:
                 response = self._transport.send("GET", url, {})
             elif token := login.refresh_token:
-                form = {
-                    **asked,
-                    "grant_type": "refresh_token",
-                    "client_id": "karat",
-                    "refresh_token": token,
-                }
+                form = {**asked, "grant_type": "refresh_token", "client_id": "karat", "refresh_token": token}
                 response = self._transport.send("POST", realm, {}, form=form)
             else:
                 response = self._transport.send("GET", url, {}, ("Authorization", login.basic()))
@@ -327,8 +313,4 @@ def _challenges(text: str) -> Iterator[Challenge]:
             name, quoted, bare = parameter.groups()
             values[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
             place = parameter.end()
-        yield Challenge(
-            scheme=scheme[1].lower(),
-            realm=values.get("realm", ""),
-            service=values.get("service", ""),
-        )
+        yield Challenge(scheme=scheme[1].lower(), realm=values.get("realm", ""), service=values.get("service", ""))

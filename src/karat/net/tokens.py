@@ -83,9 +83,7 @@ def gitlab_token(env: Mapping[str, str]) -> Token | None:
 
 
 def _bearer(text: str, name: str) -> Token:
-    return Token(
-        secret=_checked(text, name), header="Authorization", prefix="Bearer ", found_in=name
-    )
+    return Token(secret=_checked(text, name), header="Authorization", prefix="Bearer ", found_in=name)
 
 
 def _checked(text: str, name: str) -> Secret:

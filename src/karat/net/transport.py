@@ -25,14 +25,7 @@ _HOPS = 5
 _SMALL_BODY = 1 << 16
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # httpx logs each URL, where a signature may stand, and httpcore each answer's headers, where the next signed URL stands.
-_LOGGERS = (
-    "httpx",
-    "httpcore.connection",
-    "httpcore.http11",
-    "httpcore.http2",
-    "httpcore.proxy",
-    "httpcore.socks",
-)
+_LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks")
 _thread = threading.local()
 
 Origin = tuple[str, str, int | None]
@@ -55,14 +48,12 @@ class Transport:
         advice: str = "karat --help",
     ) -> None:
         """`before` is called ahead of every request, and may wait; `advice` is the next command where a redirect goes wrong."""
-        import httpx  # noqa: PLC0415 - 60 ms that only those who fetch pay
+        import httpx
 
         self.own = origin_of(httpx.URL(root))
         self._before, self._advice = before, advice
         # Each worker keeps one connection to the API and one to where the bytes are.
-        limits = httpx.Limits(
-            max_connections=2 * connections, max_keepalive_connections=2 * connections
-        )
+        limits = httpx.Limits(max_connections=2 * connections, max_keepalive_connections=2 * connections)
         timeout = httpx.Timeout(read_timeout, connect=connect_timeout, pool=None)
         self._pool = _pool(limits, timeout, trust_env=trust_env)
 
@@ -71,12 +62,7 @@ class Transport:
         self._pool.close()
 
     def follow(
-        self,
-        url: httpx.URL,
-        headers: Mapping[str, str],
-        credential: Credential | None = None,
-        *,
-        method: str = "GET",
+        self, url: httpx.URL, headers: Mapping[str, str], credential: Credential | None = None, *, method: str = "GET"
     ) -> tuple[httpx.Response, bool]:
         """The answer at the end of the redirects, its body still to be read, and whether no redirect left the origin."""
         own = origin_of(url) == self.own
@@ -89,8 +75,7 @@ class Transport:
             url = redirect_target(url, target, self._advice)
             own = own and origin_of(url) == self.own
         raise CannotVerify(
-            f"expected at most {_HOPS} redirects before {shown(str(url))}, found more",
-            next_command=self._advice,
+            f"expected at most {_HOPS} redirects before {shown(str(url))}, found more", next_command=self._advice
         )
 
     def send(
@@ -116,12 +101,9 @@ class Transport:
 
 
 def _pool(limits: httpx.Limits, timeout: httpx.Timeout, *, trust_env: bool) -> httpx.Client:
-    from http.cookiejar import (  # noqa: PLC0415 - with httpx, which is late
-        CookieJar,
-        DefaultCookiePolicy,
-    )
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
 
-    import httpx  # noqa: PLC0415 - 60 ms that only those who fetch pay
+    import httpx
 
     try:
         return httpx.Client(
@@ -142,9 +124,7 @@ def _pool(limits: httpx.Limits, timeout: httpx.Timeout, *, trust_env: bool) -> h
             names, expected = "SSL_CERT_FILE", "certificates that can be read"
             next_command = "unset SSL_CERT_FILE"
     # Out here, since the library's own words may hold a proxy's password.
-    raise UsageError(
-        f"expected {expected} in {names}, found something else", next_command=next_command
-    )
+    raise UsageError(f"expected {expected} in {names}, found something else", next_command=next_command)
 
 
 def origin_of(url: httpx.URL) -> Origin:
@@ -159,7 +139,7 @@ def is_private(url: httpx.URL) -> bool:
 
 def redirect_target(url: httpx.URL, location: str, advice: str = "karat --help") -> httpx.URL:
     """Where a redirect leads; CannotVerify if that is no web address, or plain http after https."""
-    import httpx  # noqa: PLC0415 - here already, since a response is
+    import httpx
 
     try:
         target = url.join(location).copy_with(userinfo=b"", fragment=None)
@@ -177,7 +157,7 @@ def redirect_target(url: httpx.URL, location: str, advice: str = "karat --help")
 
 def read_body(response: httpx.Response, most: int, seconds: float | None = None) -> bytes:
     """The body, or its first `most` bytes and one more; httpx.ReadTimeout if it takes longer than `seconds` in all."""
-    import httpx  # noqa: PLC0415 - here already, since a response is
+    import httpx
 
     until = None if seconds is None else time.monotonic() + seconds
     body = bytearray()

@@ -40,9 +40,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     def at_least(self, dtypes: Iterable[str]) -> Tolerance:
         """The same, but no tighter than the lowest of the dtypes allows."""
         floor = max((_FLOORS.get(one, 0.0) for one in dtypes), default=0.0)
-        return Tolerance(
-            atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan
-        )
+        return Tolerance(atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan)
 
     def close(self, found: Array, expected: Array) -> Array:
         """Where the two are near enough; whole numbers are compared as such, since not all have a float."""
@@ -77,7 +75,7 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
 
 def array_of(framework: str, value: Any) -> Array:
     """A tensor's numbers: floats widened exactly, integers and booleans as they are."""
-    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
+    from karat.gradients.adapters import adapter_named
 
     adapter = adapter_named(framework)
     if not adapter.owns(value):
@@ -96,9 +94,7 @@ def _is_given(slot: ArraySlot, subject: Subject) -> bool:
     return slot.name in names or any(member.name in names for member in slot.members)
 
 
-def _compare_one(
-    subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance
-) -> None:
+def _compare_one(subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance) -> None:
     op, device = subject.setup.op, subject.device
     if member.name not in found:
         raise AssertionError(
@@ -128,9 +124,7 @@ def kind_of_numbers(array: Array) -> str:
     )
 
 
-def _difference(
-    subject: Subject, member: NamedArray, actual: Array, close: Array, limits: Tolerance
-) -> str:
+def _difference(subject: Subject, member: NamedArray, actual: Array, close: Array, limits: Tolerance) -> str:
     """Where it differs most, and how much of it does."""
     with np.errstate(invalid="ignore"):
         wide = np.result_type(actual, member.array, np.float64)
@@ -165,7 +159,7 @@ class GradRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
     """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
-    from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
+    from karat.gradients.gradcheck import gradcheck
 
     call, given = _checked_function(test, subject, request)
     if call.is_empty():
@@ -193,7 +187,7 @@ def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
 
 def backward(test: Any, subject: Subject, request: GradRequest) -> None:
     """Run the backward once in the test's own precision, to see whether there is one."""
-    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
+    from karat.gradients.adapters import adapter_named
 
     if subject.setup.framework == "numpy":
         return
@@ -204,14 +198,10 @@ def backward(test: Any, subject: Subject, request: GradRequest) -> None:
     def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
         checked = dict(zip(call.wrt, given, strict=True))
         every = {name: checked.get(name) for name in inputs}
-        return call(
-            *(adapter.fresh(inputs[name]) if one is None else one for name, one in every.items())
-        )
+        return call(*(adapter.fresh(inputs[name]) if one is None else one for name, one in every.items()))
 
     with adapter.scope():
-        ran = adapter.linearise(
-            of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt)
-        )
+        ran = adapter.linearise(of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt))
         ones: list[Any] = []
         for out in ran.outputs:
             dtype, shape = adapter.dtype_of(out), adapter.shape_of(out)
@@ -220,9 +210,7 @@ def backward(test: Any, subject: Subject, request: GradRequest) -> None:
         ran.pullback(ones)
 
 
-def _checked_function(
-    test: Any, subject: Subject, request: GradRequest
-) -> tuple[CheckedFunction, tuple[str, ...]]:
+def _checked_function(test: Any, subject: Subject, request: GradRequest) -> tuple[CheckedFunction, tuple[str, ...]]:
     """What is checked, and the names of all inputs that were asked for: the author's gradients follow those."""
     known = {slot.name: slot for slot in subject.setup.inputs}
     excluded = [known[name].members if name in known else () for name in request.no_grad]
@@ -270,7 +258,7 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self) -> Any:
         """The function at the test's point."""
-        from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - seldom
+        from karat.gradients.adapters.framework_problem import open_problem
 
         return open_problem(self, self.subject.tensors, **self.words())
 
@@ -320,14 +308,10 @@ def _check_shapes_only(call: CheckedFunction) -> GradReport:
     )
 
 
-def _inputs(
-    subject: Subject, request: GradRequest, no_grad: frozenset[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _inputs(subject: Subject, request: GradRequest, no_grad: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
     known = {slot.name: slot for slot in subject.setup.inputs}
-    given = tuple(
-        dict.fromkeys(one for name in request.inputs for one in _expanded(name, known, subject))
-    )
+    given = tuple(dict.fromkeys(one for name in request.inputs for one in _expanded(name, known, subject)))
     reached = {member.name for name in subject.plan.slots for member in known[name].members}
     lost = [name for name in given if name not in reached]
     if lost:
@@ -336,15 +320,9 @@ def _inputs(
             f"it takes {', '.join(sorted(reached)) or 'no input'}",
             next_command="set self.python_api to a function that takes every input that is checked",
         )
-    dtypes = {
-        one.name: one.dtype for one in members(subject.setup.inputs) if not one.differentiable
-    }
+    dtypes = {one.name: one.dtype for one in members(subject.setup.inputs) if not one.differentiable}
     # In the order of the op, as gradcheck has it, whatever the order of the asking.
-    wrt = tuple(
-        name
-        for name in subject.names
-        if name in given and name not in no_grad and name not in dtypes
-    )
+    wrt = tuple(name for name in subject.names if name in given and name not in no_grad and name not in dtypes)
     if not wrt:
         why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
         raise unittest.SkipTest(
@@ -412,7 +390,7 @@ def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[sessio
             return []
 
         def opened() -> Problem:
-            from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - only for classes without a check
+            from karat.gradients.adapters.framework_problem import open_problem
 
             # For all of them at once: there are kernels of Paddle that end the process if asked for some alone.
             return open_problem(
@@ -451,7 +429,5 @@ def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
     for slot, one in zip(problem.inputs, gradients, strict=True):
         there = one is not None and np.any(one != 0)
         if slot.name in wrt:
-            answers[slot.name] = (
-                ("gradient", "it is not zero") if there else ("zero", "it is None or zero")
-            )
+            answers[slot.name] = ("gradient", "it is not zero") if there else ("zero", "it is None or zero")
     return answers

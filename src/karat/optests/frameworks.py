@@ -17,9 +17,7 @@ _DEPTH = 3  # how many calls deep a function's own helpers are searched
 _WRAPPED = 20
 
 
-def framework_of(
-    function: Callable[..., Any], *, backward: object = None, paddle_style: bool = False
-) -> str:
+def framework_of(function: Callable[..., Any], *, backward: object = None, paddle_style: bool = False) -> str:
     """The framework of a function: where it is defined, else what it calls, else what its file imports.
 
     What hints at nothing computes with what it is given, numpy's arrays; in a test that is written as for Paddle
@@ -147,7 +145,7 @@ def absence_reason(device: str, framework: str) -> str | None:
 def device_scope(device: str, framework: str) -> Iterator[Any]:
     """Within it the framework computes there, eagerly; gives a tensor that lies there."""
     if framework == "paddle":
-        from paddle.base import dygraph  # noqa: PLC0415 - a value of Paddle's is at hand
+        from paddle.base import dygraph
 
         with dygraph.guard(_paddle_place(device)):
             yield _tensor_on(device, framework)
@@ -158,17 +156,17 @@ def device_scope(device: str, framework: str) -> Iterator[Any]:
 def _tensor_on(device: str, framework: str) -> Any:
     """A tensor on the device; the framework's error if there is none."""
     if framework == "torch":
-        import torch  # noqa: PLC0415
+        import torch
 
         return torch.zeros(1, device=device)
     if framework == "jax":
-        import jax  # noqa: PLC0415
+        import jax
 
         kind, _, number = device.partition(":")
         return jax.device_put(0.0, jax.devices(kind)[int(number or 0)])
     if framework == "paddle":
-        import paddle  # noqa: PLC0415
-        from paddle.base import dygraph  # noqa: PLC0415
+        import paddle
+        from paddle.base import dygraph
 
         with dygraph.guard(_paddle_place(device)):
             return paddle.zeros([1])
@@ -178,7 +176,7 @@ def _tensor_on(device: str, framework: str) -> Any:
 
 
 def _paddle_place(device: str) -> Any:
-    import paddle  # noqa: PLC0415
+    import paddle
 
     kind, _, number = device.partition(":")
     if kind == "cpu":

@@ -47,9 +47,7 @@ def skip_reason(cls: type) -> str | None:
     return _gradient.get(cls)
 
 
-def _skip(
-    name: str, reason: object, known: WeakKeyDictionary[type, str]
-) -> Callable[[Class], Class]:
+def _skip(name: str, reason: object, known: WeakKeyDictionary[type, str]) -> Callable[[Class], Class]:
     if not isinstance(reason, str) or not reason.strip():
         raise UsageError(
             f"{name}: expected reason='…' that says why, found {reason!r}",
@@ -98,8 +96,8 @@ def test_id(cls: type) -> str:
 
 def source(cls: type) -> tuple[str, int]:
     """The file of a class, seen from the current folder, and its line; `` and 0 if unknown."""
-    import inspect  # noqa: PLC0415 - once per class
-    import sys  # noqa: PLC0415
+    import inspect
+    import sys
 
     module = sys.modules.get(cls.__module__)
     path = getattr(module, "__file__", None)
@@ -160,7 +158,7 @@ def _record_outcome(
     outcome = "failed" if failed else "skipped" if skipped else "passed"
     recorder = _recorder()
     if recorder is not None:
-        from karat.policy.journal import Outcome  # noqa: PLC0415 - only for runs that keep evidence
+        from karat.policy.journal import Outcome
 
         _ran.append(name)
         reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
@@ -174,7 +172,7 @@ def _recorder() -> Recorder | None:
     if not folder or under_pytest():
         return None
     if not _kept:
-        from karat.policy.journal import Recorder, place_of  # noqa: PLC0415
+        from karat.policy.journal import Recorder, place_of
 
         recorder = Recorder(folder, worker="unittest", root=place_of(Path.cwd()))
         _kept.append(recorder)
@@ -195,7 +193,7 @@ def begin_test(cls: type) -> None:
     record = record_of(cls)
     recorder = _recorder()
     if recorder is not None:
-        from karat.policy.journal import Collected  # noqa: PLC0415 - only for runs that keep evidence
+        from karat.policy.journal import Collected
 
         recorder.current = test_id(cls)
         if not record.begun:  # with its first test the class counts as found
@@ -234,17 +232,11 @@ def _probe(cls: type, record: ClassRecord) -> None:
     """Probe the gradients without evidence."""
     if record.last is None or not callable(getattr(record.last, "python_api", None)):
         return
-    from karat.optests.checks import probe  # noqa: PLC0415 - seldom
+    from karat.optests.checks import probe
 
     reports = [event.report for event in record.events if isinstance(event, session.Checked)]
     ops = {event.op for event in record.declared}
-    checked = {
-        one.input
-        for report in reports
-        if report.op in ops
-        for one in report.comparisons
-        if one.counts
-    }
+    checked = {one.input for report in reports if report.op in ops for one in report.comparisons if one.counts}
     with suppress(UsageError):  # the tests have reported it
         for event in probe(record.last, test_id(cls), checked):
             session.notify(event)
@@ -268,12 +260,12 @@ def _judge(cls: type, record: ClassRecord) -> None:
 
 def _unmet_policy(test: str, events: Sequence[session.Event]) -> str:
     """What the class lacks by the gate's own rules, with the ways to set it right; empty if it lacks nothing."""
-    from karat.config import load  # noqa: PLC0415 - only under plain unittest
-    from karat.policy.evidence import Merged, known_of  # noqa: PLC0415
-    from karat.policy.exemptions import Exemptions, read  # noqa: PLC0415
-    from karat.policy.gate.decision import Policy, gate, lines  # noqa: PLC0415
-    from karat.policy.journal import records_of  # noqa: PLC0415
-    from karat.system.dates import day  # noqa: PLC0415
+    from karat.config import load
+    from karat.policy.evidence import Merged, known_of
+    from karat.policy.exemptions import Exemptions, read
+    from karat.policy.gate.decision import Policy, gate, lines
+    from karat.policy.journal import records_of
+    from karat.system.dates import day
 
     config, today = load(Path.cwd()), day(None, os.environ)
     root = config.file.parent if config.file else Path.cwd()

@@ -104,7 +104,7 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
                     f"OpSpec({self.op!r}): {what}: expected {expected}, found {getattr(self, what)!r}",
                     next_command="karat.OpSpec(op='softmax', fn=…, samples=…, dtypes=('float64',), devices=('cpu',))",
                 )
-        from karat.gradients.adapters.calls import FLOATS  # noqa: PLC0415 - as the adapters
+        from karat.gradients.adapters.calls import FLOATS
 
         odd = [one for one in self.dtypes if one not in FLOATS]
         if odd:
@@ -130,7 +130,7 @@ def _are_names(found: object) -> bool:
 
 def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
     """All tests of all specs as one class, for pytest to find under a name that begins with `Test`."""
-    from karat.optests.spec_checks import op_tests as made  # noqa: PLC0415 - brings pytest
+    from karat.optests.spec_checks import op_tests as made
 
     listed = (specs,) if isinstance(specs, OpSpec) else tuple(specs)
     return made(listed, seed=seed)
@@ -179,17 +179,20 @@ def _of_spec(spec: OpSpec, seed: int) -> Iterator[OpCase]:
         absent = frameworks.absence_reason(frameworks.device_name(device, framework), framework)
         for dtype in spec.dtypes:
             if absent is not None:
-                yield OpCase(
-                    spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent
-                )  # fmt: skip
+                yield OpCase(spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent)
                 continue
             drawn = _drawn(spec, dtype, device, seed)
             for number, sample in enumerate(drawn):
                 name = sample.name or f"sample{number}"
                 yield OpCase(
-                    spec=spec, dtype=dtype, device=device, number=number, name=name, seed=seed,
+                    spec=spec,
+                    dtype=dtype,
+                    device=device,
+                    number=number,
+                    name=name,
+                    seed=seed,
                     expects=sample.expected is not None,
-                )  # fmt: skip
+                )
 
 
 _last: list[tuple[OpSpec, str, str, int, list[OpSample]]] = []
@@ -229,13 +232,13 @@ def tensors(case: OpCase, like: Any) -> tuple[Sequence[Any] | Mapping[str, Any],
 
 def plain(value: Any, case: OpCase) -> Any:
     """The same numbers as float64 numpy arrays, for a reference: as the op sees them, rounded to its dtype."""
-    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only for references
+    from karat.gradients.adapters import adapter_named
 
     adapter = adapter_named(case.framework)
 
     def one(leaf: Any) -> Any:
         if adapter.dtype_of(leaf).startswith(("int", "uint", "bool")):
-            from karat.optests.checks import array_of  # noqa: PLC0415
+            from karat.optests.checks import array_of
 
             return array_of(case.framework, leaf)
         return adapter.to_numpy(leaf)
@@ -244,7 +247,7 @@ def plain(value: Any, case: OpCase) -> Any:
 
 
 def _brought(value: Any, case: OpCase, like: Any) -> Any:
-    from karat.gradients.adapters import adapter_named  # noqa: PLC0415
+    from karat.gradients.adapters import adapter_named
 
     adapter = adapter_named(case.framework)
 
@@ -257,15 +260,13 @@ def _brought(value: Any, case: OpCase, like: Any) -> Any:
         array, dtype = np.asarray(leaf), case.dtype
         if array.dtype.kind == "c" and not dtype.startswith("complex"):
             dtype = "complex128"
-        return adapter.from_numpy(
-            array, dtype if array.dtype.kind in "fVc" else str(array.dtype), like
-        )
+        return adapter.from_numpy(array, dtype if array.dtype.kind in "fVc" else str(array.dtype), like)
 
     return _mapped(value, is_one, one)
 
 
 def _mapped(value: Any, is_leaf: Callable[[object], bool], one: Callable[[Any], Any]) -> Any:
-    from karat.gradients.adapters.calls import Leaf, flatten, unflatten  # noqa: PLC0415 - as the adapters
+    from karat.gradients.adapters.calls import Leaf, flatten, unflatten
 
     found: list[Leaf] = []
     form = flatten(value, is_leaf, "", found)

@@ -40,16 +40,25 @@ _log = logging.getLogger("karat.optests")
 
 # Other ways of running an op than calling python_api.
 OTHER_MODES = (
-    "check_prim", "check_prim_pir", "check_cinn", "check_pir", "check_pir_onednn", "check_new_ir",
-    "check_auto_parallel", "check_symbol_infer", "only_check_prim", "check_eager", "check_inplace",
-)  # fmt: skip
+    "check_prim",
+    "check_prim_pir",
+    "check_cinn",
+    "check_pir",
+    "check_pir_onednn",
+    "check_new_ir",
+    "check_auto_parallel",
+    "check_symbol_infer",
+    "only_check_prim",
+    "check_eager",
+    "check_inplace",
+)
 # What other arguments of Paddle's mean nothing here: its own tolerances, its own numeric side.
-UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")  # fmt: skip
+UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")
 # What karat's own check takes beyond Paddle's arguments, handed on to `gradcheck`.
 KARATS = ("order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
 _NO_KERNEL = re.compile(
     r"not registered|not implemented|unimplemented|not support|unsupported|no kernel|not found", re.IGNORECASE
-)  # fmt: skip
+)
 _warned: set[str] = set()
 
 
@@ -127,31 +136,27 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """Check that the op's outputs are `self.outputs`, at this place; skipped if it is not there."""
-        from karat.optests.checks import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import Tolerance, compare_outputs
 
         refuse_or_warn(self, asked, check_dygraph=check_dygraph)
         left_out = _name_set(no_check_set)
         tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
 
-    def check_output_customized(
-        self, checker: Callable[[list[Any]], Any], place: Any = None
-    ) -> None:
+    def check_output_customized(self, checker: Callable[[list[Any]], Any], place: Any = None) -> None:
         """Call a function that judges the op's outputs."""
         if place is not None:
             self.check_output_with_place_customized(checker, place)
         else:
             self._everywhere(lambda each: checker(self.calc_output(each)))
 
-    def check_output_with_place_customized(
-        self, checker: Callable[[list[Any]], Any], place: Any
-    ) -> None:
+    def check_output_with_place_customized(self, checker: Callable[[list[Any]], Any], place: Any) -> None:
         """Call a function that judges the op's outputs at this place."""
         checker(self.calc_output(place))
 
     def calc_output(self, place: Any = None) -> list[Any]:
         """The op's outputs as numpy arrays, in order."""
-        from karat.optests.checks import array_of  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import array_of
 
         def outputs(subject: Subject) -> list[Any]:
             found = subject.outputs().values()
@@ -207,7 +212,7 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> GradReport:
         """Check the gradients of inputs, at this place; skipped if it is not there."""
-        from karat.optests.checks import GradRequest, backward, check  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import GradRequest, backward, check
 
         refuse_or_warn(self, asked, KARATS, check_dygraph=check_dygraph)
         excluded = _name_set(no_grad_set)
@@ -223,9 +228,7 @@ class OpTest(unittest.TestCase):
             more={name: value for name, value in asked.items() if name in KARATS},
         )
         report: GradReport = self._at(
-            place,
-            lambda subject: check(self, subject, wanted),
-            lambda subject: backward(self, subject, wanted),
+            place, lambda subject: check(self, subject, wanted), lambda subject: backward(self, subject, wanted)
         )
         return require_evidence(report)
 
@@ -251,17 +254,14 @@ class OpTest(unittest.TestCase):
                 )
             return self.places
         if read_setup(self).framework == "paddle":
-            from karat.optests.original import get_places  # noqa: PLC0415 - Paddle is at hand
+            from karat.optests.original import get_places
 
             found: Sequence[Any] = get_places()
             return found
         return [None]
 
     def _at(
-        self,
-        place: Any,
-        use: Callable[[Subject], Any],
-        backward: Callable[[Subject], object] | None = None,
+        self, place: Any, use: Callable[[Subject], Any], backward: Callable[[Subject], object] | None = None
     ) -> Any:
         """What `use` makes of the op at a place; SkipTest with the reason if it cannot be had there.
 
@@ -335,16 +335,13 @@ def _names(words: str | Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def refuse_or_warn(
-    test: Any, asked: Mapping[str, Any], karats: tuple[str, ...] = (), *, check_dygraph: bool
-) -> None:
+def refuse_or_warn(test: Any, asked: Mapping[str, Any], karats: tuple[str, ...] = (), *, check_dygraph: bool) -> None:
     """Warn once per process of what is not carried out; SkipTest where the test asks for nothing else."""
     known = (*OTHER_MODES, *UNUSED, *karats)
     for name in asked:
         if name not in known:
             raise UsageError(
-                f"{type(test).__name__}: expected an argument of Paddle's check, found {name!r}"
-                f"{suggest(name, known)}",
+                f"{type(test).__name__}: expected an argument of Paddle's check, found {name!r}{suggest(name, known)}",
                 next_command="python -c 'import karat; help(karat.OpTest.check_grad)'",
             )
     wanted = sorted(name for name in OTHER_MODES if asked.get(name) and name not in _warned)

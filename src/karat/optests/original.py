@@ -17,12 +17,7 @@ import numpy as np
 
 from karat.optests.lifecycle import skip_check_grad_ci, skip_check_inplace_ci
 from karat.optests.op_test import OpTest
-from karat.optests.values import (
-    Array,
-    convert_float_to_uint16,
-    convert_uint16_to_float,
-    copy_bits_from_float_to_uint16,
-)
+from karat.optests.values import Array, convert_float_to_uint16, convert_uint16_to_float, copy_bits_from_float_to_uint16
 
 __all__ = [
     "OpTest",
@@ -49,7 +44,7 @@ Decorator = Callable[[Any], Any]
 
 
 def _paddle() -> Any:
-    import paddle  # noqa: PLC0415 - whoever asks tests Paddle
+    import paddle
 
     return paddle
 
@@ -126,17 +121,13 @@ def check_out_dtype(
                 paddle.static.data(
                     name=f"data_{n}",
                     shape=spec[0],
-                    dtype=spec[1]
-                    if len(spec) > 1
-                    else (expected if n == target_index else "float32"),
+                    dtype=spec[1] if len(spec) > 1 else (expected if n == target_index else "float32"),
                 )
                 for n, spec in enumerate(in_specs)
             ]
             found = str(api_fn(*given, **configs).dtype).rpartition(".")[2].lower()
         if found != str(expected):
-            raise AssertionError(
-                f"{getattr(api_fn, '__name__', api_fn)}: expected the dtype {expected}, found {found}"
-            )
+            raise AssertionError(f"{getattr(api_fn, '__name__', api_fn)}: expected the dtype {expected}, found {found}")
 
 
 def _set_use_system_allocator(value: object = None) -> object:

@@ -95,7 +95,7 @@ def second_order(case: OpCase) -> None:
     with running(case) as made:
         if case.spec.order == 2:
             report = _gradcheck(made, order=2)
-            _passed(case, report, "second order", [one for one in report.comparisons if one.order == 2])  # fmt: skip
+            _passed(case, report, "second order", [one for one in report.comparisons if one.order == 2])
             return
         if _has_second_order(made):
             raise AssertionError(
@@ -110,7 +110,7 @@ def forward_mode(case: OpCase) -> None:
     with running(case) as made:
         if case.spec.supports_forward:
             report = _gradcheck(made, modes=("reverse", "forward"))
-            _passed(case, report, "forward mode", [one for one in report.comparisons if one.mode == "forward"])  # fmt: skip
+            _passed(case, report, "forward mode", [one for one in report.comparisons if one.mode == "forward"])
             return
         if _has_forward_mode(made):
             raise AssertionError(
@@ -143,9 +143,9 @@ def non_contiguous(case: OpCase) -> None:
 
 
 def _law(case: OpCase, name: str, **more: Any) -> None:
-    import pytest  # noqa: PLC0415 - called by its items alone
+    import pytest
 
-    from karat.gradients.laws import check_properties  # noqa: PLC0415
+    from karat.gradients.laws import check_properties
 
     with running(case) as made:
         problem = _problem(made)
@@ -164,15 +164,13 @@ def _passed(case: OpCase, report: GradReport, what: str, mine: list[Comparison])
     if report.verdict is GradVerdict.FAIL:
         report.require()
     if not any(one.verdict is GradVerdict.PASS for one in mine):
-        why = (
-            [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
-        )
+        why = [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
         raise AssertionError(f"{case.id}: {what} is claimed, but missing: {'; '.join(why)}")
     require_evidence(report)
 
 
 def _gradcheck(made: RunningCase, **more: Any) -> GradReport:
-    from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
+    from karat.gradients.gradcheck import gradcheck
 
     spec, case = made.case.spec, made.case
     return gradcheck(
@@ -189,7 +187,7 @@ def _gradcheck(made: RunningCase, **more: Any) -> GradReport:
 
 def _problem(made: RunningCase, *, whole: bool = False) -> Any:
     """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
-    from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415
+    from karat.gradients.adapters.framework_problem import open_problem
 
     wrt = None if whole else _wrt(made)
     return open_problem(made.case.spec.fn, made.inputs, **made.words(), wrt=wrt)
@@ -264,7 +262,7 @@ def _ask(made: RunningCase, report: GradReport) -> None:
     for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
         session.notify(
             session.NoGrad(op=made.case.spec.op, input=name, test=_test_class(), outcome=outcome, detail=detail)
-        )  # fmt: skip
+        )
 
 
 def _test_class() -> str:
@@ -295,9 +293,7 @@ def _listed(result: Any) -> list[Any]:
 
 def _close(case: OpCase, number: int, found: Any, expected: Any) -> None:
     if found.shape != expected.shape:
-        raise AssertionError(
-            f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}"
-        )
+        raise AssertionError(f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}")
     if kind_of_numbers(found) != kind_of_numbers(expected):
         raise AssertionError(
             f"{case.id}: output {number}: expected {kind_of_numbers(expected)}, as the reference gives, found {kind_of_numbers(found)}"
@@ -323,19 +319,10 @@ KINDS: dict[str, tuple[Chosen, Callable[[OpCase], None]]] = {
     "test_forward": (lambda c: bool(c.spec.reference or c.expects), forward),
     "test_gradient": (lambda c: c.dtype in _ORDINARY, gradient),
     "test_low_precision": (lambda c: c.dtype not in _ORDINARY, gradient),
-    "test_second_order": (
-        lambda c: c.spec.order is not None and c.dtype == c.spec.dtypes[0],
-        second_order,
-    ),
-    "test_forward_mode": (
-        lambda c: c.spec.supports_forward is not None and c.dtype == c.spec.dtypes[0],
-        forward_mode,
-    ),
+    "test_second_order": (lambda c: c.spec.order is not None and c.dtype == c.spec.dtypes[0], second_order),
+    "test_forward_mode": (lambda c: c.spec.supports_forward is not None and c.dtype == c.spec.dtypes[0], forward_mode),
     "test_in_place": (lambda c: c.spec.in_place is not None, in_place),
-    "test_non_contiguous": (
-        lambda c: c.spec.non_contiguous and c.dtype == c.spec.dtypes[0],
-        non_contiguous,
-    ),
+    "test_non_contiguous": (lambda c: c.spec.non_contiguous and c.dtype == c.spec.dtypes[0], non_contiguous),
 }
 """Name of a test → the cases it is made for, and what it does."""
 
@@ -357,7 +344,7 @@ def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
 
 
 def _items(mine: Sequence[OpCase], check: Callable[[OpCase], None]) -> Any:
-    import pytest  # noqa: PLC0415 - pytest users have it
+    import pytest
 
     def item(self: object, case: OpCase) -> None:  # noqa: ARG001 - pytest hands over an instance
         __tracebackhide__ = True

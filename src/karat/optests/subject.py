@@ -72,9 +72,7 @@ class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
         return f"inputs {_listed(self.slots)}, attrs {_listed(self.attrs)}"
 
 
-def plan_call(
-    function: Callable[..., Any], given: OpArguments, signature: Signature | None
-) -> CallPlan:
+def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signature | None) -> CallPlan:
     """How to call the function with what the test gives."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -94,10 +92,7 @@ def fold(name: str) -> str:
 
 
 def _in_order(
-    function: Callable[..., Any],
-    parameters: Sequence[inspect.Parameter],
-    given: OpArguments,
-    signature: Signature,
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature
 ) -> CallPlan:
     """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
     queue = [given.input(name) for name in signature.inputs]
@@ -119,9 +114,7 @@ def _in_order(
     return _planned(function, parameters, found, given)
 
 
-def _by_name(
-    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments
-) -> CallPlan:
+def _by_name(function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments) -> CallPlan:
     names = {fold(name): name for name in (*given.attrs, *given.slots)}
     found: dict[str, Argument | None] = {}
     for parameter in parameters:
@@ -169,10 +162,7 @@ def _planned(
 
 
 def _mismatch(
-    function: Callable[..., Any],
-    parameters: Iterable[inspect.Parameter],
-    given: OpArguments,
-    what: str,
+    function: Callable[..., Any], parameters: Iterable[inspect.Parameter], given: OpArguments, what: str
 ) -> UsageError:
     name = getattr(function, "__qualname__", repr(function))
     return UsageError(
@@ -193,8 +183,8 @@ def signature_of(
 
     Must be called in dynamic mode. Which kernel it is may hang on which inputs are given, so tensors are needed.
     """
-    import paddle  # noqa: PLC0415 - only here with a value of Paddle's at hand
-    from paddle.base import framework  # noqa: PLC0415
+    import paddle
+    from paddle.base import framework
 
     try:
         proto = framework.OpProtoHolder.instance().get_op_proto(op)
@@ -219,9 +209,7 @@ class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[ArraySlot, ...]
     attrs: Mapping[str, Any]
     outputs: tuple[ArraySlot, ...]
-    out_names: tuple[str, ...] | None = (
-        None  # `python_out_sig`: the outputs that the function gives, in order
-    )
+    out_names: tuple[str, ...] | None = None  # `python_out_sig`: the outputs that the function gives, in order
     inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     """`python_out_sig_sub_name`: names of the tensors in a list that comes out."""
 
@@ -239,10 +227,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, *tensors: Any) -> dict[str, Any]:
         """Every output by its name."""
         given = iter(tensors)
-        slots = {
-            slot.name: self._argument(slot, [next(given) for _ in slot.members])
-            for slot in self.setup.inputs
-        }
+        slots = {slot.name: self._argument(slot, [next(given) for _ in slot.members]) for slot in self.setup.inputs}
 
         def value(argument: Argument) -> Any:
             return slots[argument.name] if isinstance(argument, InputArgument) else argument.value
@@ -253,9 +238,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     def _argument(self, slot: ArraySlot, tensors: list[Any]) -> Any:
         # Paddle hands over a list of one as the tensor in it, and its tests are written for that.
-        return (
-            tensors if slot.listed and (len(tensors) != 1 or self.signature is None) else tensors[0]
-        )
+        return tensors if slot.listed and (len(tensors) != 1 or self.signature is None) else tensors[0]
 
     def outputs(self) -> dict[str, Any]:
         return self(*self.tensors)
@@ -341,7 +324,7 @@ def op_name(test: Any) -> str:
 
 def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:
     """The subject with its tensors on a device; must be called within `frameworks.device_scope`."""
-    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - brings numpy
+    from karat.gradients.adapters import adapter_named
 
     adapter = adapter_named(setup.framework)
     flat = list(members(setup.inputs))
@@ -352,9 +335,7 @@ def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:
         inputs = {slot.name: [next(given) for _ in slot.members] for slot in setup.inputs}
         outputs = tuple(slot.name for slot in setup.outputs)
         signature = signature_of(setup.op, inputs, outputs, setup.attrs)
-    arguments = OpArguments(
-        op=setup.op, slots=tuple(slot.name for slot in setup.inputs), attrs=setup.attrs
-    )
+    arguments = OpArguments(op=setup.op, slots=tuple(slot.name for slot in setup.inputs), attrs=setup.attrs)
     return Subject(
         setup=setup,
         device=device,

@@ -101,10 +101,7 @@ def _slot(name: str, value: Any, where: str) -> ArraySlot:
     named = value if isinstance(value, list) and value else None
     if named and all(isinstance(one, np.ndarray) for one in named):
         named = [(f"{name}.{n}", one) for n, one in enumerate(named)]
-    if named and all(
-        isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str)
-        for one in named
-    ):
+    if named and all(isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str) for one in named):
         listed = tuple(read_array(inner, one, where) for inner, one in named)
         return ArraySlot(name=name, members=listed, listed=True)
     return ArraySlot(name=name, members=(read_array(name, value, where),))

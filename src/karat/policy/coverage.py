@@ -27,9 +27,7 @@ from karat.report.words import count, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
 RowState = CellState | Literal["no-float"]
-STATES: tuple[CellState, ...] = (
-    "failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong",
-)  # fmt: skip
+STATES: tuple[CellState, ...] = ("failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong")
 """Gravest first."""
 ROW_STATES: tuple[RowState, ...] = (*STATES, "no-float")
 SCHEMA = "karat.policy-coverage/1"
@@ -44,7 +42,14 @@ MARKS: dict[CellState, tuple[str, str]] = {
     "missing": ("!", "bold red"),
     "failed": ("✗", "bold red"),
 }
-_SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex128": "c128", "complex64": "c64"}  # fmt: skip
+_SHORT = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "complex128": "c128",
+    "complex64": "c64",
+}
 _POWERS = {1: "", 2: "²", 3: "³"}
 _ORDERS = {1: "", 2: "second order", 3: "third order"}
 _NAME = 40
@@ -144,7 +149,7 @@ def coverage(
     rows = [
         _row(op, evidence.get(op, []), inputs.get(op, {}), sorted(tests.get(op, ())), named.about(op), devices)
         for op in sorted(wanted)
-    ]  # fmt: skip
+    ]
     columns = {cell.column for row in rows for cell in row.cells}
     return Coverage(
         rows=tuple(sorted(rows, key=lambda row: ROW_STATES.index(row.state))),
@@ -157,13 +162,17 @@ def coverage(
 
 def _place(column: Column) -> tuple[object, ...]:
     rank = _DTYPES.index(column.dtype) if column.dtype in _DTYPES else len(_DTYPES)
-    return (column.device != "cpu", column.device, rank, column.dtype, column.order, column.mode != "reverse")  # fmt: skip
+    return (column.device != "cpu", column.device, rank, column.dtype, column.order, column.mode != "reverse")
 
 
 def _row(
-    op: str, evidence: Sequence[Evidence], declared: dict[str, str], tests: Sequence[str],
-    entries: Sequence[Exemption], devices: Sequence[str],
-) -> Row:  # fmt: skip
+    op: str,
+    evidence: Sequence[Evidence],
+    declared: dict[str, str],
+    tests: Sequence[str],
+    entries: Sequence[Exemption],
+    devices: Sequence[str],
+) -> Row:
     by_column: dict[Column, list[Evidence]] = {}
     for e in evidence:
         column = Column(device=e.device, dtype=e.dtype, mode=e.mode, order=e.order)
@@ -183,18 +192,19 @@ def _row(
         known = [one for one in smallest if one is not None]
         cells.append(
             Cell(
-                column=column, state=min(states.values(), key=STATES.index), inputs=states, comparisons=len(mine),
+                column=column,
+                state=min(states.values(), key=STATES.index),
+                inputs=states,
+                comparisons=len(mine),
                 smallest_error=max(known) if known and len(known) == len(smallest) else None,
             )
-        )  # fmt: skip
-    return Row(
-        op=op, tests=tuple(tests), cells=tuple(sorted(cells, key=lambda c: _place(c.column)))
-    )
+        )
+    return Row(op=op, tests=tuple(tests), cells=tuple(sorted(cells, key=lambda c: _place(c.column))))
 
 
 def _asked(by_column: Iterable[Column], devices: Sequence[str]) -> set[Column]:
     """The columns that the rule asks for: float64, backwards, on every device that was named, or on any."""
-    there = [c for c in by_column if c.dtype in {"float64", "complex128"} and (c.mode, c.order) == ("reverse", 1)]  # fmt: skip
+    there = [c for c in by_column if c.dtype in {"float64", "complex128"} and (c.mode, c.order) == ("reverse", 1)]
     found = set()
     for device in devices:
         mine = [c for c in there if same_device(c.device, device)]
@@ -205,9 +215,13 @@ def _asked(by_column: Iterable[Column], devices: Sequence[str]) -> set[Column]:
 
 
 def _inputs(
-    op: str, column: Column, mine: Sequence[Evidence], expected: dict[str, str],
-    tests: Sequence[str], entries: Sequence[Exemption],
-) -> Iterator[tuple[str, CellState]]:  # fmt: skip
+    op: str,
+    column: Column,
+    mine: Sequence[Evidence],
+    expected: dict[str, str],
+    tests: Sequence[str],
+    entries: Sequence[Exemption],
+) -> Iterator[tuple[str, CellState]]:
     """Every input of a cell, with the best that is known of it; a failure outdoes all."""
     by_input: dict[str, list[Evidence]] = {}
     names = {e.input.casefold(): e.input for e in mine} | expected
@@ -233,13 +247,11 @@ def _state(e: Evidence) -> CellState:
     return "inconclusive" if e.verdict is GradVerdict.INCONCLUSIVE else "weak"
 
 
-def _without(
-    op: str, name: str, column: Column, tests: Sequence[str], entries: Sequence[Exemption]
-) -> CellState:
+def _without(op: str, name: str, column: Column, tests: Sequence[str], entries: Sequence[Exemption]) -> CellState:
     for entry in entries:
         about = entry.covers("gradient", op) and any(
             entry.speaks_of(test, None if name == "*" else name, column.dtype) for test in tests or ("",)
-        )  # fmt: skip
+        )
         if about:
             return "exempt"
     return "missing"
@@ -324,9 +336,7 @@ def _head(block: Mapping[Column, str], room: int) -> Iterator[tuple[Piece, ...]]
     yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
 
 
-def _grouped(
-    rows: Sequence[Row], columns: Sequence[Column], *, alone: bool
-) -> Iterator[Sequence[Row]]:
+def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> Iterator[Sequence[Row]]:
     """Rows that look alike together, where there are many and nothing is wrong with them."""
     single = [row for row in rows if alone or row.state not in _FINE]
     yield from ([row] for row in single)
@@ -337,9 +347,7 @@ def _grouped(
     yield from groups.values()
 
 
-def _line(
-    rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int
-) -> tuple[Piece, ...]:
+def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int) -> tuple[Piece, ...]:
     name = printable(rows[0].op) if len(rows) == 1 else count(len(rows), "op")
     pieces: list[Piece] = [(elide(name, room).ljust(room), "")]
     for column, label in block.items():
@@ -367,10 +375,7 @@ def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
     states = found.states
     ops, rest = found.summary
-    marks = "".join(
-        f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>'
-        for state in reversed(STATES)
-    )
+    marks = "".join(f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>' for state in reversed(STATES))
     items = "".join(
         f'<li class="{one.severity.value}"><b>{html.text(one.kind)}</b> {html.text(one.message)}</li>'
         for one in found.findings
@@ -411,7 +416,7 @@ def _page_head(columns: Sequence[Column]) -> Iterator[str]:
 def _page_row(row: Row, columns: Sequence[Column]) -> str:
     cells = {cell.column: cell for cell in row.cells}
     tests = html.text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
-    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{html.text(row.op)}</th>']  # fmt: skip
+    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{html.text(row.op)}</th>']
     last = ""
     for column in columns:
         cell, edge = cells.get(column), " first" if column.device != last else ""

@@ -97,29 +97,30 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
             what = "none" if place.exists() else "no such folder"
             found.append(
                 Finding(
-                    kind="nothing-compared", severity=Severity.FAIL, path=str(place),
+                    kind="nothing-compared",
+                    severity=Severity.FAIL,
+                    path=str(place),
                     message=f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}",
                     next=f"pytest --karat-evidence={shlex.quote(str(place))}",
                 )
-            )  # fmt: skip
+            )
         kept = current(chosen, run)
         if len(kept) < len(chosen):
             left = len(chosen) - len(kept)
             text = f"{count(left, 'journal')} of other runs or sessions ignored: only the CI run's count"
-            found.append(
-                Finding(kind="superseded", severity=Severity.INFO, message=text, numbers={"journals": left})
-            )  # fmt: skip
+            found.append(Finding(kind="superseded", severity=Severity.INFO, message=text, numbers={"journals": left}))
         journals += kept
     found += (finding for journal in journals for finding in journal.findings)
     found += _mixed(journals)
     ends = [one.ended for one in journals if one.ended]
     return Merged(
-        tests=_tests(journals), journals=len(journals),
+        tests=_tests(journals),
+        journals=len(journals),
         sessions=len({one.session for one in journals if one.session}),
         ran=sum(end.ran for end in ends),
         whole=bool(ends) and all(one.ended and one.ended.whole for one in journals),
         findings=tuple(found),
-    )  # fmt: skip
+    )
 
 
 def starts(journals: Iterable[Journal]) -> dict[str, str]:
@@ -138,11 +139,7 @@ def current(journals: Sequence[Journal], run: str | None = None) -> list[Journal
     A runner that is not cleaned up keeps the evidence of earlier runs, and anybody can commit a journal.
     """
     started = starts(journals)
-    runs = [
-        (one.began.run == run, started[one.origin], one.origin)
-        for one in journals
-        if one.began and one.run
-    ]
+    runs = [(one.began.run == run, started[one.origin], one.origin) for one in journals if one.began and one.run]
     if not runs:
         return list(journals)
     _, _, newest = max(runs)
@@ -154,14 +151,16 @@ def _mixed(journals: Sequence[Journal]) -> Iterator[Finding]:
     commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
     if len(commits) > 1:
         named = ", ".join(commit[:12] for commit in commits[:5])
-        yield _foreign(f"expected evidence of one commit, found journals of {len(commits)}: {named}", journals[0])  # fmt: skip
+        yield _foreign(f"expected evidence of one commit, found journals of {len(commits)}: {named}", journals[0])
     roots: dict[str, str] = {}
     for journal in journals:
         mine = journal.began.root if journal.began else ""
         for test in {getattr(record, "test", "") for _, record in journal.lines} - {""}:
             other = roots.setdefault(test, mine)
             if other != mine:
-                yield _foreign(f"expected one test of this name, found {test} in {other or '.'} and in {mine or '.'}", journal)  # fmt: skip
+                yield _foreign(
+                    f"expected one test of this name, found {test} in {other or '.'} and in {mine or '.'}", journal
+                )
                 return
 
 
@@ -207,7 +206,11 @@ def known_of(test: str, records: Iterable[Record]) -> Known:
         if _RANK[one.outcome] > _RANK[first.outcome]:
             outcomes[one.item] = one
     return Known(
-        test=test, collected=tuple(kinds.get(Collected, ())), declared=tuple(kinds.get(OpTested, ())),
-        evidence=tuple(kinds.get(Evidence, ())), reports=tuple(kinds.get(Reported, ())),
-        no_grads=tuple(kinds.get(NoGradAsked, ())), outcomes=tuple(outcomes.values()),
-    )  # fmt: skip
+        test=test,
+        collected=tuple(kinds.get(Collected, ())),
+        declared=tuple(kinds.get(OpTested, ())),
+        evidence=tuple(kinds.get(Evidence, ())),
+        reports=tuple(kinds.get(Reported, ())),
+        no_grads=tuple(kinds.get(NoGradAsked, ())),
+        outcomes=tuple(outcomes.values()),
+    )

@@ -34,17 +34,55 @@ EXEMPT_KINDS: tuple[str, ...] = get_args(Kind)
 _GLOB = re.compile(r"[*?\[]")
 _HEAD = re.compile(r"\s*\[\[\s*(?:exemption|\"exemption\"|'exemption')\s*\]\]")
 _LONG = re.compile(r'"""|\'\'\'')
-TOO_SLOW = "too slow is no reason: a gradient check costs a constant number of forwards, however many elements there are"
+TOO_SLOW = (
+    "too slow is no reason: a gradient check costs a constant number of forwards, however many elements there are"
+)
 _SLOW = re.compile(
     r"(?i)\b((too|so|very|quite|really|is|are|was|were|runs?)[\s_-]+slow|slow[\s_-]+(tests?|checks?|ops?|to)|"
     r"takes?\s+(too|so|very)\s+long|too\s+long|tim(e|es|ed|ing)[- ]?outs?|time[- ]consuming|"
     r"too\s+(expensive|large|big|many\s+elements)|slow$)\b|^\s*slow\b"
 )
-_PLACEHOLDERS = frozenset({
-    "todo", "tbd", "fixme", "xxx", "none", "null", "na", "n/a", "reason", "no", "wip", "later", "temp", "temporary",
-    "skip", "skipped", "special", "exempt", "test", "tests", "because", "the", "a", "this", "for", "now", "grad",
-    "gradient", "check", "check_grad", "needed", "not", "need", "?", "-", ".", "…",
-})  # fmt: skip
+_PLACEHOLDERS = frozenset(
+    {
+        "todo",
+        "tbd",
+        "fixme",
+        "xxx",
+        "none",
+        "null",
+        "na",
+        "n/a",
+        "reason",
+        "no",
+        "wip",
+        "later",
+        "temp",
+        "temporary",
+        "skip",
+        "skipped",
+        "special",
+        "exempt",
+        "test",
+        "tests",
+        "because",
+        "the",
+        "a",
+        "this",
+        "for",
+        "now",
+        "grad",
+        "gradient",
+        "check",
+        "check_grad",
+        "needed",
+        "not",
+        "need",
+        "?",
+        "-",
+        ".",
+        "…",
+    }
+)
 _WILD = re.compile(r"[*?]|\[[^\]]+\]")
 _LETTERS = 3
 """Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing."""
@@ -100,9 +138,7 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """For sentences: `exemptions.toml:12 (op argmax, gradient, no-grad-op, @alice)`."""
         scope = "" if self.scope == "*" else f", {self.scope}"
-        return (
-            f"{self.path}:{self.line} (op {self.op}{scope}, {self.rule}, {self.kind}, {self.owner})"
-        )
+        return f"{self.path}:{self.line} (op {self.op}{scope}, {self.rule}, {self.kind}, {self.owner})"
 
 
 KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path", "line"})
@@ -157,8 +193,7 @@ def read(path: Path, shown: str | None = None) -> Exemptions:
         return Exemptions(path=name)
     except OSError as error:
         raise CannotVerify(
-            f"cannot read {path}: {error.strerror or error}",
-            next_command=f"ls -l {shlex.quote(str(path))}",
+            f"cannot read {path}: {error.strerror or error}", next_command=f"ls -l {shlex.quote(str(path))}"
         ) from error
     return parse(data, name)
 
@@ -172,7 +207,7 @@ def read_named(path: str, *, command: str) -> Exemptions:
 
 def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
     """The exemptions of a file's bytes."""
-    import tomllib  # noqa: PLC0415 - many projects have none
+    import tomllib
 
     try:
         text = data.decode("utf-8")
@@ -184,10 +219,10 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
         _invalid(f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)", path, 0)
         for key in document
         if key != "exemption"
-    ]  # fmt: skip
+    ]
     raw = document.get("exemption", [])
     if not isinstance(raw, list):
-        found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_type_name(raw)}", path, 0))  # fmt: skip
+        found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_type_name(raw)}", path, 0))
         raw = []
     lines = _lines(text)
     entries: dict[tuple[str, str, str], Exemption] = {}
@@ -199,7 +234,9 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
             continue
         first = entries.setdefault((made.op, made.scope, made.rule), made)
         if first is not made:
-            found.append(_invalid(f"{made.label}: repeats the entry of line {first.line}; keep one of the two", path, line))  # fmt: skip
+            found.append(
+                _invalid(f"{made.label}: repeats the entry of line {first.line}; keep one of the two", path, line)
+            )
     return Exemptions(entries=tuple(entries.values()), findings=tuple(found), path=path)
 
 
@@ -296,7 +333,9 @@ def _op_and_scope(table: Mapping[str, Any]) -> str | None:
     op = table["op"]
     letters = re.findall(r"[^\W_]", _WILD.sub("", op.rpartition(".")[2]))
     if _WILD.search(op) and len(letters) < _LETTERS:
-        return f"expected op to name an operator, or a family such as conv*, found {op!r}, which matches nearly everything"
+        return (
+            f"expected op to name an operator, or a family such as conv*, found {op!r}, which matches nearly everything"
+        )
     what, colon, name = table.get("scope", "*").partition(":")
     if not colon or name.startswith(":") or (what in {"input", "dtype"} and name.strip()):
         return None

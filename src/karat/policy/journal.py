@@ -201,21 +201,18 @@ def _read(raw: list[bytes], journal: Journal) -> Journal:
             wrong = wrong or f"line {number} is not a record ({error})"
     first = lines[0][1] if lines else None
     if not isinstance(first, Began):
-        return _damaged(journal, f"expected a journal with a first line, found {'something else' if lines else 'no record'}")  # fmt: skip
+        return _damaged(
+            journal, f"expected a journal with a first line, found {'something else' if lines else 'no record'}"
+        )
     if first.schema != SCHEMA:
         return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
     last = lines[-1][1]
     ended = last if isinstance(last, Ended) else None
-    read = Journal(
-        path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:])
-    )
+    read = Journal(path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:]))
     if ended is None and not first.forked:
         wrong = wrong or "it has no last line: its worker was killed, or is still running"
     elif ended is not None and ended.records != len(lines) - 1:
-        wrong = (
-            wrong
-            or f"expected {ended.records} records before its last line, found {len(lines) - 1}"
-        )
+        wrong = wrong or f"expected {ended.records} records before its last line, found {len(lines) - 1}"
     elif ended is not None and "." in ended.uncollected:
         wrong = wrong or "it ended while tests were being collected"
     elif ended is not None and ended.uncollected:
@@ -278,22 +275,12 @@ class Recorder:
         elif self._handle is None:
             self._open(forked=False)
 
-    def end(
-        self,
-        exit_status: int = 0,
-        *,
-        ran: int = 0,
-        uncollected: Iterable[str] = (),
-        whole: bool = False,
-    ) -> None:
+    def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
         self._append(
-            Ended(
-                exit_status=exit_status, records=self.written, ran=ran,
-                uncollected=tuple(uncollected), whole=whole,
-            )
-        )  # fmt: skip
+            Ended(exit_status=exit_status, records=self.written, ran=ran, uncollected=tuple(uncollected), whole=whole)
+        )
         self.close()
 
     def close(self) -> None:
@@ -325,19 +312,25 @@ class Recorder:
         self.written += 1
 
     def _first_line(self, *, forked: bool) -> Began:
-        import platform  # noqa: PLC0415 - once per worker
-        from datetime import UTC, datetime  # noqa: PLC0415
+        import platform
+        from datetime import UTC, datetime
 
-        from karat import __version__  # noqa: PLC0415
+        from karat import __version__
 
         environ = self._environment
         node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
         return Began(
-            session=self.session, worker=self.worker, karat=__version__, python=platform.python_version(),
-            started=datetime.now(UTC).isoformat(), commit=ci.commit_of(environ),
+            session=self.session,
+            worker=self.worker,
+            karat=__version__,
+            python=platform.python_version(),
+            started=datetime.now(UTC).isoformat(),
+            commit=ci.commit_of(environ),
             shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
-            run=run_of(environ), root=self._root, forked=forked,
-        )  # fmt: skip
+            run=run_of(environ),
+            root=self._root,
+            forked=forked,
+        )
 
 
 def run_of(environment: Mapping[str, str]) -> str | None:
@@ -378,31 +371,56 @@ def records_of(event: Event, test: str) -> list[Record]:
         case Declared():
             return [
                 OpTested(
-                    op=event.op, test=test, file=event.file, line=event.line, inputs=dict(event.inputs),
-                    no_grad=tuple(sorted(event.no_grad)), skip_reason=event.skip_reason,
+                    op=event.op,
+                    test=test,
+                    file=event.file,
+                    line=event.line,
+                    inputs=dict(event.inputs),
+                    no_grad=tuple(sorted(event.no_grad)),
+                    skip_reason=event.skip_reason,
                 )
-            ]  # fmt: skip
-        case NoGrad():
-            return [NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
-        case Checked(report=report):
-            bounds = [
-                _limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name
             ]
+        case NoGrad():
+            return [
+                NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))
+            ]
+        case Checked(report=report):
+            bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
             whole = Reported(
-                op=report.op, test=test, device=report.device, framework=report.framework, verdict=report.verdict,
-                reason=_cut(report.reason), seed=report.seed, comparisons=len(report.comparisons),
+                op=report.op,
+                test=test,
+                device=report.device,
+                framework=report.framework,
+                verdict=report.verdict,
+                reason=_cut(report.reason),
+                seed=report.seed,
+                comparisons=len(report.comparisons),
                 nondeterminism_bound=max(bounds, default=0.0),
-            )  # fmt: skip
+            )
             return [whole, *(_evidence(one, report, test) for one in report.comparisons)]
 
 
 def _evidence(one: Comparison, report: GradReport, test: str) -> Evidence:
     return Evidence(
-        op=report.op, input=one.input, output=one.output, dtype=one.dtype, device=report.device, mode=one.mode,
-        order=one.order, test=test, verdict=one.verdict, oracle=one.oracle, strength=one.strength, vacuous=one.vacuous,
-        error=_finite(one.error), tolerance=_finite(one.tolerance), smallest_error=_finite(one.smallest_error),
-        widened=_limit(one.widened), reason=_cut(one.reason), seed=report.seed,
-    )  # fmt: skip
+        op=report.op,
+        input=one.input,
+        output=one.output,
+        dtype=one.dtype,
+        device=report.device,
+        mode=one.mode,
+        order=one.order,
+        test=test,
+        verdict=one.verdict,
+        oracle=one.oracle,
+        strength=one.strength,
+        vacuous=one.vacuous,
+        error=_finite(one.error),
+        tolerance=_finite(one.tolerance),
+        smallest_error=_finite(one.smallest_error),
+        widened=_limit(one.widened),
+        reason=_cut(one.reason),
+        seed=report.seed,
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -23,12 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="hold this session to the gradient policy at its end; what was not selected is not judged",
     )
-    group.addoption(
-        "--karat-grad-seed",
-        metavar="N",
-        type=int,
-        help="the seed of gradient checks, to replay one",
-    )
+    group.addoption("--karat-grad-seed", metavar="N", type=int, help="the seed of gradient checks, to replay one")
     group.addoption(
         "--karat-grad-focus",
         metavar="INPUT:OUTPUT:DTYPE",
@@ -44,6 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ[option.upper()] = str(value)
     asked = config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE")
     if asked or config.getoption("karat_policy"):
-        from karat.policy.session import GateSession  # noqa: PLC0415 - only who asked pays
+        from karat.policy.session import GateSession
 
         config.pluginmanager.register(GateSession(config), "karat-gate-session")

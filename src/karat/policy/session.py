@@ -72,9 +72,12 @@ class Selection:
             total += 1  # how many there are, nobody looked
         kept = self._kept[unit]
         return Collected(
-            test=unit, op=self._op_tests.get(unit), selected=kept, deselected=total - kept,
+            test=unit,
+            op=self._op_tests.get(unit),
+            selected=kept,
+            deselected=total - kept,
             op_test=unit in self._op_tests,
-        )  # fmt: skip
+        )
 
 
 def is_op_test(kind: object) -> bool:
@@ -163,9 +166,7 @@ class GateSession:
         self._shared = msgspec.json.decode(given, type=Shared) if given else self._decide()
         name = self._worker["workerid"] if self._worker else "main"
         root = place_of(self._config.rootpath)
-        self._recorder = Recorder(
-            self._shared.folder, session=self._shared.session, worker=name, root=root
-        )
+        self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, root=root)
         try:
             self._recorder.begin()
         except KaratError as error:
@@ -201,9 +202,7 @@ class GateSession:
             self._uncollected[report.nodeid] = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, items: list[pytest.Item]
-    ) -> Generator[None, object, object]:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
         """Sees the items before anybody takes some away."""
         self._selection.found(items)
         return (yield)
@@ -268,9 +267,7 @@ class GateSession:
         self._stop()
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = not self._shared.narrowed and not stopped and int(session.exitstatus) in {0, 1}
-        self._recorder.end(
-            int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole
-        )
+        self._recorder.end(int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole)
         if self._worker is None and self._config.getoption("karat_policy"):
             folder, root = Path(self._shared.folder), self._config.rootpath
             try:
@@ -293,12 +290,12 @@ class GateSession:
 
 def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     """The exit code and the report of one session."""
-    from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
-    from karat.policy.evidence import merge  # noqa: PLC0415
-    from karat.policy.gate.decision import gate, lines  # noqa: PLC0415
-    from karat.policy.gate.project import project  # noqa: PLC0415
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.system.dates import day  # noqa: PLC0415
+    from karat.config import load
+    from karat.policy.evidence import merge
+    from karat.policy.gate.decision import gate, lines
+    from karat.policy.gate.project import project
+    from karat.report.words import printable
+    from karat.system.dates import day
 
     merged = merge([folder], session=session)
     config = load(root)

@@ -46,6 +46,4 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
         known = (*RULES, DEFAULT_RULE)
         for rule in self.approvers:
             if rule not in known:
-                raise ValueError(
-                    f"approvers: unknown key {rule!r}{suggest(rule, known)} (known: {', '.join(known)})"
-                )
+                raise ValueError(f"approvers: unknown key {rule!r}{suggest(rule, known)} (known: {', '.join(known)})")

@@ -56,9 +56,7 @@ class _Merged(msgspec.Struct, frozen=True):
     verbatim: bool = False
 
 
-def decide_all(
-    incoming: Sequence[tuple[Incoming, Reading | None]], options: RefreshOptions
-) -> list[Acceptance]:
+def decide_all(incoming: Sequence[tuple[Incoming, Reading | None]], options: RefreshOptions) -> list[Acceptance]:
     """The decision on each, against the golden that is there (None: there is none)."""
     merged = [_merge(new, old, options) for new, old in incoming]
     pairs = [
@@ -66,10 +64,7 @@ def decide_all(
         for (new, old), one in zip(incoming, merged, strict=True)
     ]
     changes = compare_many(pairs, options.rules, status=tuple(options.status))
-    return [
-        _decide(new, one, change, options)
-        for (new, _), one, change in zip(incoming, merged, changes, strict=True)
-    ]
+    return [_decide(new, one, change, options) for (new, _), one, change in zip(incoming, merged, changes, strict=True)]
 
 
 def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merged:
@@ -93,9 +88,7 @@ def _with_old_rows(reading: Reading, new: Table, old: Table) -> _Merged:
     if not lost or old.key != new.key or not set(old.columns) <= set(new.columns):
         return _Merged(reading, verbatim=True)
     places = [old.columns.index(c) if c in old.columns else None for c in new.columns]
-    rows = {
-        key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()
-    }
+    rows = {key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()}
     names = ", ".join(" / ".join(key) for key in list(lost)[:5])
     message = f"{len(lost)} rows did not come in and stay as they were: {names}"
     return _Merged(
@@ -112,9 +105,7 @@ def is_asked_for(name: str, globs: Sequence[str]) -> bool:
     return any(name == glob or fnmatchcase(name, glob) for glob in globs)
 
 
-def _only_metrics(
-    reading: Reading, golden: Golden, before: Golden | None, globs: Sequence[str]
-) -> _Merged:
+def _only_metrics(reading: Reading, golden: Golden, before: Golden | None, globs: Sequence[str]) -> _Merged:
     if isinstance(golden, Series) and isinstance(before, Series | None):
         made = _only_curves(reading, golden, before or Series({}), globs)
     elif isinstance(golden, Table) and isinstance(before, Table) and before.key == golden.key:
@@ -126,9 +117,7 @@ def _only_metrics(
     return made
 
 
-def _only_curves(
-    reading: Reading, golden: Series, before: Series, globs: Sequence[str]
-) -> _Merged | Finding:
+def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> _Merged | Finding:
     curves = {name: m for name, m in golden.metrics.items() if is_asked_for(name, globs)}
     scalars = {name: v for name, v in golden.scalars.items() if is_asked_for(name, globs)}
     taken = (*curves, *scalars)
@@ -136,17 +125,11 @@ def _only_curves(
     lost = [name for name in old if is_asked_for(name, globs) and name not in taken]
     if lost or not taken:
         return _not_taken(lost, (*golden.metrics, *golden.scalars), "metric")
-    whole = structs.replace(
-        before,
-        metrics={**before.metrics, **curves},
-        scalars={**before.scalars, **scalars},
-    )
+    whole = structs.replace(before, metrics={**before.metrics, **curves}, scalars={**before.scalars, **scalars})
     return _Merged(structs.replace(reading, golden=whole), taken)
 
 
-def _only_columns(
-    reading: Reading, golden: Table, before: Table, globs: Sequence[str]
-) -> _Merged | Finding:
+def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> _Merged | Finding:
     names = tuple(c for c in before.columns if is_asked_for(c, globs) and c not in before.key)
     lost = [name for name in names if name not in golden.columns]
     if lost or not names:
@@ -184,9 +167,7 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
     findings += [f if f.path else replace(f, path=new.path) for f in change.findings]
     if options.prune:
         findings = [
-            replace(f, severity=Severity.INFO, message=f"pruned: {f.message}")
-            if f.kind == "lost-rows"
-            else f
+            replace(f, severity=Severity.INFO, message=f"pruned: {f.message}") if f.kind == "lost-rows" else f
             for f in findings
         ]
     objections = [f for f in findings if f.condemns]
@@ -198,10 +179,7 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
         findings = [_refused(f) for f in objections]
     else:
         # Nothing that is taken fails: whether to believe values that moved is for `karat diff`.
-        findings = [
-            replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f
-            for f in findings
-        ]
+        findings = [replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in findings]
     if accepted:
         kinds = ", ".join(sorted({f.kind for f in objections}))
         message = f"taken although karat objects ({kinds}), because --accept-incomplete was given"

@@ -25,14 +25,7 @@ from karat.refreshes.identity import agreed
 from karat.refreshes.jobs import UNFINISHED
 from karat.refreshes.report import GoldenOutcome, State
 from karat.refreshes.settings import RefreshOptions, TableSettings
-from karat.refreshes.worktree import (
-    GoldenFiles,
-    LockFiles,
-    ensure_inside,
-    keep_edits,
-    render,
-    write_golden,
-)
+from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, keep_edits, render, write_golden
 from karat.system.command import Command, quoted
 from karat.system.hashes import sha256_hex
 
@@ -83,9 +76,7 @@ def assemble(shards: Sequence[Shard], settings: TableSettings, path: str) -> Rea
     findings: list[Finding] = []
     tables: list[tuple[Shard, Table]] = []
     for shard in sorted(shards, key=lambda shard: shard.number):
-        findings += [
-            replace(f, message=f"{shard.where}: {f.message}") for f in shard.reading.findings
-        ]
+        findings += [replace(f, message=f"{shard.where}: {f.message}") for f in shard.reading.findings]
         golden = shard.reading.golden
         if isinstance(golden, Table):
             tables.append((shard, golden))
@@ -122,15 +113,11 @@ def _cell(name: str, text: str, settings: TableSettings) -> str:
     return text
 
 
-def _missing_columns(
-    tables: Sequence[tuple[Shard, Table]], columns: Sequence[str], path: str
-) -> Iterator[Finding]:
+def _missing_columns(tables: Sequence[tuple[Shard, Table]], columns: Sequence[str], path: str) -> Iterator[Finding]:
     for shard, table in tables:
         for name in columns:
             if name not in table.columns:
-                message = (
-                    f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
-                )
+                message = f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
                 yield fail("lost-metric", message, path=path)
         if not set(table.key) <= set(columns):
             message = f"the key of {shard.where} is {', '.join(table.key)}, which [refresh.tables] columns leaves out"
@@ -158,9 +145,7 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The file whose style is kept."""
 
 
-def apply_claims(
-    claims: Sequence[Claim], target: Target, options: RefreshOptions
-) -> Iterator[GoldenOutcome]:
+def apply_claims(claims: Sequence[Claim], target: Target, options: RefreshOptions) -> Iterator[GoldenOutcome]:
     """Decide on every claimed golden, and write those that may be taken."""
     claimed = list(by_target(claims).items())
     for i in range(0, len(claimed), _AT_A_TIME):
@@ -223,9 +208,7 @@ class _Batch:
         )
         return _Candidate(incoming=incoming, claims=(winner,), data=data)
 
-    def _table(
-        self, path: str, claims: Sequence[Claim], settings: TableSettings
-    ) -> _Candidate | GoldenOutcome:
+    def _table(self, path: str, claims: Sequence[Claim], settings: TableSettings) -> _Candidate | GoldenOutcome:
         by_shard: dict[str, list[Claim]] = {}
         for claim in claims:
             number, total = (claim.identity.get(name, "") for name in ("shard", "num_shards"))
@@ -271,9 +254,7 @@ class _Batch:
         )
         return _Candidate(incoming=incoming, claims=tuple(winners))
 
-    def _outcome(
-        self, candidate: _Candidate, old: bytes | None, decision: Acceptance
-    ) -> GoldenOutcome:
+    def _outcome(self, candidate: _Candidate, old: bytes | None, decision: Acceptance) -> GoldenOutcome:
         path, claims = candidate.incoming.path, candidate.claims
         findings = [self._with_advice(f, claims[0]) for f in decision.findings]
         state = State.REFUSED
@@ -349,9 +330,7 @@ class _Batch:
         job = claim.job.current if claim.job else None
         if self.target.source == "github" and job is not None:
             return replace(finding, next=Command("gh", "run", "rerun", "--job", job.id))
-        return replace(
-            finding, next=Command("karat", "refresh", "--dry-run", "--only", claim.target)
-        )
+        return replace(finding, next=Command("karat", "refresh", "--dry-run", "--only", claim.target))
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:

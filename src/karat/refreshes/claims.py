@@ -81,9 +81,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 class Claimant:
     """Turns fetched artifacts into claims."""
 
-    def __init__(
-        self, options: RefreshOptions, targets: Targets, groups: Sequence[JobGroup]
-    ) -> None:
+    def __init__(self, options: RefreshOptions, targets: Targets, groups: Sequence[JobGroup]) -> None:
         self._options = options
         self._settings = options.settings
         self._targets = targets
@@ -126,13 +124,9 @@ class Claimant:
                 findings.append(made)
             else:
                 skipped += 1
-        return Claims(
-            claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped
-        )
+        return Claims(claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped)
 
-    def _claim(
-        self, name: str, file: Path, match: Match, manifest: ArtifactManifest
-    ) -> Claim | Finding | None:
+    def _claim(self, name: str, file: Path, match: Match, manifest: ArtifactManifest) -> Claim | Finding | None:
         """The claim of a file, the finding that speaks against it, or None if it is not wanted."""
         own = renamed(read_identity([name], self._settings.members) or {}, self._settings.rename)
         declared = manifest.as_identity()
@@ -152,9 +146,8 @@ class Claimant:
         if isinstance(target, Finding):
             return target
         claim = Claim(
-            target=target, member=name, file=file, artifact=match.artifact,
-            identity=identity, manifest=manifest,
-        )  # fmt: skip
+            target=target, member=name, file=file, artifact=match.artifact, identity=identity, manifest=manifest
+        )
         return self._with_job(claim, match, jobs) if jobs else self._without_job(claim)
 
     def _jobs(self, match: Match, own: Identity, manifest: ArtifactManifest) -> list[JobGroup]:
@@ -169,9 +162,7 @@ class Claimant:
             named = self._book.possible(match.artifact, inside)
         return list(named)
 
-    def _with_job(
-        self, claim: Claim, match: Match, jobs: Sequence[JobGroup]
-    ) -> Claim | Finding | None:
+    def _with_job(self, claim: Claim, match: Match, jobs: Sequence[JobGroup]) -> Claim | Finding | None:
         """The claim with its job, if that can be told; None if it is not in scope."""
         artifact = match.artifact
         if claim.manifest.attempt is not None:
@@ -214,9 +205,7 @@ class Claimant:
         if artifact.job_id is not None:
             by_id = {one.id: one.conclusion for one in job.attempts}
             conclusion = by_id.get(artifact.job_id, conclusion)
-        return structs.replace(
-            claim, artifact=artifact, job=job, attempt=attempt, conclusion=conclusion
-        )
+        return structs.replace(claim, artifact=artifact, job=job, attempt=attempt, conclusion=conclusion)
 
     def _without_job(self, claim: Claim) -> Claim | Finding | None:
         end = claim.manifest.conclusion
@@ -265,9 +254,7 @@ def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     )
 
 
-def _conflicting_manifests(
-    name: str, match: Match, manifests: Mapping[str, ArtifactManifest]
-) -> Finding:
+def _conflicting_manifests(name: str, match: Match, manifests: Mapping[str, ArtifactManifest]) -> Finding:
     return fail(
         "identity-conflict",
         f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
@@ -293,9 +280,7 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
     attempts = {claim.attempt for claim in claims}
     if len(jobs) == 1 and len(attempts) == len(claims) and None not in jobs | attempts:
         return max(claims, key=lambda claim: claim.attempt or 0), []
-    names = " and ".join(
-        c.where + (f" (job {c.job.name}, attempt {c.attempt})" if c.job else "") for c in claims[:4]
-    )
+    names = " and ".join(c.where + (f" (job {c.job.name}, attempt {c.attempt})" if c.job else "") for c in claims[:4])
     more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
     # One of several runs can be chosen; within one run, the report tells the files apart.
     runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})

@@ -46,9 +46,7 @@ def placeholders(pattern: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.findall(r"\{([a-z_]+)\}", pattern)))
 
 
-def read_identity(
-    texts: Iterable[str], patterns: Iterable[str], known: Identity | None = None
-) -> Identity | None:
+def read_identity(texts: Iterable[str], patterns: Iterable[str], known: Identity | None = None) -> Identity | None:
     """The identity that the first fitting pattern reads off the first fitting text, or None.
 
     What is already known (a run's id) is put into the pattern first, so that it cannot be
@@ -56,11 +54,7 @@ def read_identity(
     """
     # Names come from archives that anyone may have made, and matching takes time that grows with
     # them; no golden has a longer name than a file system allows.
-    choices = [
-        text
-        for text in texts
-        if len(text) <= 4096 and all(len(part) <= 255 for part in text.split("/"))
-    ]
+    choices = [text for text in texts if len(text) <= 4096 and all(len(part) <= 255 for part in text.split("/"))]
     for pattern in patterns:
         filled = pattern
         given = {k: v for k, v in (known or {}).items() if f"{{{k}}}" in pattern}
@@ -78,9 +72,7 @@ def read_identity(
 def clashes(one: Identity, other: Identity) -> list[str]:
     """The names on which two identities disagree."""
     return [
-        name
-        for name in (one.keys() & other.keys()) - _NEVER_COMPARED
-        if one[name].casefold() != other[name].casefold()
+        name for name in (one.keys() & other.keys()) - _NEVER_COMPARED if one[name].casefold() != other[name].casefold()
     ]
 
 
@@ -111,9 +103,7 @@ def renamed(identity: Identity, rename: Mapping[str, Mapping[str, str]]) -> Iden
 def is_wanted(identity: Identity, values: Mapping[str, Sequence[str]]) -> bool:
     """Whether every value that is restricted is one of those wanted."""
     return all(
-        any(fnmatchcase(identity[name], glob) for glob in globs)
-        for name, globs in values.items()
-        if name in identity
+        any(fnmatchcase(identity[name], glob) for glob in globs) for name, globs in values.items() if name in identity
     )
 
 
@@ -154,10 +144,7 @@ class Lookup(Generic[T]):
         """Everything that shares a name with the identity and disagrees on none, in order."""
         near = min(
             (
-                [
-                    *self._by_value.get((name, identity[name].casefold()), ()),
-                    *self._without.get(name, ()),
-                ]
+                [*self._by_value.get((name, identity[name].casefold()), ()), *self._without.get(name, ())]
                 for name in identity.keys() & self._names
             ),
             key=len,
@@ -239,11 +226,7 @@ class Targets:
     """
 
     def __init__(
-        self,
-        settings: RefreshSettings,
-        is_golden: PathFilter,
-        known: Iterable[str],
-        cases: Sequence[str] = (),
+        self, settings: RefreshSettings, is_golden: PathFilter, known: Iterable[str], cases: Sequence[str] = ()
     ) -> None:
         self._settings = settings
         self._is_golden = is_golden
@@ -281,10 +264,7 @@ class Targets:
             if filled.path is None:
                 shown = ", ".join(f"{k}={v}" for k, v in sorted(identity.items())) or "nothing"
                 missing = ", ".join(filled.missing)
-                return refused(
-                    "identity-incomplete",
-                    f"nothing tells its {missing}; names and manifest gave {shown}",
-                )
+                return refused("identity-incomplete", f"nothing tells its {missing}; names and manifest gave {shown}")
             name = filled.path
             # CI systems change upper and lower case.
             alike = self._by_casefold.get(name.casefold())
@@ -292,15 +272,11 @@ class Targets:
         if len(likely) != 1:
             return refused("identity-incomplete", self._why(likely, name))
         path = likely[0]
-        if path not in self.known and any(
-            glob_regex(glob).fullmatch(path) for glob in self._settings.known_only
-        ):
+        if path not in self.known and any(glob_regex(glob).fullmatch(path) for glob in self._settings.known_only):
             why = f"there is no golden at {path}, and files of its kind are taken only where one exists"
             return replace(refused("not-a-golden", why), severity=Severity.WARN)
         if not self._is_golden.covers(path):
-            return refused(
-                "outside-goldens", f"it would go to {path}, which is not under the golden paths"
-            )
+            return refused("outside-goldens", f"it would go to {path}, which is not under the golden paths")
         return path
 
     def _existing(self, member: str, artifact: str, identity: Identity) -> list[str]:

@@ -15,14 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from karat.findings import Finding, fail
-from karat.refreshes.identity import (
-    Identity,
-    Lookup,
-    is_wanted,
-    placeholders,
-    read_identity,
-    renamed,
-)
+from karat.refreshes.identity import Identity, Lookup, is_wanted, placeholders, read_identity, renamed
 from karat.refreshes.settings import RefreshOptions, RefreshSettings
 from karat.sources.source import Artifact, Job, Listing, Run
 from karat.system.command import Command
@@ -62,9 +55,7 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
     def conclusions(self) -> frozenset[str]:
         """How the attempt that counts ended; of twins, both ends."""
         number = self.current.attempt if self.current else None
-        return frozenset(
-            j.conclusion for j in self.attempts if j.attempt == number and j.conclusion
-        )
+        return frozenset(j.conclusion for j in self.attempts if j.attempt == number and j.conclusion)
 
     @property
     def failing(self) -> bool:
@@ -106,11 +97,7 @@ def group_jobs(
     for key, (identity, attempts) in sorted(found.items()):
         attempts.sort(key=lambda job: (job.attempt, job.id))
         # Later attempts stay known: an artifact of theirs must not pass for the pinned one's.
-        finished = [
-            job
-            for job in attempts
-            if job.conclusion is not None and (pinned is None or job.attempt <= pinned)
-        ]
+        finished = [job for job in attempts if job.conclusion is not None and (pinned is None or job.attempt <= pinned)]
         groups.append(
             JobGroup(
                 key=key,
@@ -136,9 +123,7 @@ def _job_identity(job: Job, run: Run | None, settings: RefreshSettings) -> Ident
     identity = dict(renamed(read or {}, settings.rename))
     labels = [text.casefold() for text in (*job.labels, job.name, run.name if run else "")]
     platforms = {
-        name
-        for glob, name in settings.platforms.items()
-        if any(fnmatchcase(text, glob.casefold()) for text in labels)
+        name for glob, name in settings.platforms.items() if any(fnmatchcase(text, glob.casefold()) for text in labels)
     }
     if len(platforms) == 1:
         identity.setdefault("platform", platforms.pop())
@@ -201,9 +186,7 @@ def match_artifacts(
     return matches, unmatched
 
 
-def _artifacts_by_url(
-    groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing
-) -> list[Artifact]:
+def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing) -> list[Artifact]:
     """One artifact per job at the address the configuration gives, for CIs that keep them elsewhere."""
     scheme, _, rest = (settings.artifact_url or "").partition("://")
     found = []

@@ -22,23 +22,8 @@ from karat.refreshes.acceptance import is_asked_for
 from karat.refreshes.apply import Target, apply_claims
 from karat.refreshes.claims import Claim, Claimant
 from karat.refreshes.identity import Lookup, Targets, is_wanted, renamed
-from karat.refreshes.jobs import (
-    FAILING,
-    Choice,
-    JobGroup,
-    choose,
-    group_jobs,
-    is_platform,
-    match_artifacts,
-)
-from karat.refreshes.report import (
-    GoldenOutcome,
-    RefreshReport,
-    RefreshScope,
-    State,
-    complete,
-    complete_all,
-)
+from karat.refreshes.jobs import FAILING, Choice, JobGroup, choose, group_jobs, is_platform, match_artifacts
+from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all
 from karat.refreshes.settings import RefreshOptions
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count
@@ -89,9 +74,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
             f"{whole} not whole, so nothing was written; what arrived is kept:"
             " run the same command again, or add --keep-going"
         )
-        findings.append(
-            fail("transfer-failed", message, next=Command("karat", "refresh", "--keep-going"))
-        )
+        findings.append(fail("transfer-failed", message, next=Command("karat", "refresh", "--keep-going")))
     else:
         locks = LockFiles(root, options.globs)
         with nullcontext(None) if options.dry_run else git.only_writer(root) as temporary:
@@ -119,12 +102,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         findings=tuple(complete_all(findings, options.command, listing.repo)),
         command=options.command,
         # A test is a job, or a folder of goldens where no job is known.
-        tests=len(
-            {
-                c.job.key if c.job else (c.artifact.id, c.target.rpartition("/")[0])
-                for c in gathered.claims
-            }
-        ),
+        tests=len({c.job.key if c.job else (c.artifact.id, c.target.rpartition("/")[0]) for c in gathered.claims}),
         found=len({claim.target for claim in gathered.claims}),
         superseded=len(gathered.choice.superseded),
         out_of_scope=gathered.out_of_scope,
@@ -187,18 +165,12 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     )
 
 
-def _missing(
-    gathered: Gathered, known: frozenset[str], options: RefreshOptions
-) -> Iterator[Finding]:
+def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions) -> Iterator[Finding]:
     """A finding for each job in scope that has a golden, and of which nothing came in."""
     settings = options.settings
     if not settings.jobs:
         return  # nothing tells which jobs make goldens
-    served = {
-        group.key
-        for claim in gathered.claims
-        for group in (claim.may_be if claim.job is None else (claim.job,))
-    }
+    served = {group.key for claim in gathered.claims for group in (claim.may_be if claim.job is None else (claim.job,))}
     served |= {
         group.key
         for match in gathered.choice.matches
@@ -231,9 +203,7 @@ def _missing(
             )
         elif job is None and group.key[0] in running and options.attempt is None:
             # Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had.
-            make, kind = (
-                (warn, "not-refreshed") if options.only_failing else (fail, "artifact-missing")
-            )
+            make, kind = (warn, "not-refreshed") if options.only_failing else (fail, "artifact-missing")
             yield make(
                 kind,
                 f"job {group.name} has not finished; its goldens stay as they were",
@@ -242,26 +212,18 @@ def _missing(
             )
 
 
-def _metrics_not_found(
-    outcomes: Sequence[GoldenOutcome], options: RefreshOptions
-) -> Iterator[Finding]:
+def _metrics_not_found(outcomes: Sequence[GoldenOutcome], options: RefreshOptions) -> Iterator[Finding]:
     """A finding for each --metric of which no golden has any; where none was taken, each says so itself."""
     names = sorted({name for outcome in outcomes for name in outcome.metrics})
     for glob in options.metrics if names else ():
         if not any(is_asked_for(name, (glob,)) for name in names):
-            message = (
-                f"expected a metric that --metric {glob!r} means, found only {', '.join(names)}"
-            )
+            message = f"expected a metric that --metric {glob!r} means, found only {', '.join(names)}"
             yield fail("nothing-compared", message, next="karat refresh --help")
 
 
 def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     """Doing nothing must not look like having nothing to do."""
-    groups = [
-        group
-        for group in gathered.groups
-        if is_platform(group.identity.get("platform", ""), options.platforms)
-    ]
+    groups = [group for group in gathered.groups if is_platform(group.identity.get("platform", ""), options.platforms)]
     if options.only_failing and groups and not any(group.failing for group in groups):
         message = f"no job failed, so there is nothing to refresh ({count(len(groups), 'job')})"
         return info("not-refreshed", message)

@@ -113,9 +113,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         """How many goldens, by what became of them."""
         states = Counter(outcome.state for outcome in self.outcomes)
         counted = ", ".join(f"{states[s]:,} {s.value}" for s in State if states[s])
-        return (
-            f"{self.source}: {counted or 'no golden came in'}{' (dry run)' if self.dry_run else ''}"
-        )
+        return f"{self.source}: {counted or 'no golden came in'}{' (dry run)' if self.dry_run else ''}"
 
 
 _INSTEAD_OF = {
@@ -129,18 +127,13 @@ _FLAGS = frozenset({"--dry-run", "--write", "--keep-going", "--reset", "--accept
 
 def with_options(typed: Command, *words: str) -> Command:
     """The command that was typed, with these options in place of its own."""
-    gone = {
-        name for word in words if word.startswith("--") for name in _INSTEAD_OF.get(word, (word,))
-    }
+    gone = {name for word in words if word.startswith("--") for name in _INSTEAD_OF.get(word, (word,))}
     return typed.without(gone, flags=_FLAGS).plus(*words)
 
 
 def complete_all(findings: Iterable[Finding], typed: Command, repo: str | None) -> list[Finding]:
     """The findings with commands that can be pasted."""
-    return [
-        replace(f, next=str(complete(f.next, typed, repo))) if f.next is not None else f
-        for f in findings
-    ]
+    return [replace(f, next=str(complete(f.next, typed, repo))) if f.next is not None else f for f in findings]
 
 
 def complete(advice: str, typed: Command, repo: str | None) -> str:

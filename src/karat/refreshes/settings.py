@@ -86,14 +86,10 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
             for text in texts:
                 rest = _PLACEHOLDER.sub("", text)
                 if "{" in rest or "}" in rest:
-                    raise ValueError(
-                        f"expected placeholders such as {{case}} in {key}, found {text!r}"
-                    )
+                    raise ValueError(f"expected placeholders such as {{case}} in {key}, found {text!r}")
         parts = (self.target or "").split("/")
         if self.target and (not parts[0] or ".." in parts or ".git" in parts):
-            raise ValueError(
-                f"expected target to be a path in the repository, found {self.target!r}"
-            )
+            raise ValueError(f"expected target to be a path in the repository, found {self.target!r}")
         url = self.artifact_url
         if url is not None and not url.startswith(("https://", "http://")):
             raise ValueError(f"expected artifact_url to begin with https://, found {url!r}")

@@ -81,15 +81,13 @@ def check_options(options: SourceOptions) -> None:
             )
 
 
-def open_source(
-    options: SourceOptions, settings: RefreshSettings, notice: Notice | None = None
-) -> Source:
+def open_source(options: SourceOptions, settings: RefreshSettings, notice: Notice | None = None) -> Source:
     """The source that the options mean."""
     kind = options.kind
     if kind in BUILT_IN:
         built_in: Factory = pkgutil.resolve_name(BUILT_IN[kind])
         return built_in(options, settings, notice)
-    from importlib.metadata import entry_points  # noqa: PLC0415 - built-in sources need none
+    from importlib.metadata import entry_points
 
     points = {point.name: point for point in entry_points(group="karat.sources")}
     if kind not in points:
@@ -102,8 +100,7 @@ def open_source(
         loaded: Factory = points[kind].load()
     except Exception as error:  # a plug-in may fail in any way
         raise CannotVerify(
-            f"expected the source {kind!r} to load, but {type(error).__name__}: {error}",
-            next_command="pip check",
+            f"expected the source {kind!r} to load, but {type(error).__name__}: {error}", next_command="pip check"
         ) from error
     return loaded(options, settings, notice)
 
@@ -125,7 +122,7 @@ def own_files(options: SourceOptions, cwd: Path) -> tuple[str, ...]:
 
 def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A workflow run, or all runs of a commit."""
-    from karat.sources.github import GitHub  # noqa: PLC0415 - brings httpx along
+    from karat.sources.github import GitHub
 
     repo = options.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
     if not repo or repo.count("/") != 1 or not all(repo.split("/")):
@@ -140,27 +137,17 @@ def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | N
         )
     if options.run_id is not None and not options.run_id.isdecimal():
         raise UsageError(
-            f"expected --run-id to be the number in the run's URL, found {options.run_id!r}",
-            next_command="gh run list",
+            f"expected --run-id to be the number in the run's URL, found {options.run_id!r}", next_command="gh run list"
         )
-    return GitHub(
-        repo,
-        run_id=options.run_id,
-        sha=options.sha,
-        workflow=options.workflow,
-        notice=notice,
-    )
+    return GitHub(repo, run_id=options.run_id, sha=options.sha, workflow=options.workflow, notice=notice)
 
 
 def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A pipeline and its child pipelines."""
-    from karat.sources.gitlab import GitLab  # noqa: PLC0415 - brings httpx along
+    from karat.sources.gitlab import GitLab
 
     project = (
-        options.project
-        or settings.project
-        or os.environ.get("CI_PROJECT_ID")
-        or os.environ.get("CI_PROJECT_PATH")
+        options.project or settings.project or os.environ.get("CI_PROJECT_ID") or os.environ.get("CI_PROJECT_PATH")
     )
     if not project:
         raise UsageError(
@@ -177,7 +164,7 @@ def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | N
 
 def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice | None) -> Source:
     """A folder of artifacts on this disk, such as `gh run download` leaves."""
-    from karat.sources.folder import Folder  # noqa: PLC0415 - only where asked for
+    from karat.sources.folder import Folder
 
     if options.path is None:
         raise UsageError(
@@ -189,6 +176,6 @@ def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice |
 
 def bucket(options: SourceOptions, _settings: RefreshSettings, notice: Notice | None) -> Source:
     """A bucket, or the part of one below a prefix; file:// is a folder."""
-    from karat.sources.bucket import open_bucket  # noqa: PLC0415 - brings obstore along
+    from karat.sources.bucket import open_bucket
 
     return open_bucket(str(options.source), notice=notice)

@@ -15,15 +15,7 @@ from karat.diffs.report.markdown import current
 from karat.diffs.result import Diff
 from karat.findings import Finding, Severity, UsageError, warn
 from karat.goldens.paths import SAMPLES, PathFilter
-from karat.goldens.provenance import (
-    LockEntry,
-    encode_lock,
-    lock_names,
-    place_of,
-    read_lock,
-    read_record,
-    write_lock,
-)
+from karat.goldens.provenance import LockEntry, encode_lock, lock_names, place_of, read_lock, read_record, write_lock
 from karat.refreshes.worktree import indexed_lock
 from karat.report.json import finding_json
 from karat.report.terminal import Line, finding_lines
@@ -184,8 +176,7 @@ def _inside(root: Path, csv: str) -> str:
     path = Path(os.path.normpath(Path.cwd() / csv))
     if not path.is_file() or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(
-            f"expected the CSV {csv} to be a plain file inside {root}",
-            next_command="karat diff --csv FILE",
+            f"expected the CSV {csv} to be a plain file inside {root}", next_command="karat diff --csv FILE"
         )
     return path.resolve().relative_to(root.resolve()).as_posix()
 
@@ -223,9 +214,7 @@ def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:
     return [warn("not-refreshed", message, next="karat summary")]
 
 
-def _write_reason(
-    root: Path, changes: Sequence[Change], globs: Sequence[str], reason: str
-) -> list[str]:
+def _write_reason(root: Path, changes: Sequence[Change], globs: Sequence[str], reason: str) -> list[str]:
     """Put the reason into the lock lines of the goldens it is for, where a reviewer will see it."""
     written = []
     failing = [c.path for c in changes if any(f.severity is Severity.FAIL for f in c.findings)]

@@ -20,14 +20,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, UsageError, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
-from karat.goldens.provenance import (
-    LockEntry,
-    decode_lock,
-    lock_names,
-    place_of,
-    read_lock,
-    write_lock,
-)
+from karat.goldens.provenance import LockEntry, decode_lock, lock_names, place_of, read_lock, write_lock
 from karat.goldens.shapes import Golden
 from karat.system import files, git
 from karat.system.ci import in_ci
@@ -57,13 +50,9 @@ class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
 def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
     """The goldens of a work tree."""
     tree = git.tree_paths(root, "HEAD") if git.has_commit(root) else {}
-    names = _names(
-        git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    )
+    names = _names(git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
     head = {path: oid for path, oid in tree.items() if is_golden.covers(path)}
-    return GoldenFiles(
-        root=root, head=head, paths=frozenset(head) | set(filter(is_golden.covers, names))
-    )
+    return GoldenFiles(root=root, head=head, paths=frozenset(head) | set(filter(is_golden.covers, names)))
 
 
 def read_golden(root: Path, path: str) -> bytes | None:
@@ -77,8 +66,7 @@ def read_golden(root: Path, path: str) -> bytes | None:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
             return None
         raise CannotVerify(
-            f"expected to read {path}, but: {error.strerror}",
-            next_command=f"ls -l {quoted(str(root / path))}",
+            f"expected to read {path}, but: {error.strerror}", next_command=f"ls -l {quoted(str(root / path))}"
         ) from error
 
 
@@ -204,9 +192,7 @@ def ensure_inside(root: Path, target: Path) -> None:
         )
     if target.is_symlink() or target.is_dir():
         what = "a symbolic link" if target.is_symlink() else "a folder"
-        raise UsageError(
-            f"expected a plain file at {target}, found {what}", next_command=f"ls -ld {target}"
-        )
+        raise UsageError(f"expected a plain file at {target}, found {what}", next_command=f"ls -ld {target}")
 
 
 def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:
@@ -241,11 +227,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_reset(
-    cwd: Path,
-    is_golden: PathFilter,
-    globs: Sequence[str] = DEFAULT_GLOBS,
-    *,
-    narrowed: bool = False,
+    cwd: Path, is_golden: PathFilter, globs: Sequence[str] = DEFAULT_GLOBS, *, narrowed: bool = False
 ) -> Reset:
     """What would be put back; refuses where that would touch anything but plain golden files.
 
@@ -285,9 +267,7 @@ def plan_reset(
 def ensure_may_write(typed: Command, *, dry_run: bool, write: bool) -> None:
     """In CI, goldens are rewritten only if asked for."""
     if dry_run and write:
-        raise UsageError(
-            "expected --dry-run or --write, found both", next_command="karat refresh --help"
-        )
+        raise UsageError("expected --dry-run or --write, found both", next_command="karat refresh --help")
     if in_ci() and not dry_run and not write:
         raise UsageError(
             "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unless asked",

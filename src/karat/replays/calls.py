@@ -38,9 +38,7 @@ class Caller:
     def __init__(self, setup: WorkerSetup, function: Callable[..., Any]) -> None:
         self._setup, self._function = setup, function
         self._state = ProcessState()
-        self._cases = {
-            case.path: case for case in cases(open_word(setup.bundle, store=setup.store))
-        }
+        self._cases = {case.path: case for case in cases(open_word(setup.bundle, store=setup.store))}
 
     def replay(self, job: CaseJob) -> ReplayedCase:
         """What became of one case."""
@@ -65,9 +63,7 @@ class Caller:
                 outputs = self._function(program, inputs.value)
         except BaseException as error:  # noqa: BLE001 - whatever a program raises is its outcome
             traceback.print_exc()
-            return judge.failed(
-                case, f"expected {self._setup.function} to return, but {_raised(error)}"
-            )
+            return judge.failed(case, f"expected {self._setup.function} to return, but {_raised(error)}")
         if job.keep:
             _keep(outputs, Path(job.work) / "outputs")
         return self._compare(case, outputs, inputs.findings)
@@ -97,14 +93,8 @@ def _program(case: Case, work: Path) -> Path | None:
 
 def _raised(error: BaseException) -> str:
     """What was raised, and where in the user's own code."""
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name != _HERE
-    ]
-    where = (
-        f" ({Path(frames[0].filename).name}:{frames[0].lineno}, in {frames[0].name})"
-        if frames
-        else ""
-    )
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name != _HERE]
+    where = f" ({Path(frames[0].filename).name}:{frames[0].lineno}, in {frames[0].name})" if frames else ""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - its own __str__ may be broken
@@ -114,7 +104,7 @@ def _raised(error: BaseException) -> str:
 
 def _keep(outputs: Any, folder: Path) -> None:
     """Write the outputs in the raw form."""
-    from karat.bundles.tensor_files import write_raw  # noqa: PLC0415 - only with --keep
+    from karat.bundles.tensor_files import write_raw
 
     try:
         flat = flatten(outputs, "expected")

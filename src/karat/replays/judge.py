@@ -46,10 +46,7 @@ def damaged(case: Case, *problems: Finding | str) -> ReplayedCase:
 
 def _unfinished(case: Case, outcome: ReplayOutcome, *findings: Finding) -> ReplayedCase:
     return ReplayedCase(
-        path=case.path,
-        identity=case.manifest.identity,
-        outcome=outcome,
-        findings=_sorted(findings, case.path),
+        path=case.path, identity=case.manifest.identity, outcome=outcome, findings=_sorted(findings, case.path)
     )
 
 
@@ -60,10 +57,7 @@ def _sorted(findings: Iterable[Finding], path: str) -> tuple[Finding, ...]:
 
 
 def compared(
-    case: Case,
-    options: CaseOptions,
-    comparisons: tuple[Comparison, ...],
-    findings: Iterable[Finding],
+    case: Case, options: CaseOptions, comparisons: tuple[Comparison, ...], findings: Iterable[Finding]
 ) -> ReplayedCase:
     """A case whose program ran to its end."""
     found = _sorted(findings, case.path)
@@ -120,8 +114,7 @@ def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Fin
         yield from _overruled(manifest, options)
     if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
         yield info(
-            "caller-compared",
-            "the test compared by its own means and recorded no tolerance; each dtype's own was used",
+            "caller-compared", "the test compared by its own means and recorded no tolerance; each dtype's own was used"
         )
 
 
@@ -151,7 +144,4 @@ def _overruled(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
             next="karat replay --help",
         )
     elif recorded:
-        yield info(
-            "tolerance-tightened",
-            f"compared with {words}, which allows no more than the bundle does",
-        )
+        yield info("tolerance-tightened", f"compared with {words}, which allows no more than the bundle does")

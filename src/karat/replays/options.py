@@ -61,10 +61,7 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
 
     def filled(self, places: Mapping[str, str]) -> list[str]:
         """The arguments with every known placeholder replaced once."""
-        return [
-            _PLACEHOLDER.sub(lambda match: places.get(match[1], match[0]), word)
-            for word in self.words
-        ]
+        return [_PLACEHOLDER.sub(lambda match: places.get(match[1], match[0]), word) for word in self.words]
 
 
 RunnerSpec: TypeAlias = FunctionSpec | CommandSpec
@@ -126,8 +123,7 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(
-            f"expected --command as a shell would take it, found {text!r}: {error}",
-            next_command=_HELP,
+            f"expected --command as a shell would take it, found {text!r}: {error}", next_command=_HELP
         ) from error
     if not words:
         raise UsageError("expected --command with a command, found none", next_command=_HELP)
@@ -136,10 +132,7 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
         close = suggest(name, list(PLACEHOLDERS))
         if name not in PLACEHOLDERS and close:
             known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
-            raise UsageError(
-                f"expected one of {known} in --command, found {{{name}}}{close}",
-                next_command=_HELP,
-            )
+            raise UsageError(f"expected one of {known} in --command, found {{{name}}}{close}", next_command=_HELP)
     if "outputs" not in used:
         raise UsageError(
             "expected {outputs} in --command, found none: without a place for outputs nothing could be compared",
@@ -184,9 +177,7 @@ def _is_meant(path: str, identity: Identity, glob: str) -> bool:
     return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
 
 
-def nothing_chosen(
-    bundle: str, wanted: CaseFilter, known: Iterable[tuple[str, Identity]]
-) -> Finding:
+def nothing_chosen(bundle: str, wanted: CaseFilter, known: Iterable[tuple[str, Identity]]) -> Finding:
     """Replaying nothing must not look like a match."""
     paths = dict(known)
     hint = ""

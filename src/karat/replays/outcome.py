@@ -76,7 +76,7 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.replay/1."""
-        from karat.replays.report import render_json  # noqa: PLC0415 - only for those who ask
+        from karat.replays.report import render_json
 
         return render_json(self)
 

@@ -34,9 +34,7 @@ _TAIL = 2000
 _DYING = 10.0
 _LOOK_AGAIN = 0.005
 _LONGEST_LINE = 300
-_GARBLED = (
-    "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
-)
+_GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
 LOG = "log.txt"
 """What a program printed, in the folder of its case."""
 
@@ -268,12 +266,10 @@ def _prepared(keep: Path) -> Path:
         taken = next(keep.iterdir(), None)
     except OSError as error:
         raise CannotVerify(
-            f"expected to make the folder {keep}, but: {error.strerror or error}",
-            next_command=f"ls -ld {keep.parent}",
+            f"expected to make the folder {keep}, but: {error.strerror or error}", next_command=f"ls -ld {keep.parent}"
         ) from error
     if taken is not None:
         raise UsageError(
-            f"expected --keep to name a new or empty folder, found {taken.name} in {keep}",
-            next_command=f"ls {keep}",
+            f"expected --keep to name a new or empty folder, found {taken.name} in {keep}", next_command=f"ls {keep}"
         )
     return keep.absolute()

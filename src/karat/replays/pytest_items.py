@@ -20,12 +20,7 @@ from karat.findings import KaratError, Severity
 from karat.replays import judge
 from karat.replays.options import ReplayOptions, is_chosen, parse_command, parse_function
 from karat.replays.outcome import ReplayedCase
-from karat.replays.replay import (
-    is_damaged,
-    open_runners,
-    require_capture_root,
-    with_next_command,
-)
+from karat.replays.replay import is_damaged, open_runners, require_capture_root, with_next_command
 from karat.replays.report import comparison_line
 from karat.replays.runners import Runner
 from karat.store.place import open_word
@@ -70,9 +65,7 @@ def collect(session: pytest.Session) -> bool | None:
 def _options(config: pytest.Config) -> ReplayOptions:
     told = config.getoption("karat_replay_settings")
     if told:
-        options = msgspec.json.decode(
-            told, type=ReplayOptions, dec_hook=lambda kind, text: kind(text)
-        )
+        options = msgspec.json.decode(told, type=ReplayOptions, dec_hook=lambda kind, text: kind(text))
         # Each worker of xdist keeps its own cases in a folder of its own.
         worker = os.environ.get("PYTEST_XDIST_WORKER", "")
         return msgspec.structs.replace(options, jobs=1, keep=options.keep and options.keep / worker)

@@ -18,16 +18,7 @@ import msgspec
 from karat.bundles.cases import Case, cases
 from karat.bundles.manifest import Environment
 from karat.bundles.places import Place, require_root
-from karat.findings import (
-    CannotVerify,
-    ExitCode,
-    Finding,
-    KaratError,
-    Severity,
-    UsageError,
-    fail,
-    info,
-)
+from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError, fail, info
 from karat.replays import judge
 from karat.replays.options import FunctionSpec, Progress, ReplayOptions, is_chosen, nothing_chosen
 from karat.replays.outcome import ReplayedCase, ReplayReport
@@ -48,9 +39,7 @@ _PYTEST_CODES = {
 }
 
 
-def replay(
-    bundle: str | Path, options: ReplayOptions, progress: Progress | None = None
-) -> ReplayReport:
+def replay(bundle: str | Path, options: ReplayOptions, progress: Progress | None = None) -> ReplayReport:
     """Replay every chosen case of a bundle."""
     try:
         opened = open_word(str(bundle), store=options.store)
@@ -61,16 +50,12 @@ def replay(
         finding: Finding = getattr(error, "finding", None) or fail(
             "cannot-read", str(error), path=str(bundle), next=error.next_command
         )
-        return ReplayReport(
-            bundle=str(bundle), runner=str(options.runner), cases=(), findings=(finding,)
-        )
+        return ReplayReport(bundle=str(bundle), runner=str(options.runner), cases=(), findings=(finding,))
     with closing(opened) as place:
         require_capture_root(place, options)
         whole = cases(place)
         wanted = [c for c in whole if is_chosen(c.path, c.manifest.identity, options.wanted)]
-        done = {
-            case.path: judge.damaged(case, *case.findings) for case in wanted if is_damaged(case)
-        }
+        done = {case.path: judge.damaged(case, *case.findings) for case in wanted if is_damaged(case)}
         sound = [case for case in wanted if case.path not in done]
         if sound:
             with open_runners(bundle, options, len(sound)) as runners:
@@ -96,9 +81,7 @@ def is_damaged(case: Case) -> bool:
 
 
 @contextmanager
-def open_runners(
-    bundle: str | Path, options: ReplayOptions, count: int
-) -> Iterator[Sequence[Runner]]:
+def open_runners(bundle: str | Path, options: ReplayOptions, count: int) -> Iterator[Sequence[Runner]]:
     """As many runners as were asked for and have work; the first is known to have its function."""
     with closing(WorkFolders(options.keep)) as folders:
         runners = [_runner(bundle, options, folders) for _ in range(min(options.jobs, count))]
@@ -115,9 +98,7 @@ def _runner(bundle: str | Path, options: ReplayOptions, folders: WorkFolders) ->
     spec = options.runner
     if not isinstance(spec, FunctionSpec):
         return CommandRunner(spec, options.case, folders, options.timeout)
-    setup = WorkerSetup(
-        bundle=str(bundle), store=options.store, function=spec, options=options.case
-    )
+    setup = WorkerSetup(bundle=str(bundle), store=options.store, function=spec, options=options.case)
     return FunctionRunner(setup, folders, timeout=options.timeout, isolated=options.isolated)
 
 
@@ -125,11 +106,7 @@ def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int
     """Replay in a pytest session with an item for every case, on this terminal; returns karat's exit code."""
     text = msgspec.json.encode(options, enc_hook=str).decode()
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest"),
-            *("--karat-replay", bundle, "--karat-replay-settings", text),
-            *words,
-        ],
+        [*(sys.executable, "-m", "pytest"), *("--karat-replay", bundle, "--karat-replay-settings", text), *words],
         check=False,
     )
     if done.returncode == 2:
@@ -175,9 +152,7 @@ def _command(bundle: str, options: ReplayOptions) -> list[str]:
     return ["karat", "replay", bundle, how, str(options.runner), *words, *verify]
 
 
-def environment_differences(
-    recorded: Sequence[Environment], *, packages: bool
-) -> Iterator[Finding]:
+def environment_differences(recorded: Sequence[Environment], *, packages: bool) -> Iterator[Finding]:
     """One finding for all that differs between the captures and this machine.
 
     A difference explains much and proves nothing, so it is information, once for all cases. Packages matter if karat
@@ -189,10 +164,7 @@ def environment_differences(
     if not tally:
         return
     total = len(recorded)
-    shown = [
-        what if n == total else f"{what} ({n} of {total} cases)"
-        for what, n in tally.most_common(_SHOWN)
-    ]
+    shown = [what if n == total else f"{what} ({n} of {total} cases)" for what, n in tally.most_common(_SHOWN)]
     more = f"; and {len(tally) - _SHOWN} more" if len(tally) > _SHOWN else ""
     yield info("environment-changed", f"captured elsewhere: {'; '.join(shown)}{more}")
 

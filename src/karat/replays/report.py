@@ -90,16 +90,12 @@ def _findings(report: ReplayReport) -> Iterator[Line]:
     """What concerns the whole, then warnings and failures, then the rest in a line per kind."""
     yield from (line for finding in report.findings for line in finding_lines(finding))
     own = [f for case in report.cases for f in case.findings]
-    loud = sorted(
-        (f for f in own if f.severity is not Severity.INFO), key=lambda f: f.severity.rank
-    )
+    loud = sorted((f for f in own if f.severity is not Severity.INFO), key=lambda f: f.severity.rank)
     for finding in loud[:_FINDINGS_SHOWN]:
         yield from finding_lines(finding)
     if len(loud) > _FINDINGS_SHOWN:
         yield ()
-        yield (
-            (f"… and {len(loud) - _FINDINGS_SHOWN:,} more findings (--json - lists all)", "dim"),
-        )
+        yield ((f"… and {len(loud) - _FINDINGS_SHOWN:,} more findings (--json - lists all)", "dim"),)
     yield from _quiet([f for f in own if f.severity is Severity.INFO])
 
 
@@ -169,11 +165,7 @@ def render_junit(report: ReplayReport) -> bytes:
         suite = f"{case.identity.suite}/{case.identity.flow}"
         suites.setdefault(suite, []).append(_test_case(suite, case))
     about_all = [
-        TestCase(
-            classname="karat replay",
-            name=f.kind,
-            problem=TestProblem("error", f.message, f.kind, f.next or ""),
-        )
+        TestCase(classname="karat replay", name=f.kind, problem=TestProblem("error", f.message, f.kind, f.next or ""))
         for f in report.findings
         if f.severity is Severity.FAIL
     ]

@@ -103,9 +103,7 @@ def replay_all(
 class FunctionRunner:
     """Hands cases to a worker that calls a function."""
 
-    def __init__(
-        self, setup: WorkerSetup, folders: WorkFolders, *, timeout: float | None, isolated: bool
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, folders: WorkFolders, *, timeout: float | None, isolated: bool) -> None:
         self._setup, self._folders = setup, folders
         self._timeout, self._isolated = timeout, isolated
         self._worker: Worker | None = None
@@ -146,13 +144,7 @@ class FunctionRunner:
 
 
 class CommandRunner:
-    def __init__(
-        self,
-        command: CommandSpec,
-        options: CaseOptions,
-        folders: WorkFolders,
-        timeout: float | None,
-    ) -> None:
+    def __init__(self, command: CommandSpec, options: CaseOptions, folders: WorkFolders, timeout: float | None) -> None:
         self._command, self._options = command, options
         self._folders, self._timeout = folders, timeout
         self._process: subprocess.Popen[bytes] | None = None
@@ -172,9 +164,7 @@ class CommandRunner:
 
     def _replay(self, case: Case, work: Path) -> ReplayedCase:
         if case.manifest.program is None and self._command.uses("program"):
-            return judge.failed(
-                case, "the command asks for {program}, but the case was captured without one"
-            )
+            return judge.failed(case, "the command asks for {program}, but the case was captured without one")
         expected = [record for record in case.manifest.tensors if record.role == "expected"]
         places = self._prepare(case, expected, work)
         if self._options.verify:
@@ -213,11 +203,7 @@ class CommandRunner:
         try:
             with log.open("wb") as file:
                 self._process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
                 )
         except OSError as error:
             return f"it could not be started: {error.strerror or error}"
@@ -250,9 +236,7 @@ class CommandRunner:
             return judge.failed(case, f"expected outputs in {{outputs}}, but {problem}", *found)
         return judge.compared(case, self._options, comparisons, found)
 
-    def _comparisons(
-        self, case: Case, expected: list[TensorRecord], outputs: Outputs
-    ) -> Iterator[Comparison]:
+    def _comparisons(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> Iterator[Comparison]:
         criteria = judge.criteria_of(case.manifest, self._options)
         with Spool(case) as spool:
             for record in expected:
@@ -277,9 +261,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     """Files of no expected tensor."""
 
 
-def write_inputs(
-    case: Case, records: Sequence[TensorRecord], folder: Path, *, verify: bool
-) -> None:
+def write_inputs(case: Case, records: Sequence[TensorRecord], folder: Path, *, verify: bool) -> None:
     """Write the inputs in the raw form; `Damaged` if they are not what was captured."""
     files = file_names(record.name for record in records)
     rows = []
@@ -321,9 +303,7 @@ def read_outputs(folder: Path, expected: Sequence[TensorRecord]) -> Outputs:
         path = folder / files[record.name]
         if path.is_file() and path.stat().st_size == record.nbytes:
             extent = whole_file(path)
-            tensors[record.name] = TensorExtent(
-                dtype=record.dtype, shape=record.shape, extent=extent
-            )
+            tensors[record.name] = TensorExtent(dtype=record.dtype, shape=record.shape, extent=extent)
         elif path.exists():
             found = f"{path.stat().st_size:,} bytes" if path.is_file() else "no plain file"
             problems.append(
@@ -340,20 +320,14 @@ def _lost(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[Findin
         yield fail("shape-changed", problem)
     for record in () if outputs.problems else expected:
         if record.name not in outputs.tensors:
-            yield fail(
-                "lost-tensor",
-                f"{record.name}: expected it among the outputs, found none",
-                metric=record.name,
-            )
+            yield fail("lost-tensor", f"{record.name}: expected it among the outputs, found none", metric=record.name)
 
 
 def _unexpected(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[Finding]:
     known = {record.name for record in expected}
     extra = [name for name in outputs.tensors if name not in known]
     for name in (*extra, *outputs.extra):
-        yield fail(
-            "gained-tensor", f"{name}: expected {len(known)} outputs, found an additional one"
-        )
+        yield fail("gained-tensor", f"{name}: expected {len(known)} outputs, found an additional one")
 
 
 def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def main() -> int:
         return 0
     send(answers, WorkerReady())
     # After the user's module: it may have to be the first to import its framework.
-    from karat.replays.calls import Caller  # noqa: PLC0415
+    from karat.replays.calls import Caller
 
     caller, own = Caller(setup, function), os.getpid()
     while (job := receive(orders, CaseJob)) is not None:
@@ -91,9 +91,7 @@ def load_function(function: FunctionSpec) -> Callable[..., Any]:
             )
         found = getattr(found, part)
     if not callable(found):
-        raise CannotImport(
-            f"expected {function} to be a function, found {type(found).__name__}: it cannot be called"
-        )
+        raise CannotImport(f"expected {function} to be a function, found {type(found).__name__}: it cannot be called")
     return found  # type: ignore[no-any-return]
 
 
@@ -104,8 +102,7 @@ def _module(name: str) -> Any:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             here = [path.stem for path in Path.cwd().glob("*.py")]
             raise CannotImport(
-                f"expected a module {name}, found none: neither installed nor in {Path.cwd()}"
-                f"{suggest(name, here)}"
+                f"expected a module {name}, found none: neither installed nor in {Path.cwd()}{suggest(name, here)}"
             ) from error
         raise CannotImport(_broken(name, error)) from error
     except (Exception, SystemExit) as error:

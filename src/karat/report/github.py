@@ -55,11 +55,7 @@ def add_step_summary(text: Callable[[int], str]) -> bool:
 def _annotation(word: str, finding: Finding, verb: str) -> str:
     message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
     line = finding.numbers.get("line")
-    properties = {
-        "file": finding.path,
-        "line": str(line or ""),
-        "title": f"{verb}: {finding.kind}",
-    }
+    properties = {"file": finding.path, "line": str(line or ""), "title": f"{verb}: {finding.kind}"}
     words = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
     return f"::{word} {words}::{_message(message)}"
 

@@ -26,9 +26,7 @@ def page(*, title: str, body: str, style: str, script: str = "") -> str:
         "css": f"{asset('karat.report', 'page.css')}{style}",
         "scripts": "script-src 'unsafe-inline'; " if script else "",
         "body": body,
-        "script": f'<script>\n"use strict";\n(() => {{\n{script}\n}})();\n</script>'
-        if script
-        else "",
+        "script": f'<script>\n"use strict";\n(() => {{\n{script}\n}})();\n</script>' if script else "",
     }
     return fill(asset("karat.report", "page.html"), slots)
 

@@ -41,10 +41,7 @@ def _sayable(value: Any, *, numbers: bool) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {
-            _sayable(key, numbers=numbers): _sayable(item, numbers=numbers)
-            for key, item in value.items()
-        }
+        return {_sayable(key, numbers=numbers): _sayable(item, numbers=numbers) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_sayable(item, numbers=numbers) for item in value]
     if numbers and isinstance(value, float) and not isfinite(value):

@@ -34,8 +34,7 @@ def render(name: str, suites: Iterable[tuple[str, Sequence[TestCase]]]) -> bytes
     """The XML text of all suites; one without cases is left out."""
     known = [(suite, cases) for suite, cases in suites if cases]
     body = "".join(
-        f"  <testsuite{attributes({'name': suite, **_totals(cases)})}>\n"
-        f"{''.join(map(_case, cases))}  </testsuite>\n"
+        f"  <testsuite{attributes({'name': suite, **_totals(cases)})}>\n{''.join(map(_case, cases))}  </testsuite>\n"
         for suite, cases in known
     )
     totals = attributes({"name": name, **_totals([c for _, cases in known for c in cases])})
@@ -44,12 +43,7 @@ def render(name: str, suites: Iterable[tuple[str, Sequence[TestCase]]]) -> bytes
 
 def _totals(cases: Sequence[TestCase]) -> dict[str, int]:
     tags = Counter(case.problem.tag for case in cases if case.problem)
-    return {
-        "tests": len(cases),
-        "failures": tags["failure"],
-        "errors": tags["error"],
-        "skipped": tags["skipped"],
-    }
+    return {"tests": len(cases), "failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
 
 
 def _case(case: TestCase) -> str:

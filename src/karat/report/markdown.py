@@ -44,10 +44,7 @@ def prose(text: str, most: int = _SENTENCE) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
     """A Markdown table; the first column is text, the others are numbers, or text as well."""
     titles = (title.replace("|", "\\|") for title in header)
-    lines = [
-        "| " + " | ".join(titles) + " |",
-        "|---" + ("|---:" if numbers else "|---") * (len(header) - 1) + "|",
-    ]
+    lines = ["| " + " | ".join(titles) + " |", "|---" + ("|---:" if numbers else "|---") * (len(header) - 1) + "|"]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 

@@ -40,11 +40,10 @@ class Result:
     def to_pandas(self) -> Any:
         """The table as a pandas `DataFrame`."""
         try:
-            import pandas as pd  # noqa: PLC0415 - nobody else needs it
+            import pandas as pd
         except ImportError as error:
             raise UsageError(
-                "to_pandas needs pandas, which is not installed",
-                next_command="pip install pandas",
+                "to_pandas needs pandas, which is not installed", next_command="pip install pandas"
             ) from error
         return pd.DataFrame(self.rows())
 

@@ -34,9 +34,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of finding → what to do about it."""
 
 
-def render(
-    findings: Sequence[Finding], tool: Tool, *, exit_code: int, properties: Mapping[str, Any]
-) -> bytes:
+def render(findings: Sequence[Finding], tool: Tool, *, exit_code: int, properties: Mapping[str, Any]) -> bytes:
     """Findings, gravest first, as a SARIF log with one run; paths are relative to the current folder where they can be."""
     shown = list(findings[:_MOST])
     kinds = sorted({finding.kind for finding in shown})
@@ -54,20 +52,12 @@ def render(
             }
         },
         "columnKind": "utf16CodeUnits",
-        "originalUriBaseIds": {
-            "SRCROOT": {"description": {"text": "The folder in which karat ran."}}
-        },
+        "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder in which karat ran."}}},
         "invocations": [invocation],
         "results": _results(shown, kinds),
         "properties": properties,
     }
-    return encode(
-        {
-            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-            "version": "2.1.0",
-            "runs": [run],
-        }
-    )
+    return encode({"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]})
 
 
 def _rule(kind: str, findings: Sequence[Finding], tool: Tool) -> dict[str, Any]:
@@ -121,10 +111,7 @@ def _location(finding: Finding) -> dict[str, Any]:
     name = finding.numbers.get("class")
     if not name:
         return {"physicalLocation": place}
-    return {
-        "physicalLocation": place,
-        "logicalLocations": [{"fullyQualifiedName": str(name), "kind": "type"}],
-    }
+    return {"physicalLocation": place, "logicalLocations": [{"fullyQualifiedName": str(name), "kind": "type"}]}
 
 
 def _uri(path: str) -> tuple[str, bool]:

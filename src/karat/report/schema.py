@@ -45,12 +45,7 @@ def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:
     for struct in _structs(kind):
         if struct.__name__ in components:
             _complete(components[struct.__name__], struct, about)
-    whole = {
-        "$schema": DIALECT,
-        "$id": about.name,
-        "title": about.title,
-        "description": about.description,
-    }
+    whole = {"$schema": DIALECT, "$id": about.name, "title": about.title, "description": about.description}
     if isinstance(kind, type) and kind.__name__ in components:
         inner = components.pop(kind.__name__)
         also = {"schema": {"const": about.name}, **about.also}

@@ -35,8 +35,8 @@ def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
         for line in report:
             stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
         return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.text import Text
 
     console = Console(file=stream, highlight=False)
     for line in report:

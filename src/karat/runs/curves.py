@@ -34,17 +34,14 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
         if settings.precision is not None:
             # Python rounds the decimal number; numpy scales, rounds and scales back, which can be off by one.
             values = [
-                round(value, settings.precision) if isfinite(value) else value
-                for value in metric.values.tolist()
+                round(value, settings.precision) if isfinite(value) else value for value in metric.values.tolist()
             ]
             metric = structs.replace(metric, values=np.array(values, np.float64))  # noqa: PLW2901
         thinned[name] = _declared(metric, settings.interval)
     return structs.replace(series, metrics=thinned), (*findings, *([short] if short else []))
 
 
-def _renamed(
-    metrics: Mapping[str, Metric], settings: RecordSettings
-) -> tuple[dict[str, Metric], list[Finding]]:
+def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[dict[str, Metric], list[Finding]]:
     taken = [name for name in metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
     if metrics and not taken:
         shown = ", ".join(sorted(metrics)[:8])
@@ -57,16 +54,16 @@ def _renamed(
     for tag in taken:
         name = settings.rename.get(tag, tag)
         if name in renamed:
-            message = f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
+            message = (
+                f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
+            )
             found = fail("duplicate-key", message, metric=name, next="karat config --show-origin")
             findings.append(found)
         renamed[name], origin[name] = metrics[tag], tag
     return renamed, findings
 
 
-def _thinned(
-    metrics: Mapping[str, Metric], settings: RecordSettings
-) -> dict[str, Metric] | Finding:
+def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[str, Metric] | Finding:
     """Every metric on the same steps, as Megatron keeps them; NaN where one has no sample."""
     sampled = [m.steps for m in metrics.values() if len(m.steps)]
     interval, start = settings.interval, settings.start
@@ -172,17 +169,13 @@ def findings_of_runs(
     return findings
 
 
-def _findings_of_run(
-    repeat: Repeat, expected: int | None, settings: RecordSettings
-) -> Iterator[Finding]:
+def _findings_of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> Iterator[Finding]:
     found = list(repeat.reading.findings)
     golden = repeat.reading.golden
     if isinstance(golden, Series):
         if not golden.scalars and last_step(golden) is None:
             # A golden of nothing would pass whatever it is compared with.
-            message = (
-                f"expected a finite value among the steps to keep, found none in {repeat.path}"
-            )
+            message = f"expected a finite value among the steps to keep, found none in {repeat.path}"
             found.append(fail("empty", message, path=repeat.path))
         short = short_run(golden, expected, "the old golden's last step")
         if short is not None and settings.steps is None:
@@ -195,11 +188,7 @@ def _findings_of_run(
 
 
 def new_golden(
-    repeats: Sequence[Repeat],
-    combine: Combine,
-    old: Golden | None,
-    wanted: Sequence[str],
-    form: str | None,
+    repeats: Sequence[Repeat], combine: Combine, old: Golden | None, wanted: Sequence[str], form: str | None
 ) -> Golden | None:
     """The golden that the runs make; None if one of them could not be read."""
     goldens = [golden for r in repeats if (golden := r.reading.golden) is not None]
@@ -313,9 +302,7 @@ def up_to(golden: Golden, last: int) -> Golden:
     for name, metric in golden.metrics.items():
         kept = int(np.searchsorted(metric.steps, last, side="right"))
         end = metric.end if metric.end is None else min(metric.end, last)
-        metrics[name] = structs.replace(
-            metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end
-        )
+        metrics[name] = structs.replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
     return structs.replace(golden, metrics=metrics)
 
 

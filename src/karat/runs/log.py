@@ -115,15 +115,15 @@ class _LogReader:
         metrics = {name: Metric.of(held) for name, held in self.values.items() if held}
         for name in self.values if metrics else ():
             if name not in metrics:
-                message = f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
+                message = (
+                    f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
+                )
                 lost = warn("lost-metric", message, metric=name, next="karat config --show-origin")
                 self.odd.add(lost)
         if self.too_long:
             long = len(self.too_long)
             are = "1 line is" if long == 1 else f"{long} lines are"
-            message = (
-                f"{are} longer than {LONGEST_LINE:,} characters; only the beginning was searched"
-            )
+            message = f"{are} longer than {LONGEST_LINE:,} characters; only the beginning was searched"
             self.odd.add(info("unreadable", message, numbers={"lines": long}))
         if self.again:
             are = "1 value is" if self.again == 1 else f"{self.again} values are"

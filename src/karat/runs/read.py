@@ -134,9 +134,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
         if path.is_file():
             files.append(path)
         if len(files) > _MOST_FILES:
-            message = (
-                f"expected the folder of one run, found more than {_MOST_FILES:,} files in {folder}"
-            )
+            message = f"expected the folder of one run, found more than {_MOST_FILES:,} files in {folder}"
             too_many = fail("unreadable", message, next=f"ls {quote(str(folder))}")
             return Reading(None, (too_many,))
     files.sort()
@@ -152,11 +150,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
     if folder in runs:
         # The run that was named; what `add_scalars` and hparams put below are others.
         own = _read_events([path for path in events if path.parent == folder])
-        were = (
-            "1 other run below it was"
-            if len(others) == 1
-            else f"{len(others)} other runs below it were"
-        )
+        were = "1 other run below it was" if len(others) == 1 else f"{len(others)} other runs below it were"
         message = f"the event files of {folder} itself were read; {were} not: {names}"
         note = info("not-refreshed", message, numbers={"runs": len(others)})
         return structs.replace(own, findings=(*own.findings, *([note] if others else [])))
@@ -225,9 +219,7 @@ class _Columns:
         self.header = header
         self.at = step_column(",".join(header)) or 0
         self.cells: dict[str, dict[int, str]] = {
-            name: {}
-            for i, name in enumerate(header)
-            if i != self.at and name.lower() not in _CLOCKS
+            name: {} for i, name in enumerate(header) if i != self.at and name.lower() not in _CLOCKS
         }
         self.lines: dict[int, int] = {}
         """Step → its line, in the order they were read."""
@@ -270,7 +262,5 @@ class _Columns:
                         line = self.lines[step]
                         message = f'expected a number on line {line}, found "{held[step][:40]}"'
                         self.odd.on_line("unreadable", line, message, metric=name)
-                metrics[name] = Metric.of(
-                    {step: math.nan if n is None else n for step, n in numbers.items()}
-                )
+                metrics[name] = Metric.of({step: math.nan if n is None else n for step, n in numbers.items()})
         return Series(metrics, {}, others)

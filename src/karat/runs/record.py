@@ -24,16 +24,7 @@ from karat.compare.gate.result import Judging
 from karat.compare.gate.table import like_golden
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.findings import (
-    UNVERIFIED,
-    CannotVerify,
-    ExitCode,
-    Finding,
-    Severity,
-    UsageError,
-    info,
-    warn,
-)
+from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity, UsageError, info, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
@@ -146,9 +137,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         """The report for people."""
         for run in self.runs:
             noun = {"series": "metric", "table": "row"}.get(run.shape or "", "document")
-            steps = (
-                f", steps {run.first_step}–{run.last_step}" if run.first_step is not None else ""
-            )
+            steps = f", steps {run.first_step}–{run.last_step}" if run.first_step is not None else ""
             described = f"{count(run.metrics, noun)}{steps} ({run.format})"
             yield f"read {run.path}: {described if run.shape else 'nothing that could be taken'}"
         if self.verdict is not None:
@@ -177,9 +166,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{verb} the samples of {count(self.samples_runs, 'run')} in {self.samples}"
 
 
-def record(
-    golden: Path, actual: Sequence[str], options: RecordOptions
-) -> tuple[Recorded, ExitCode]:
+def record(golden: Path, actual: Sequence[str], options: RecordOptions) -> tuple[Recorded, ExitCode]:
     """Make or update a golden from what runs left."""
     with _only_recorder(golden, dry_run=options.dry_run):
         return _Recording(golden, options).run(actual)
@@ -205,16 +192,12 @@ def _root_around(golden: Path) -> Path | None:
 class _Judgement:
     """What the findings come to: taken, taken all the same, or refused."""
 
-    def __init__(
-        self, of_runs: Sequence[Finding], compared: Sequence[Finding], *, empty: bool, accept: bool
-    ) -> None:
+    def __init__(self, of_runs: Sequence[Finding], compared: Sequence[Finding], *, empty: bool, accept: bool) -> None:
         found = [*of_runs, *compared]
         objections = [f for f in found if f.condemns]
         # Nothing to take is no matter of being incomplete.
         hopeless = UNVERIFIED | {"empty"}
-        self.empty = empty or any(
-            f.severity is Severity.FAIL and f.kind in hopeless for f in of_runs
-        )
+        self.empty = empty or any(f.severity is Severity.FAIL and f.kind in hopeless for f in of_runs)
         self.refused = self.empty or (bool(objections) and not accept)
         self.accepted = bool(objections) and not self.refused
         self.findings = found
@@ -259,12 +242,7 @@ class _Recording:
         of_runs = findings_of_runs(repeats, self.old_golden, self.settings, options.metrics)
         new = new_golden(repeats, options.combine, self.old_golden, options.metrics, self.format)
         change = None if new is None else self._compare(new, of_runs)
-        judged = _Judgement(
-            of_runs,
-            self._objections(change),
-            empty=new is None,
-            accept=options.accept_incomplete,
-        )
+        judged = _Judgement(of_runs, self._objections(change), empty=new is None, accept=options.accept_incomplete)
         samples = None if judged.refused else self._samples(repeats)
         earlier = len(samples.runs) - len(repeats) if samples is not None else 0
         if change is not None and earlier > 0 and change.verdict.value in {"drift", "break"}:
@@ -321,8 +299,7 @@ class _Recording:
             sha256 = fingerprint(path) if reading.golden is not None else ""
         except OSError as error:
             raise CannotVerify(
-                f"expected to read {path} again, but: {error.strerror}",
-                next_command=f"ls -ld {shlex.quote(str(path))}",
+                f"expected to read {path} again, but: {error.strerror}", next_command=f"ls -ld {shlex.quote(str(path))}"
             ) from error
         return Repeat(path=str(path), reading=reading, sha256=sha256)
 
@@ -363,9 +340,7 @@ class _Recording:
         before = Samples() if self.options.replace_samples else read_samples(path)
         return before.plus(samples_of(repeats))
 
-    def _write(
-        self, golden: Golden, samples: Samples | None, *, accepted: bool
-    ) -> tuple[str, bool]:
+    def _write(self, golden: Golden, samples: Samples | None, *, accepted: bool) -> tuple[str, bool]:
         """What became of the golden's file, and whether the lock has a new line."""
         like = self.old_bytes if self.old and self.old.format == self.format else None
         data = formats.write(golden, like=like, format=self.format)
@@ -385,9 +360,7 @@ class _Recording:
         locked = line is not None and line.note(data, origin, metrics)
         return ("unchanged" if same else "written"), locked
 
-    def _next(
-        self, state: str, judged: _Judgement, samples: Samples | None, *, locked: bool
-    ) -> str | None:
+    def _next(self, state: str, judged: _Judgement, samples: Samples | None, *, locked: bool) -> str | None:
         words = self.options.command.words
         if state == "refused":
             failed = [f for f in judged.findings if f.severity is Severity.FAIL]
@@ -522,9 +495,7 @@ def _origin(*, accepted: bool) -> Provenance:
 def _ci_job(environment: Mapping[str, str]) -> dict[str, Any]:
     """What CI's variables say of this job, by the names of a manifest."""
     found = facts(environment)
-    fields: dict[str, str | int | None] = {
-        name: found.get(name) for name in ("job", "job_id", "commit", "image")
-    }
+    fields: dict[str, str | int | None] = {name: found.get(name) for name in ("job", "job_id", "commit", "image")}
     # Buildkite counts from 0.
     attempt = int(found["attempt"]) if found.get("attempt", "").isdecimal() else 0
     fields |= {"run_id": found.get("run"), "attempt": attempt or None}

@@ -83,9 +83,7 @@ def copies(repeats: Sequence[Repeat]) -> Iterator[Finding]:
 
 def grid(metrics: Sequence[Metric | None]) -> tuple[Steps, Values]:
     """The steps that any of the curves has, and a row of values per curve; NaN where it has none."""
-    steps = np.unique(
-        np.concatenate([m.steps for m in metrics if m is not None] or [np.empty(0, np.int64)])
-    )
+    steps = np.unique(np.concatenate([m.steps for m in metrics if m is not None] or [np.empty(0, np.int64)]))
     values = np.full((len(metrics), len(steps)), np.nan)
     for row, metric in zip(values, metrics, strict=True):
         if metric is not None:
@@ -166,8 +164,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
         known = set(self.runs)
         new = [(r, s) for r, s in zip(other.runs, other.series, strict=True) if r not in known]
         return Samples(
-            runs=(*self.runs, *(run for run, _ in new)),
-            series=(*self.series, *(series for _, series in new)),
+            runs=(*self.runs, *(run for run, _ in new)), series=(*self.series, *(series for _, series in new))
         )
 
 
@@ -203,13 +200,11 @@ def read_samples(path: Path) -> Samples:
         return Samples()
     except OSError as error:
         raise CannotVerify(
-            f"expected to read the samples in {path}, but: {error.strerror}",
-            next_command=f"ls -l {quote(str(path))}",
+            f"expected to read the samples in {path}, but: {error.strerror}", next_command=f"ls -l {quote(str(path))}"
         ) from error
     except (ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise CannotVerify(
-            f"expected {SCHEMA} in {path}, found: {error}",
-            next_command=f"git checkout -- {quote(str(path))}",
+            f"expected {SCHEMA} in {path}, found: {error}", next_command=f"git checkout -- {quote(str(path))}"
         ) from error
 
 

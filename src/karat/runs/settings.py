@@ -55,10 +55,6 @@ def _check_patterns(log: Mapping[str, str]) -> None:
         try:
             groups = re.compile(pattern).groups
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(
-                f'log: expected a regular expression for "{name}", found {pattern!r}: {error}'
-            ) from error
+            raise ValueError(f'log: expected a regular expression for "{name}", found {pattern!r}: {error}') from error
         if groups != 1:
-            raise ValueError(
-                f'log: expected one group (…) in the pattern of "{name}", found {groups}'
-            )
+            raise ValueError(f'log: expected one group (…) in the pattern of "{name}", found {groups}')

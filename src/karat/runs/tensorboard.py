@@ -93,14 +93,37 @@ _HALF, _BFLOAT = 19, 14
 
 # Kind of element → how it stands in `tensor_content`, the bytes of a numpy array.
 _CONTENT: Mapping[int, str] = {
-    1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", _HALF: "<e",
-    22: "<I", 23: "<Q", _BFLOAT: "<H",
-}  # fmt: skip
+    1: "<f",
+    2: "<d",
+    3: "<i",
+    4: "<B",
+    5: "<h",
+    6: "<b",
+    9: "<q",
+    10: "<?",
+    17: "<H",
+    _HALF: "<e",
+    22: "<I",
+    23: "<Q",
+    _BFLOAT: "<H",
+}
 
 # Kind of element → the number of the field that lists its elements.
 _LISTED: Mapping[int, int] = {
-    1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, _BFLOAT: 13, 17: 7, _HALF: 13, 22: 16, 23: 17,
-}  # fmt: skip
+    1: 5,
+    2: 6,
+    3: 7,
+    4: 7,
+    5: 7,
+    6: 7,
+    9: 10,
+    10: 11,
+    _BFLOAT: 13,
+    17: 7,
+    _HALF: 13,
+    22: 16,
+    23: 17,
+}
 
 
 def scalar(data: bytes) -> float | None:
@@ -152,11 +175,7 @@ def _numbers(kind: int, field: Field) -> list[float]:
         width = struct.calcsize(form)
         # A single element may stand unpacked; then the field is exactly its bytes.
         whole = wire == BYTES or len(value) == width
-        return (
-            [n for (n,) in struct.iter_unpack(form, value)]
-            if whole and not len(value) % width
-            else []
-        )
+        return [n for (n,) in struct.iter_unpack(form, value)] if whole and not len(value) % width else []
     return [_from_varint(kind)(item) for item in varints(value)] if wire == BYTES else []
 
 
@@ -174,10 +193,7 @@ def _bfloat(bits: int) -> float:
 
 
 # Nine events in ten look like this; matching them is several times quicker than taking them apart.
-_USUAL = re.compile(
-    rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.*)\x15(.{4})",
-    re.DOTALL,
-)
+_USUAL = re.compile(rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.*)\x15(.{4})", re.DOTALL)
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _SCALARS = ("", "scalars")
@@ -226,9 +242,7 @@ class Scalars:
             self._at(float(times.min()))
             self._at(float(times.max()))
 
-    def _usual(
-        self, match: re.Match[bytes], walls: list[bytes], known: dict[bytes | None, int]
-    ) -> bool:
+    def _usual(self, match: re.Match[bytes], walls: list[bytes], known: dict[bytes | None, int]) -> bool:
         """Takes an event of the usual form; False if its lengths say that it is another."""
         wall, step, summary, value, length, tag, number = match.groups()
         size = len(tag)
@@ -366,17 +380,13 @@ def read_file(path: Path, odd: LimitedFindings) -> EventFile:
         for batch in records(stream, note):
             found.add(batch)
     for number in found.malformed:
-        message = (
-            f"expected an event in record {number:,}, found bytes that are no protobuf message"
-        )
+        message = f"expected an event in record {number:,}, found bytes that are no protobuf message"
         note(fail("unreadable", message, where=f"record {number}"))
     curves = {}
     again = 0
     for tag, curve in found.curves.items():
         if len(curve.steps):
-            steps, values, doubled = _last_of_each(
-                np.array(curve.steps, np.int64), np.array(curve.values, np.float64)
-            )
+            steps, values, doubled = _last_of_each(np.array(curve.steps, np.int64), np.array(curve.values, np.float64))
             curves[tag.decode("utf-8", "replace")] = steps, values
             again += doubled
     return EventFile(name=path.name, first=found.first, last=found.last, curves=curves, again=again)

@@ -198,19 +198,13 @@ def _frames(buffer: bytes) -> tuple[Places, Places, int]:
 
 
 def _sound(
-    buffer: bytes,
-    base: int,
-    starts: Places,
-    lengths: Places,
-    note: Callable[[Finding], None],
+    buffer: bytes, base: int, starts: Places, lengths: Places, note: Callable[[Finding], None]
 ) -> tuple[list[bytes], bool]:
     """The records whose checksums hold, and whether framing was lost, so that none may follow."""
     if not len(starts):
         return [], False
     headers = starts - _HEADER
-    framed = _stored(buffer, headers + 8) == masked(
-        crc32c(buffer, headers, np.full(len(starts), 8))
-    )
+    framed = _stored(buffer, headers + 8) == masked(crc32c(buffer, headers, np.full(len(starts), 8)))
     lost = not framed.all()
     if lost:
         # Behind a wrong length there is no telling where the next record begins.

@@ -127,13 +127,7 @@ class _Work:
     """One metric: the golden's values in the first row, a run's in each other."""
 
     def __init__(
-        self,
-        name: str,
-        steps: Steps,
-        values: Matrix,
-        window: tuple[int, int] | None,
-        outliers: int,
-        count: int,
+        self, name: str, steps: Steps, values: Matrix, window: tuple[int, int] | None, outliers: int, count: int
     ) -> None:
         self.name, self.steps, self.runs = name, steps, count
         self.values, self.check = values, "approx"
@@ -164,9 +158,7 @@ class _Work:
         found: Values = np.partition(error, at, axis=1)[:, at]
         return found
 
-    def _made(
-        self, check: str, allowed: float, observed: float, model: float | None
-    ) -> Recommendation:
+    def _made(self, check: str, allowed: float, observed: float, model: float | None) -> Recommendation:
         fresh = len(self.values) - 1
         return Recommendation(
             metric=self.name,
@@ -205,9 +197,7 @@ def _has_size(values: Matrix) -> bool:
     return one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
 
 
-def _widened(
-    apart: Values, observed: float, rate: float
-) -> tuple[float, Callable[[float], float] | None]:
+def _widened(apart: Values, observed: float, rate: float) -> tuple[float, Callable[[float], float] | None]:
     """What was seen, widened to what the asked rate needs if deviations are log-normal.
 
     Beside it the model's rate for any tolerance. Two runs have one deviation and no spread: it is
@@ -303,17 +293,14 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
     """What repeats of one test recommend: the runs that are named, and the samples of a golden."""
     book = rules or RuleBook()
     against = _read_golden(golden) if golden is not None else None
-    repeats, findings = _read_repeats(
-        runs, golden, settings_like(against, settings or RecordSettings())
-    )
+    repeats, findings = _read_repeats(runs, golden, settings_like(against, settings or RecordSettings()))
     findings += copies(repeats)
     series = [one for r in repeats if isinstance(one := r.reading.golden, Series)]
     if len(series) < 2:
         where = f"found {len(series)} (in {', '.join(runs) or 'no RUN'}"
         where += f" and the samples of {golden}" if golden is not None else ""
         raise UsageError(
-            f"expected at least 2 repeats of one test, {where})",
-            next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN",
+            f"expected at least 2 repeats of one test, {where})", next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN"
         )
     # Where the golden's curves are those of a run, that run is the golden.
     same = [one for one in series if against is None or _same_curves(one, against)]
@@ -382,9 +369,7 @@ def _read_repeats(
         findings += reading.findings
         sha256 = fingerprint(path)
         if kept and SampledRun(name=path.name, sha256=sha256) in kept.runs:
-            message = (
-                f"{name} is among the golden's samples already, name and bytes; it was counted once"
-            )
+            message = f"{name} is among the golden's samples already, name and bytes; it was counted once"
             findings.append(info("claimed-twice", message))
         else:
             repeats.append(Repeat(path=name, reading=Reading(reading.golden), sha256=sha256))
@@ -396,8 +381,7 @@ def _read_golden(path: str) -> Series:
         golden = formats.read(Path(path).read_bytes()).golden
     except OSError as error:
         raise CannotVerify(
-            f"expected to read the golden {path}, but: {error.strerror}",
-            next_command=f"ls -ld {shlex.quote(path)}",
+            f"expected to read the golden {path}, but: {error.strerror}", next_command=f"ls -ld {shlex.quote(path)}"
         ) from error
     if not isinstance(golden, Series):
         raise UsageError(

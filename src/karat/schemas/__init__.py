@@ -17,25 +17,15 @@ _Limit: TypeAlias = Mapping[str, Any]
 _SHARE: _Limit = {"minimum": 0, "maximum": 1}
 _AT_LEAST_ONE: _Limit = {"minItems": 1}
 _SHA256: _Limit = {"pattern": "^[0-9a-f]{64}$"}
-_TIME: _Limit = {
-    "pattern": r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)?$"
-}
-_VERDICT: _Limit = {
-    "enum": ["unreadable", "incomplete", "removed", "break", "drift", "new", "noise", "same"]
-}
+_TIME: _Limit = {"pattern": r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)?$"}
+_VERDICT: _Limit = {"enum": ["unreadable", "incomplete", "removed", "break", "drift", "new", "noise", "same"]}
 _EXIT_CODE: Mapping[str, _Limit] = {"exit_code": {"enum": [0, 1, 3]}}
 _COUNT: _Limit = {"type": "integer", "minimum": 0}
 _FINDING: Mapping[str, _Limit] = {
     "Finding.kind": {"pattern": "^[a-z]+(-[a-z]+)*$"},
     "Finding.message": {"minLength": 1},
 }
-_STORE: Mapping[str, _Limit] = {
-    "digest": _SHA256,
-    "sha256": _SHA256,
-    "date": _TIME,
-    "expires": _TIME,
-    **_FINDING,
-}
+_STORE: Mapping[str, _Limit] = {"digest": _SHA256, "sha256": _SHA256, "date": _TIME, "expires": _TIME, **_FINDING}
 
 _RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
 
@@ -114,11 +104,7 @@ _REPORTS: dict[str, PublishedSchema] = {
         name="karat.tolerance/1",
         title="karat tolerance",
         description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
-        also={
-            "rate_shown": {"type": "boolean"},
-            "runs_needed": _COUNT,
-            "toml": {"type": "string"},
-        },
+        also={"rate_shown": {"type": "boolean"}, "runs_needed": _COUNT, "toml": {"type": "string"}},
         limits={
             **_FINDING,
             **{name: {"minimum": 0} for name in ("atol", "rtol", "observed")},
@@ -144,16 +130,10 @@ _REPORTS: dict[str, PublishedSchema] = {
         signed=("*",),
     ),
     "hunts.hunt:HuntPlan": PublishedSchema(
-        name="karat.hunt-plan/1",
-        title="karat hunt run --dry-run",
-        description="What a hunt would do.",
-        signed=("*",),
+        name="karat.hunt-plan/1", title="karat hunt run --dry-run", description="What a hunt would do.", signed=("*",)
     ),
     "hunts.report.terminal:Status": PublishedSchema(
-        name="karat.hunt-status/1",
-        title="karat hunt status",
-        description="How far a hunt is.",
-        signed=("*",),
+        name="karat.hunt-status/1", title="karat hunt status", description="How far a hunt is.", signed=("*",)
     ),
     "hunts.report.terminal:ShownPoint": PublishedSchema(
         name="karat.hunt-point/1",
@@ -166,9 +146,7 @@ _REPORTS: dict[str, PublishedSchema] = {
 """Struct → the report that it is, with what stands beside its fields."""
 
 _RESULTS: dict[str, PublishedSchema] = {
-    f"store.{home}": PublishedSchema(
-        name=f"karat.{verb}/1", title=f"karat {verb}", description=text, limits=limits
-    )
+    f"store.{home}": PublishedSchema(name=f"karat.{verb}/1", title=f"karat {verb}", description=text, limits=limits)
     for verb, home, text, limits in (
         ("push", "push:Pushed", "What a push sent, or would send.", _STORE),
         ("pull", "pull:Pulled", "What a pull brought.", _STORE),
@@ -210,10 +188,5 @@ def _generated(home: str) -> dict[str, Any]:
     kind = getattr(import_module(f"karat.{module}"), name)
     if home not in _RESULTS:
         return schema_of(kind, _FILES.get(home) or _REPORTS[home])
-    fields = [
-        ("schema", str),
-        ("exit_code", Literal[0, 1, 3]),
-        ("result", kind | None),
-        ("findings", list[Finding]),
-    ]
+    fields = [("schema", str), ("exit_code", Literal[0, 1, 3]), ("result", kind | None), ("findings", list[Finding])]
     return schema_of(msgspec.defstruct("StoreReport", fields), _RESULTS[home])

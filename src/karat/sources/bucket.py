@@ -20,16 +20,7 @@ from karat.net.buckets import BucketAddress, BucketStore, StoredFile, parse_addr
 from karat.sources.cache import Cache, CachedFile, Shelf
 from karat.sources.download import RangeFile, merge_spans, span_bytes
 from karat.sources.folder import Folder, Group, group_files, is_archive
-from karat.sources.source import (
-    Artifact,
-    Fetched,
-    Listing,
-    Obtained,
-    Progress,
-    TransferProgress,
-    Wanted,
-    fetch_one,
-)
+from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, shown
 from karat.system.hashes import sha256_text
 from karat.system.pool import in_parallel, worker_count
@@ -120,9 +111,7 @@ class BucketFetch:
         chosen = {name: entry for name, entry in names.items() if wanted(name)}
         _check_sizes(chosen, self._limits)
         here = self._shelf.here(list(chosen))
-        tasks = [
-            partial(self._file, name, entry) for name, entry in chosen.items() if name not in here
-        ]
+        tasks = [partial(self._file, name, entry) for name, entry in chosen.items() if name not in here]
         self._watch.begin(sum(e.size for name, e in chosen.items() if name not in here))
         fresh: dict[str, CachedFile] = {}
         try:
@@ -148,14 +137,12 @@ def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
     for name, entry in chosen.items():
         if entry.size > limits.member:
             raise Unusable(
-                "archive-refused",
-                f"{shown(name)} has {entry.size:,} bytes, at most {limits.member:,} are allowed",
+                "archive-refused", f"{shown(name)} has {entry.size:,} bytes, at most {limits.member:,} are allowed"
             )
     total = sum(entry.size for entry in chosen.values())
     if total > limits.total:
         raise Unusable(
-            "archive-refused",
-            f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed",
+            "archive-refused", f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed"
         )
 
 
@@ -165,22 +152,14 @@ def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Buc
         return Bucket(url, notice=notice)
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or not parts.path or parts.query:
-        raise UsageError(
-            f"expected file:///PATH, found {url!r}", next_command="karat refresh --help"
-        )
+        raise UsageError(f"expected file:///PATH, found {url!r}", next_command="karat refresh --help")
     return Folder(unquote(parts.path))
 
 
 class Bucket:
     """A source in object storage."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        limits: Limits | None = None,
-        notice: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, url: str, *, limits: Limits | None = None, notice: Callable[[str], None] | None = None) -> None:
         self._address = parse_address(url)
         self._limits = limits or Limits()
         self._workers = worker_count(os.environ)
@@ -195,9 +174,7 @@ class Bucket:
         (groups,) = in_parallel([self._find], 1, stop=self._stopped.set)
         self._groups = {group.id: group for group in groups}
         return Listing(
-            source=self._address.scheme,
-            origin=self._address.url,
-            artifacts=tuple(group.artifact() for group in groups),
+            source=self._address.scheme, origin=self._address.url, artifacts=tuple(group.artifact() for group in groups)
         )
 
     def fetch(

@@ -228,9 +228,7 @@ def cache_limit(env: Mapping[str, str]) -> int:
 class Cache:
     """One process's use of the cache; `close` it."""
 
-    def __init__(
-        self, env: Mapping[str, str], *, notice: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, env: Mapping[str, str], *, notice: Callable[[str], None] | None = None) -> None:
         self._limit = cache_limit(env)
         self._notice = notice or (lambda _: None)
         self._lock = threading.Lock()
@@ -257,9 +255,7 @@ class Cache:
             if lock is not None:
                 os.close(lock)
 
-    def with_shelf(
-        self, key: Sequence[str], work: Callable[[Shelf], T], *, called_off: Callable[[], object]
-    ) -> T:
+    def with_shelf(self, key: Sequence[str], work: Callable[[Shelf], T], *, called_off: Callable[[], object]) -> T:
         """What `work` makes on the artifact's shelf, or on a temporary one if the disk has trouble."""
         try:
             with self.shelf(*key, called_off=called_off) as shelf:
@@ -305,8 +301,7 @@ class Cache:
                 os.close(self._presence)
                 self._presence = None
             self._notice(
-                f"the cache in {wanted} cannot be used ({error.strerror or error}); nothing is kept "
-                "for the next time"
+                f"the cache in {wanted} cannot be used ({error.strerror or error}); nothing is kept for the next time"
             )
             return self._make_temporary()
         return folder

@@ -48,13 +48,7 @@ class Download:
     """One artifact on its way to a shelf."""
 
     def __init__(
-        self,
-        client: Client,
-        shelf: Shelf,
-        address: ArtifactAddress,
-        watch: TransferProgress,
-        *,
-        most: int,
+        self, client: Client, shelf: Shelf, address: ArtifactAddress, watch: TransferProgress, *, most: int
     ) -> None:
         self._client = client
         self._shelf = shelf
@@ -173,11 +167,9 @@ class Download:
         self._all_here = trouble is None
         return trouble
 
-    def _attempt(
-        self, response: httpx.Response, path: Path, start: int, end: int | None
-    ) -> str | None:
+    def _attempt(self, response: httpx.Response, path: Path, start: int, end: int | None) -> str | None:
         """Takes what comes of a body; what went wrong, if it did not end well."""
-        import httpx  # noqa: PLC0415 - here already, since the response is
+        import httpx
 
         try:
             have = _size(path)

@@ -49,10 +49,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """The group as a source lists it."""
         times = [entry.modified for entry in self.entries if entry.modified is not None]
         return Artifact(
-            id=self.id,
-            name=self.name,
-            size=sum(entry.size for entry in self.entries),
-            created=max(times, default=None),
+            id=self.id, name=self.name, size=sum(entry.size for entry in self.entries), created=max(times, default=None)
         )
 
 
@@ -71,9 +68,7 @@ def group_files(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
         else:
             first, slash, _ = entry.name.partition("/")
             loose.setdefault(first if slash else ROOT, []).append(entry)
-    groups += [
-        Group(name=name, packed=False, entries=tuple(found)) for name, found in loose.items()
-    ]
+    groups += [Group(name=name, packed=False, entries=tuple(found)) for name, found in loose.items()]
     return tuple(sorted(groups, key=lambda group: group.id))
 
 
@@ -100,10 +95,7 @@ class Folder:
         )
 
     def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        wanted: Callable[[str], bool],
-        progress: Progress | None = None,
+        self, artifacts: Sequence[Artifact], wanted: Callable[[str], bool], progress: Progress | None = None
     ) -> Iterator[Fetched]:
         """The wanted files: of archives unpacked, of folders as they lie."""
         if self._groups is None:
@@ -165,9 +157,7 @@ class Folder:
     def _look(self, group: Group | None) -> str:
         """The command with which a person looks for themselves."""
         if group is not None and group.packed:
-            return (
-                f"python3 -m zipfile --test {shlex.quote(str(self._root / group.entries[0].name))}"
-            )
+            return f"python3 -m zipfile --test {shlex.quote(str(self._root / group.entries[0].name))}"
         # A name that cannot be printed cannot be pasted either.
         named = group is not None and group.name != ROOT and group.name.isprintable()
         inside = group.name if group is not None and named else ""
@@ -228,11 +218,7 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
     def note(kind: str, severity: Severity, name: str, message: str) -> None:
         look = f"ls -ld {shlex.quote(_printable(str(root / name)))}"
         text = f"{shown(name or ROOT)}: {message}"
-        findings.append(
-            Finding(
-                kind=kind, severity=severity, message=text, path=_printable(name or ROOT), next=look
-            )
-        )
+        findings.append(Finding(kind=kind, severity=severity, message=text, path=_printable(name or ROOT), next=look))
 
     waiting = [""]
     while waiting:

@@ -165,9 +165,7 @@ class GitHub(Forge):
         return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
 
     def _command(self) -> Command:
-        which = (
-            ("--sha", self._sha or "") if self._run_id is None else ("--run-id", str(self._run_id))
-        )
+        which = ("--sha", self._sha or "") if self._run_id is None else ("--run-id", str(self._run_id))
         source = ("--source", "github", "--repo", self._repo)
         return Command("karat", "refresh", *source, *which, "--scope", "all")
 
@@ -194,9 +192,7 @@ class GitHub(Forge):
                 f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}",
                 next_command=self._command(),
             )
-        going = (
-            [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
-        )
+        going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 
     def _runs_of_commit(self) -> tuple[list[_Run], list[Finding]]:
@@ -204,9 +200,7 @@ class GitHub(Forge):
         findings: list[Finding] = []
         sha = self._full_sha()
         try:
-            found = self._all(
-                f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha
-            )
+            found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         except Refused as error:
             raise self._no_such(error) from None
         runs = [run for page in found for run in page.items]
@@ -264,9 +258,7 @@ class GitHub(Forge):
             for _, artifact in sorted(found.items())
         ]
 
-    def _all(
-        self, path: str, kind: type[P], what: str, findings: list[Finding], **query: str
-    ) -> list[P]:
+    def _all(self, path: str, kind: type[P], what: str, findings: list[Finding], **query: str) -> list[P]:
         """Every page; says so if the server announced more than it gave."""
         pages = list(self._client.pages(path, kind, **query, per_page=_PAGE))
         said = max((page.total_count for page in pages), default=0)
@@ -300,19 +292,14 @@ def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
         )
     if (run_id is None) == (sha is None):
         raise UsageError(
-            "expected a run or a commit to refresh from, found "
-            + ("neither" if run_id is None else "both"),
+            "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both"),
             next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
         )
     if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
-        raise UsageError(
-            f"expected the number of a run, found {run_id!r}",
-            next_command=f"gh run list --repo {repo}",
-        )
+        raise UsageError(f"expected the number of a run, found {run_id!r}", next_command=f"gh run list --repo {repo}")
     if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
         raise UsageError(
-            f"expected the SHA of a commit, found {sha!r}",
-            next_command=f"git rev-parse {shlex.quote(sha)}",
+            f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {shlex.quote(sha)}"
         )
 
 

@@ -28,12 +28,7 @@ from karat.system.command import Command
 _PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _PAGE = 100
 _MOST_PIPELINES = 500
-_CONCLUSIONS = {
-    "success": "success",
-    "failed": "failure",
-    "canceled": "cancelled",
-    "skipped": "skipped",
-}
+_CONCLUSIONS = {"success": "success", "failed": "failure", "canceled": "cancelled", "skipped": "skipped"}
 """GitLab's words for what is over, in GitHub's; whatever else it says is not over."""
 _TIMEOUTS = {"job_execution_timeout", "stuck_or_timeout_failure"}
 
@@ -156,12 +151,8 @@ class GitLab(Forge):
             level = self._below(level, found)
         order = sorted(found.runs)
         now = self._clock()
-        self._projects = {
-            str(job.id): found.projects[number] for number in order for job in found.jobs[number]
-        }
-        self._outdated = {
-            str(job.id) for number in order for job in found.jobs[number] if job.outdated(now)
-        }
+        self._projects = {str(job.id): found.projects[number] for number in order for job in found.jobs[number]}
+        self._outdated = {str(job.id) for number in order for job in found.jobs[number] if job.outdated(now)}
         jobs = {number: _attempts(number, found.jobs[number]) for number in order}
         return Listing(
             source="gitlab",
@@ -170,9 +161,7 @@ class GitLab(Forge):
             runs=tuple(found.runs[number] for number in order),
             jobs=tuple(job for number in order for job in jobs[number]),
             artifacts=tuple(
-                artifact
-                for number in order
-                for artifact in _artifacts(found.jobs[number], jobs[number], now)
+                artifact for number in order for artifact in _artifacts(found.jobs[number], jobs[number], now)
             ),
             findings=tuple(sorted(found.findings, key=lambda finding: finding.message)),
         )
@@ -197,9 +186,7 @@ class GitLab(Forge):
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
             look=self._glab(project, artifact.id),
             remake=self._glab(project, artifact.id, "retry"),
-            missing_means="artifact-expired"
-            if artifact.id in self._outdated
-            else "artifact-missing",
+            missing_means="artifact-expired" if artifact.id in self._outdated else "artifact-missing",
         )
 
     def _look(self, place: _Place, found: _Found) -> None:
@@ -233,19 +220,11 @@ class GitLab(Forge):
         found.jobs[place.pipeline] = jobs
         found.bridges[place.pipeline] = bridges
         found.runs[place.pipeline] = Run(
-            id=str(place.pipeline),
-            commit=pipeline.sha,
-            name=place.name,
-            conclusion=over,
-            url=pipeline.web_url,
+            id=str(place.pipeline), commit=pipeline.sha, name=place.name, conclusion=over, url=pipeline.web_url
         )
 
     def _all(self, path: str, kind: type[list[_Item]], **query: str) -> list[_Item]:
-        return [
-            item
-            for page in self._client.pages(path, kind, **query, per_page=_PAGE)
-            for item in page
-        ]
+        return [item for page in self._client.pages(path, kind, **query, per_page=_PAGE) for item in page]
 
     def _below(self, level: Sequence[_Place], found: _Found) -> list[_Place]:
         """The pipelines that these have started, each once."""
@@ -288,8 +267,7 @@ class GitLab(Forge):
 def _checked_project(project: str) -> str:
     if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
         raise UsageError(
-            "expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), "
-            f"found {project!r}",
+            f"expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), found {project!r}",
             next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
         )
     return project

@@ -120,10 +120,7 @@ class Source(Protocol):
         """Runs, jobs and artifacts; nothing is downloaded yet."""
 
     def fetch(
-        self,
-        artifacts: Sequence[Artifact],
-        wanted: Callable[[str], bool],
-        progress: Progress | None = None,
+        self, artifacts: Sequence[Artifact], wanted: Callable[[str], bool], progress: Progress | None = None
     ) -> Iterator[Fetched]:
         """The wanted files of each artifact, in the order they arrive; one `Fetched` per artifact."""
 

@@ -20,24 +20,8 @@ from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.sources.cache import Cache, Shelf
-from karat.sources.download import (
-    ArtifactAddress,
-    Changed,
-    Cut,
-    Download,
-    RangeFile,
-    merge_spans,
-    span_bytes,
-)
-from karat.sources.source import (
-    Artifact,
-    Fetched,
-    Obtained,
-    Progress,
-    TransferProgress,
-    Wanted,
-    fetch_one,
-)
+from karat.sources.download import ArtifactAddress, Changed, Cut, Download, RangeFile, merge_spans, span_bytes
+from karat.sources.source import Artifact, Fetched, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, find_directory
 from karat.system.hashes import sha256_file
 from karat.system.pool import in_parallel, worker_count
@@ -48,12 +32,7 @@ _SMALL = 1 << 19
 _MOST = 0.7
 """A plan that needs more than this part of an archive may as well have the whole."""
 _LEEWAY = 64 << 20
-_BY_STATUS = {
-    401: "artifact-forbidden",
-    403: "artifact-forbidden",
-    404: "artifact-missing",
-    410: "artifact-expired",
-}
+_BY_STATUS = {401: "artifact-forbidden", 403: "artifact-forbidden", 404: "artifact-missing", 410: "artifact-expired"}
 
 
 class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,9 +93,7 @@ class Forge:
                 key = ("url", artifact.url)
                 requests.append(ArtifactRequest(artifact=artifact, address=address, key=key))
             elif artifact.expired:
-                expired = Unusable(
-                    "artifact-expired", "expected it on the server, found that it has expired there"
-                )
+                expired = Unusable("artifact-expired", "expected it on the server, found that it has expired there")
                 finding = expired.finding(artifact.name, self._request(artifact).remake)
                 yield Fetched(artifact=artifact, findings=(finding,))
             else:
@@ -137,9 +114,7 @@ class Forge:
         for _ in in_parallel(tasks, self._workers, stop=self._client.stop):
             pass
 
-    def _fetched(
-        self, request: ArtifactRequest, wanted: Wanted, progress: Progress | None
-    ) -> Fetched:
+    def _fetched(self, request: ArtifactRequest, wanted: Wanted, progress: Progress | None) -> Fetched:
         def obtain(watch: TransferProgress) -> Obtained:
             try:
                 return self._cache.with_shelf(
@@ -165,9 +140,7 @@ class Forge:
             return request.remake
         return problem.next_command or request.look or self._client.advice.again
 
-    def _onto(
-        self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress
-    ) -> Obtained:
+    def _onto(self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress) -> Obtained:
         """Names and wanted members; what an earlier process left is doubted before the server is."""
         fetch = _Fetch(self._client, shelf, request, self._limits, watch)
         if (found := fetch.from_shelf(wanted)) is not None:
@@ -188,21 +161,14 @@ class Forge:
         try:
             return fetch.from_server(wanted)
         except Changed:
-            raise Unusable(
-                "transfer-failed", "expected one version of it, found another at every request"
-            ) from None
+            raise Unusable("transfer-failed", "expected one version of it, found another at every request") from None
 
 
 class _Fetch:
     """One artifact, from its shelf or its server."""
 
     def __init__(
-        self,
-        client: Client,
-        shelf: Shelf,
-        request: ArtifactRequest,
-        limits: Limits,
-        watch: TransferProgress,
+        self, client: Client, shelf: Shelf, request: ArtifactRequest, limits: Limits, watch: TransferProgress
     ) -> None:
         self._shelf = shelf
         self._request = request
@@ -278,9 +244,7 @@ class _Fetch:
         if kind == "sha256" and expected.lower() != found:
             with path.open("rb") as file:
                 find_directory(file)  # a page, or half an archive, has a name of its own
-            raise Unusable(
-                "artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}"
-            )
+            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
         kept = self._shelf.keep_archive(path, found)
         self._shelf.drop_parts()
         return kept

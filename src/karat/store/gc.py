@@ -18,14 +18,7 @@ import msgspec
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import STAGING, TOUCHING, Backend, StoredObject, StoreProblem, lifecycle
-from karat.store.leases import (
-    LeaseTimes,
-    abandoned,
-    live_leases,
-    marker,
-    other_collectors,
-    store_busy,
-)
+from karat.store.leases import LeaseTimes, abandoned, live_leases, marker, other_collectors, store_busy
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
 from karat.store.pins import read_lock
 from karat.store.references import parse_date
@@ -147,10 +140,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         if by_age:
             renew_objects(backend, fates.old, options.workers)
         held.check()
-        moves = [
-            partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING))
-            for digest in fates.move
-        ]
+        moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
         for _ in in_parallel(moves, options.workers):
             pass
         for keys in ([one.key for one in known.judged if not one.kept], fates.delete):
@@ -163,9 +153,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         return _result(backend, options, known, fates, abandoned=len(gone), freshened=freshened)
 
 
-def _result(
-    backend: Backend, options: GcOptions, known: _Known, fates: _Fates, **counts: int
-) -> GcResult:
+def _result(backend: Backend, options: GcOptions, known: _Known, fates: _Fates, **counts: int) -> GcResult:
     return GcResult(
         store=backend.url,
         dry_run=options.dry_run,
@@ -184,8 +172,7 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
     for file in options.locks:
         if not file.is_file():
             raise CannotVerify(
-                f"expected a lock file at {file}, found none; what it names is not known",
-                next_command=f"ls -l {file}",
+                f"expected a lock file at {file}, found none; what it names is not known", next_command=f"ls -l {file}"
             )
         locked |= {line.digest: str(file) for line in read_lock(file).values()}
     judged = _judge(backend, options, now, pinned.keys(), locked)
@@ -210,24 +197,17 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
 
 
 def _judge(
-    backend: Backend,
-    options: GcOptions,
-    now: float,
-    pinned: Collection[str],
-    locked: Mapping[str, str],
+    backend: Backend, options: GcOptions, now: float, pinned: Collection[str], locked: Mapping[str, str]
 ) -> list[ReferenceFate]:
     for key in references.unrecognised(backend):
         raise CannotVerify(
-            f"expected only references below {references.PREFIX} of {backend.url}, found {key}; "
-            "nothing was deleted",
+            f"expected only references below {references.PREFIX} of {backend.url}, found {key}; nothing was deleted",
             next_command=backend.look(key),
         )
     entries = references.entries(backend)
     newest = {entry.name: entry.key for entry in entries}
     fates = []
-    for entry, reference in zip(
-        entries, references.read_all(backend, entries, options.workers), strict=True
-    ):
+    for entry, reference in zip(entries, references.read_all(backend, entries, options.workers), strict=True):
         moment = parse_date(reference.expires)
         if options.retention is not None and reference.keep is None:
             moment = parse_date(reference.date) + timedelta(days=options.retention)
@@ -246,9 +226,15 @@ def _judge(
             else:
                 kept, why, because = False, "gone", f"{because}, and its snapshot is gone"
         fate = ReferenceFate(
-            key=entry.key, name=reference.name, digest=reference.digest, date=reference.date,
-            expires=day, kept=kept, why=why, because=because,  # type: ignore[arg-type]
-        )  # fmt: skip
+            key=entry.key,
+            name=reference.name,
+            digest=reference.digest,
+            date=reference.date,
+            expires=day,
+            kept=kept,
+            why=why,  # type: ignore[arg-type]
+            because=because,
+        )
         fates.append(fate)
     return fates
 
@@ -287,13 +273,19 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
             if one.key.startswith(EXPIRING) and one.modified < oldest
         ),
         tallies=tuple(
-            ObjectTally(fate=fate, because=_BECAUSE[fate], objects=len(found),  # type: ignore[arg-type]
-                        size=sum(one.size for one in found), deleted=fate in deleted)
-            for fate, found in counts.items() if found
+            ObjectTally(
+                fate=fate,  # type: ignore[arg-type]
+                because=_BECAUSE[fate],
+                objects=len(found),
+                size=sum(one.size for one in found),
+                deleted=fate in deleted,
+            )
+            for fate, found in counts.items()
+            if found
         ),
         delete=tuple(one.key for fate in deleted for one in counts[fate]),
         move=tuple(move),
-    )  # fmt: skip
+    )
 
 
 def _objects_of(backend: Backend, digest: str) -> set[str]:

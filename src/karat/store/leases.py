@@ -58,9 +58,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class HeldLease:
     """A lease or marker of this process, renewed until it is released."""
 
-    def __init__(
-        self, backend: Backend, lease: Lease, prefix: str, *, every: float, longest: float
-    ) -> None:
+    def __init__(self, backend: Backend, lease: Lease, prefix: str, *, every: float, longest: float) -> None:
         self.key = f"{prefix}{lease.id}.json"
         self._backend, self._every, self._longest = backend, every, longest
         self._data = msgspec.json.encode(lease)
@@ -134,13 +132,15 @@ class HeldLease:
 
 
 def lease(
-    backend: Backend, kind: str, *, objects: tuple[str, ...] = (), snapshots: tuple[str, ...] = (),
+    backend: Backend,
+    kind: str,
+    *,
+    objects: tuple[str, ...] = (),
+    snapshots: tuple[str, ...] = (),
     times: LeaseTimes | None = None,
-) -> HeldLease:  # fmt: skip
+) -> HeldLease:
     """What a push or pin holds while it runs."""
-    held = Lease(
-        id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots
-    )
+    held = Lease(id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots)
     times = times or LeaseTimes()
     return HeldLease(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
 
@@ -154,10 +154,7 @@ def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
 
 
 def wait_for_collectors(
-    backend: Backend,
-    held: HeldLease,
-    times: LeaseTimes,
-    notice: Callable[[str], None] | None = None,
+    backend: Backend, held: HeldLease, times: LeaseTimes, notice: Callable[[str], None] | None = None
 ) -> None:
     """Returns once no collector is at work that may not have seen what is held."""
     until = time.monotonic() + times.patience
@@ -177,20 +174,17 @@ def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> li
     if not markers:
         return []
     now = held.now()
-    return [
-        one for one in markers
-        if now - one.modified < times.collector and not _is_dead(backend, one.key)
-    ]  # fmt: skip
+    return [one for one in markers if now - one.modified < times.collector and not _is_dead(backend, one.key)]
 
 
 def abandoned(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[str]:
     """Markers and leases that nobody renews any more."""
     now = held.now()
     markers = [
-        one.key for one in backend.list(COLLECTORS)
-        if one.key != held.key
-        and (now - one.modified >= times.collector or _is_dead(backend, one.key))
-    ]  # fmt: skip
+        one.key
+        for one in backend.list(COLLECTORS)
+        if one.key != held.key and (now - one.modified >= times.collector or _is_dead(backend, one.key))
+    ]
     leases = [one.key for one in backend.list(LEASES) if now - one.modified >= times.lease]
     return markers + leases
 

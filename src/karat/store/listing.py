@@ -60,9 +60,7 @@ def list_names(backend: Backend, workers: int = 16) -> tuple[StoreListing, list[
     return StoreListing(store=backend.url, references=tuple(told)), errors
 
 
-def list_entries(
-    backend: Backend, word: str, workers: int = 16
-) -> tuple[StoreListing, list[CannotVerify]]:
+def list_entries(backend: Backend, word: str, workers: int = 16) -> tuple[StoreListing, list[CannotVerify]]:
     """Every reference of a name, newest first; or the one that is meant."""
     wanted = references.parse(word)
     pinned = pins.read_all(backend)
@@ -71,9 +69,7 @@ def list_entries(
     if not chosen:
         meant = references.resolve(backend, word)
         entries = references.entries(backend, meant.name) if meant.name else []
-        return StoreListing(
-            store=backend.url, references=(_listed(meant, pinned, len(entries)),)
-        ), []
+        return StoreListing(store=backend.url, references=(_listed(meant, pinned, len(entries)),)), []
     read, errors = references.read_each(backend, chosen, workers)
     told = tuple(_listed(one, pinned, len(chosen)) for one in read)
     return StoreListing(store=backend.url, references=told), errors
@@ -95,7 +91,13 @@ def list_cases(backend: Backend, word: str) -> StoreListing:
 def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
     pin = pinned.get(reference.digest)
     return ListedReference(
-        name=reference.name, digest=reference.digest, date=reference.date, expires=reference.expires,
-        cases=reference.cases, files=reference.files, size=reference.size,
-        pinned=None if pin is None else pin.reason, entries=entries,
-    )  # fmt: skip
+        name=reference.name,
+        digest=reference.digest,
+        date=reference.date,
+        expires=reference.expires,
+        cases=reference.cases,
+        files=reference.files,
+        size=reference.size,
+        pinned=None if pin is None else pin.reason,
+        entries=entries,
+    )

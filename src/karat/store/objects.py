@@ -96,9 +96,7 @@ def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, Fo
     return listed
 
 
-def every(
-    backend: Backend, area: str, workers: int, firsts: Iterable[str] | None = None
-) -> Iterator[StoredObject]:
+def every(backend: Backend, area: str, workers: int, firsts: Iterable[str] | None = None) -> Iterator[StoredObject]:
     """All objects of an area, or those whose digests begin with one of `firsts`."""
     if firsts is None:
         yield from backend.list(f"{area}/")

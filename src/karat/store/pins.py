@@ -54,9 +54,15 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pin(  # noqa: PLR0913 - most have defaults
-    backend: Backend, digest: str, reason: str, name: str = "", *, workers: int = 16,
-    times: LeaseTimes | None = None, notice: Callable[[str], None] | None = None,
-) -> Pin:  # fmt: skip
+    backend: Backend,
+    digest: str,
+    reason: str,
+    name: str = "",
+    *,
+    workers: int = 16,
+    times: LeaseTimes | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Pin:
     """Keep a snapshot; a pin that it already has stays as it is."""
     times = times or LeaseTimes()
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
@@ -135,8 +141,7 @@ def _key(digest: str) -> str:
 
 def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
     return CannotVerify(
-        f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}",
-        next_command=backend.look(key),
+        f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}", next_command=backend.look(key)
     )
 
 
@@ -168,18 +173,13 @@ def read_lock(file: Path) -> dict[str, Locked]:
                 raise ValueError(f"digest {line.digest[:80]!r} of {name}")  # noqa: TRY301
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
         conflict = b"<<<<<<<" in data
-        raise _unreadable_lock(
-            file, "merge-conflict markers" if conflict else str(error)
-        ) from error
+        raise _unreadable_lock(file, "merge-conflict markers" if conflict else str(error)) from error
     return found
 
 
 def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
     """Write the lock; True if its bytes changed."""
-    text = [
-        f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n"
-        for name in sorted(lines)
-    ]
+    text = [f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n" for name in sorted(lines)]
     data = ("{\n" + "".join(text) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode()
     try:
         if file.is_file() and file.read_bytes() == data:

@@ -186,8 +186,7 @@ class _SnapshotReader:
         file = self._extent.file
         if start < 0 or start + len(buffer) > file.size:
             raise Damaged(
-                f"{self._extent.path}: expected bytes {start:,} to {start + len(buffer):,}, "
-                f"found {file.size:,} in all"
+                f"{self._extent.path}: expected bytes {start:,} to {start + len(buffer):,}, found {file.size:,} in all"
             )
         at = 0
         begins = -file.offset

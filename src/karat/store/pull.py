@@ -65,9 +65,13 @@ class PullRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pull(
-    backend: Backend, digest: str, target: Path, options: PullOptions,
-    sizing: Callable[[int], None] | None = None, watch: Watch | None = None,
-) -> Pulled:  # fmt: skip
+    backend: Backend,
+    digest: str,
+    target: Path,
+    options: PullOptions,
+    sizing: Callable[[int], None] | None = None,
+    watch: Watch | None = None,
+) -> Pulled:
     """Bring a snapshot, or some cases of it, into a new folder."""
     target = target.absolute()
     area = KEPT if options.pinned else EXPIRING
@@ -83,9 +87,14 @@ def pull(
         snapshot = msgspec.structs.replace(snapshot, cases=cases)
     wanted = dict(snapshot.files())
     pulled = Pulled(
-        store=backend.url, digest=digest, target=str(target), cases=len(snapshot.cases),
-        files=len(wanted), size=sum(file.size for file in wanted.values()), fetched_bytes=0,
-    )  # fmt: skip
+        store=backend.url,
+        digest=digest,
+        target=str(target),
+        cases=len(snapshot.cases),
+        files=len(wanted),
+        size=sum(file.size for file in wanted.values()),
+        fetched_bytes=0,
+    )
     record = PullRecord(store=backend.url, digest=digest, only=options.only)
     if _is_here(target, record, wanted, options.workers):
         clear(target)
@@ -105,9 +114,7 @@ def pull(
 class _Fetch:
     """The files of a snapshot, on their way into a folder."""
 
-    def __init__(
-        self, backend: Backend, snapshot: Snapshot, folder: Path, area: str, watch: Watch | None
-    ) -> None:
+    def __init__(self, backend: Backend, snapshot: Snapshot, folder: Path, area: str, watch: Watch | None) -> None:
         self._backend, self._snapshot = backend, snapshot
         self._folder, self._area, self._watch = folder, area, watch
         self._slots = threading.BoundedSemaphore(LARGE_AT_ONCE)
@@ -205,9 +212,7 @@ class _Fetch:
         )
 
 
-def _is_here(
-    target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int
-) -> bool:
+def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int) -> bool:
     """Whether the folder already holds exactly what this pull would write."""
     try:
         found = msgspec.json.decode((target / RECORD).read_bytes(), type=PullRecord)
@@ -216,9 +221,7 @@ def _is_here(
     if (found.digest, found.only) != (record.digest, record.only):
         return False
     names = {
-        path.relative_to(target).as_posix()
-        for path in target.rglob("*")
-        if path.is_symlink() or not path.is_dir()
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or not path.is_dir()
     }
     if names != {*wanted, RECORD}:
         return False

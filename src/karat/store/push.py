@@ -80,9 +80,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def objections(
-    place: Place, progress: Callable[[int, int], None] | None = None
-) -> tuple[Finding, ...]:
+def objections(place: Place, progress: Callable[[int, int], None] | None = None) -> tuple[Finding, ...]:
     """Why a place must not be pushed: everything that fails verification."""
     verified = verify_place(place, progress)
     return tuple(one for one in verified.findings if one.severity is Severity.FAIL)
@@ -98,11 +96,7 @@ def gather(place: Place) -> list[CaseFiles]:
 
 
 def push(
-    backend: Backend,
-    cases: Iterable[CaseFiles],
-    name: str,
-    options: PushOptions,
-    watchers: Watchers | None = None,
+    backend: Backend, cases: Iterable[CaseFiles], name: str, options: PushOptions, watchers: Watchers | None = None
 ) -> Pushed:
     """Put the cases into the store under a name."""
     references.check_name(name)
@@ -114,8 +108,7 @@ def push(
         snapshots.check(plan.snapshot)
     except ValueError as error:
         raise CannotVerify(
-            f"expected cases that can be pulled on every machine, found {error}",
-            next_command="karat verify PLACE",
+            f"expected cases that can be pulled on every machine, found {error}", next_command="karat verify PLACE"
         ) from error
     parts = {**plan.parts(), plan.digest: Part(plan.digest, len(plan.data))}
     if options.dry_run:
@@ -135,11 +128,7 @@ def push(
         if by_age:
             # What is reused must outlive this reference. An object in `kept/` alone would be gone once it is unpinned.
             oldest = held.now() - lifecycle.SLACK * 86400
-            old = [
-                digest
-                for digest, one in compared.present.items()
-                if one.area == EXPIRING and one.modified < oldest
-            ]
+            old = [digest for digest, one in compared.present.items() if one.area == EXPIRING and one.modified < oldest]
             renew_objects(backend, old, options.workers)
         # Had the lease lapsed, a collector might have deleted what this push found there.
         held.check()
@@ -170,11 +159,7 @@ def push(
 
 
 def _send(
-    backend: Backend,
-    plan: UploadPlan,
-    parts: Mapping[str, Part],
-    options: PushOptions,
-    watchers: Watchers,
+    backend: Backend, plan: UploadPlan, parts: Mapping[str, Part], options: PushOptions, watchers: Watchers
 ) -> StoreComparison:
     compared = compare_with_store(backend, parts, options.workers)
     if options.verify_existing:

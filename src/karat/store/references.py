@@ -98,8 +98,7 @@ def check_name(name: str, where: str | None = None) -> None:
     lower = name.lower()
     hint = f"; did you mean {lower!r}?" if lower != name and _NAME.fullmatch(lower) else ""
     raise UsageError(
-        "expected a name such as models/nightly (a-z, 0-9, . _ + -, up to 8 parts), "
-        f"found {where or name!r}{hint}",
+        f"expected a name such as models/nightly (a-z, 0-9, . _ + -, up to 8 parts), found {where or name!r}{hint}",
         next_command="karat ls",
     )
 
@@ -182,9 +181,7 @@ def resolve(backend: Backend, word: str) -> Reference:
 
 def nameless(digest: str, name: str = "", date: str = "") -> Reference:
     """A snapshot of which no reference is left."""
-    return Reference(
-        name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat=""
-    )
+    return Reference(name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat="")
 
 
 def write(backend: Backend, reference: Reference) -> Reference:
@@ -228,9 +225,7 @@ def _entry(key: str) -> ReferenceEntry | None:
     return ReferenceEntry(key=key, name=name, date=date, start=match[2])
 
 
-def _one_digest(
-    backend: Backend, known: Sequence[ReferenceEntry], start: str, word: str
-) -> list[ReferenceEntry]:
+def _one_digest(backend: Backend, known: Sequence[ReferenceEntry], start: str, word: str) -> list[ReferenceEntry]:
     """Entries with that digest; a start that two digests share is ambiguous."""
     found = [(entry, read(backend, entry).digest) for entry in known if entry.start == start[:12]]
     digests = {digest for _, digest in found if digest.startswith(start)}
@@ -242,9 +237,7 @@ def _one_digest(
     return [entry for entry, digest in found if digest in digests]
 
 
-def _absent(
-    backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]
-) -> StoreProblem:
+def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]) -> StoreProblem:
     store = shlex.quote(backend.url)
     if known and wanted.name:
         newest = known[-1]
@@ -256,17 +249,13 @@ def _absent(
         found = f"no such reference{close}" if names else "a store without references"
         command = f"karat ls --store {store}"
     return StoreProblem(
-        "reference-missing",
-        f"expected {word} in {backend.url}, found {found}",
-        next_command=command,
-        path=word,
+        "reference-missing", f"expected {word} in {backend.url}, found {found}", next_command=command, path=word
     )
 
 
 def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
     return CannotVerify(
-        f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}",
-        next_command=backend.look(key),
+        f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}", next_command=backend.look(key)
     )
 
 

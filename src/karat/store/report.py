@@ -18,9 +18,7 @@ from karat.store.pull import Pulled
 from karat.store.push import Pushed
 
 
-def document(
-    schema: str, result: msgspec.Struct | None, findings: Sequence[Finding], code: ExitCode
-) -> bytes:
+def document(schema: str, result: msgspec.Struct | None, findings: Sequence[Finding], code: ExitCode) -> bytes:
     """A report as JSON; without a result where there is none."""
     report: dict[str, Any] = {
         "schema": schema,
@@ -88,9 +86,7 @@ def pin_lines(pins: Sequence[Pin], reason: str | None, *, removed: bool) -> Iter
         if removed:
             yield f"unpinned sha256:{one.digest}; karat gc forgets it once its references expire"
         else:
-            before = (
-                "" if one.reason == reason else " (it was pinned before, and keeps that reason)"
-            )
+            before = "" if one.reason == reason else " (it was pinned before, and keeps that reason)"
             yield f"pinned sha256:{one.digest} on {one.date[:10]}: {one.reason}{before}"
 
 

@@ -114,9 +114,10 @@ def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = 
         chunks = one.unit.parts if len(one.unit.parts) > 1 else ()
         for member, found in zip(group, one.files, strict=True):
             files[member.case].append(
-                SnapshotFile(name=member.name, size=found.size, sha256=found.sha256,
-                             chunks=chunks, pack=number, offset=offset)
-            )  # fmt: skip
+                SnapshotFile(
+                    name=member.name, size=found.size, sha256=found.sha256, chunks=chunks, pack=number, offset=offset
+                )
+            )
             offset += found.size if number is not None else 0
     snapshot = Snapshot(
         size=sum(file.size for case in files for file in case),
@@ -179,9 +180,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
         digest = alone if len(group) > 1 else together
         files.append(Part(digest.hexdigest(), extent.size))
     part = Part(together.hexdigest(), sum(file.size for file in files))
-    return _Hashed(
-        group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files)
-    )
+    return _Hashed(group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files))
 
 
 def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
@@ -229,9 +228,7 @@ class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.absent, **self.damaged}
 
 
-def compare_with_store(
-    backend: Backend, parts: Mapping[str, Part], workers: int
-) -> StoreComparison:
+def compare_with_store(backend: Backend, parts: Mapping[str, Part], workers: int) -> StoreComparison:
     """Compare a plan with a store by name and size."""
     found = find(backend, sorted(parts), workers)
     wrong = {d: part for d, part in parts.items() if d in found and found[d].size != part.size}
@@ -258,11 +255,7 @@ def corrupt_objects(
 
 
 def upload(
-    backend: Backend,
-    plan: UploadPlan,
-    compared: StoreComparison,
-    workers: int,
-    watch: Watch | None = None,
+    backend: Backend, plan: UploadPlan, compared: StoreComparison, workers: int, watch: Watch | None = None
 ) -> None:
     """Send every absent or damaged object of the plan; the snapshot itself is the caller's to put."""
     slots = threading.BoundedSemaphore(LARGE_AT_ONCE)

@@ -14,16 +14,7 @@ import msgspec
 from karat.bundles.extents import file_digest
 from karat.bundles.places import SUMS, Place, open_place, require_root
 from karat.bundles.verify import verify_place
-from karat.findings import (
-    CannotVerify,
-    ExitCode,
-    Finding,
-    KaratError,
-    Severity,
-    UsageError,
-    exit_code,
-    fail,
-)
+from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError, exit_code, fail
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store import backends, pins, references, snapshot as snapshots
@@ -39,15 +30,7 @@ from karat.store.backends import (
     open_store,
 )
 from karat.store.leases import COLLECTORS, LEASES
-from karat.store.objects import (
-    EXPIRING,
-    KEPT,
-    Part,
-    described,
-    digest_of,
-    key_of,
-    missing,
-)
+from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing
 from karat.store.packing.output import STAGING as PACK_STAGING, read_sums
 from karat.store.packing.pack import grouped_lines
 from karat.store.place import open_word, split_word
@@ -105,9 +88,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         return exit_code(self.findings)
 
 
-def verify_store(
-    backend: Backend, *, progress: Progress | None = None, workers: int = 16
-) -> StoreVerification:
+def verify_store(backend: Backend, *, progress: Progress | None = None, workers: int = 16) -> StoreVerification:
     """Read every reference, snapshot and object; change nothing."""
     findings: list[Finding] = []
 
@@ -146,9 +127,7 @@ def verify_store(
     )
 
 
-def _named_snapshots(
-    backend: Backend, note: Callable[[str, str, str], None]
-) -> tuple[int, dict[str, str]]:
+def _named_snapshots(backend: Backend, note: Callable[[str, str, str], None]) -> tuple[int, dict[str, str]]:
     """How many references there are, and each snapshot's digest with what names it."""
     for key in references.unrecognised(backend):
         note("unexpected-file", f"{key}: expected a reference, found another name", key)
@@ -223,9 +202,14 @@ def verify_target(
         if whole or is_whole_store(word):
             told = verify_store(open_store(word), progress=progress)
             return VerifiedTarget(
-                target=word, kind="store", cases=told.cases, size=told.size, orphans=told.orphans,
-                orphan_size=told.orphan_bytes, findings=told.findings,
-            )  # fmt: skip
+                target=word,
+                kind="store",
+                cases=told.cases,
+                size=told.size,
+                orphans=told.orphans,
+                orphan_size=told.orphan_bytes,
+                findings=told.findings,
+            )
         if is_pack(Path(word)):
             return _verify_pack(Path(word), word, progress)
         # Zips of a folder are verified one by one, each with its own index.
@@ -306,11 +290,7 @@ def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified
 
 
 def _verify_zips(
-    place: Place,
-    word: str,
-    findings: list[Finding],
-    progress: Progress | None,
-    only: Collection[str] | None = None,
+    place: Place, word: str, findings: list[Finding], progress: Progress | None, only: Collection[str] | None = None
 ) -> VerifiedTarget:
     there = [path for path in place.files() if only is None or path in only]
     each = [verify_target(str(Path(word) / path), progress=progress) for path in there]
@@ -383,8 +363,7 @@ def lines(report: VerifyReport) -> Iterator[str]:
     for target in report.targets:
         name = target.target
         yield from grouped_lines(
-            (f, f.message if f.message.startswith(name) else f"{name}: {f.message}")
-            for f in target.findings
+            (f, f.message if f.message.startswith(name) else f"{name}: {f.message}") for f in target.findings
         )
     for one in report.targets if len(report.targets) > 1 else ():
         counts = counted(zips=one.zips, cases=one.cases, tensors=one.tensors, size=one.size)
@@ -393,9 +372,5 @@ def lines(report: VerifyReport) -> Iterator[str]:
         if target.orphans:
             objects = f"{count(target.orphans, 'object')} ({byte_size(target.orphan_size)})"
             yield f"{target.target}: no reference needs {objects}; `karat gc` deletes them once old enough"
-    words = {
-        ExitCode.OK: "verified",
-        ExitCode.FAIL: "damaged:",
-        ExitCode.CANNOT_VERIFY: "not verified:",
-    }
+    words = {ExitCode.OK: "verified", ExitCode.FAIL: "damaged:", ExitCode.CANNOT_VERIFY: "not verified:"}
     yield f"{words[report.exit_code]} {counted(**_totals(report))} in {report.seconds:.1f} s"

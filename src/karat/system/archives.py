@@ -63,9 +63,16 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 # What the standard library raises for bytes that are not what they claim to be.
 _BROKEN = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError,
-    NotImplementedError, RuntimeError, ValueError, OverflowError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +114,7 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
 class Archive:
     """An opened zip archive whose every name has been looked at."""
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        limits: Limits | None = None,
-        *,
-        methods: Collection[int] = _METHODS,
-    ) -> None:
+    def __init__(self, file: BinaryIO, limits: Limits | None = None, *, methods: Collection[int] = _METHODS) -> None:
         """Looks at every name; members packed by other `methods` refuse the archive.
 
         Whoever allows more than stored and deflated unpacks them by other means than `extract`.
@@ -121,9 +122,7 @@ class Archive:
         self._limits = limits or Limits()
         directory = find_directory(file)
         if directory.count > self._limits.members:
-            raise _refused(
-                f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
-            )
+            raise _refused(f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}")
         if directory.size > self._limits.directory:
             raise _refused(f"its central directory alone takes {directory.size:,} bytes")
         # Counted by hand: what `zipfile` makes of a million headers, it makes before anyone can count.
@@ -133,9 +132,7 @@ class Archive:
             at += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", headers, at + 28))
             count += 1
         if at != len(headers) or count != directory.count:
-            raise _corrupt(
-                f"its directory does not hold the {directory.count:,} members it announces"
-            )
+            raise _corrupt(f"its directory does not hold the {directory.count:,} members it announces")
         try:
             self._zip = zipfile.ZipFile(file)
         except _BROKEN as error:
@@ -143,8 +140,7 @@ class Archive:
         if self._zip.start_dir != directory.start or len(self._zip.infolist()) != directory.count:
             raise _corrupt("two readings of its end record disagree")
         self.members: dict[str, Member] = {
-            member.name: member
-            for member in _members(self._zip.infolist(), directory.start, methods)
+            member.name: member for member in _members(self._zip.infolist(), directory.start, methods)
         }
 
     @property
@@ -161,14 +157,10 @@ class Archive:
             limits = self._limits
             name = shown(member.name)
             if member.size > limits.member:
-                raise _refused(
-                    f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed"
-                )
+                raise _refused(f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed")
             if total > limits.total:
                 raise _refused(f"its wanted members unpack to more than {limits.total:,} bytes")
-            if member.size > limits.ratio_floor and member.size > limits.ratio * max(
-                member.packed, 1
-            ):
+            if member.size > limits.ratio_floor and member.size > limits.ratio * max(member.packed, 1):
                 raise _refused(
                     f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "
                     f"{limits.ratio}-fold: a bomb"
@@ -186,9 +178,7 @@ class Archive:
         except _BROKEN as error:
             raise _corrupt(f"{shown(member.name)} does not unpack ({error})") from None
         if written != member.size:
-            raise _corrupt(
-                f"{shown(member.name)} should unpack to {member.size:,} bytes and gives {written:,}"
-            )
+            raise _corrupt(f"{shown(member.name)} should unpack to {member.size:,} bytes and gives {written:,}")
 
 
 def find_directory(file: BinaryIO) -> Directory:
@@ -237,15 +227,10 @@ def _read_at(file: BinaryIO, start: int, length: int) -> bytes:
 
 def _not_an_archive(head: bytes, size: int) -> Unusable:
     if head.startswith((_LOCAL, _END)):
-        return Unusable(
-            "artifact-truncated",
-            f"expected a whole zip archive, found the first {size:,} bytes of one",
-        )
+        return Unusable("artifact-truncated", f"expected a whole zip archive, found the first {size:,} bytes of one")
     if not size:
         return Unusable("artifact-truncated", "expected a zip archive, found no bytes at all")
-    return Unusable(
-        "artifact-not-zip", f"expected a zip archive, found {_looks_like(head)} ({size:,} bytes)"
-    )
+    return Unusable("artifact-not-zip", f"expected a zip archive, found {_looks_like(head)} ({size:,} bytes)")
 
 
 def _looks_like(head: bytes) -> str:
@@ -261,9 +246,7 @@ def _looks_like(head: bytes) -> str:
     return "something else"
 
 
-def _members(
-    infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collection[int]
-) -> Iterator[Member]:
+def _members(infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collection[int]) -> Iterator[Member]:
     """The plain files of the directory; raises for anything that is neither file nor folder."""
     ends = _ends(infos, directory)
     seen: dict[str, str] = {}
@@ -336,12 +319,8 @@ def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> N
     if info.flag_bits & (_ENCRYPTED | _STRONG | _MASKED):
         raise _refused(f"{shown(name)} is encrypted")
     if info.compress_type not in methods:
-        known = (
-            "stored, deflated and zstd" if len(methods) > len(_METHODS) else "stored and deflated"
-        )
-        raise _refused(
-            f"{shown(name)} is compressed by method {info.compress_type}; {known} are read"
-        )
+        known = "stored, deflated and zstd" if len(methods) > len(_METHODS) else "stored and deflated"
+        raise _refused(f"{shown(name)} is compressed by method {info.compress_type}; {known} are read")
 
 
 def folded(name: str) -> str:

@@ -104,8 +104,7 @@ def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     name = provider_of(environ)
     # A container may have been handed the run's number or commit, and not the variable that names the system.
     found = next((p for p in _PROVIDERS if p.name == name), None) or next(
-        (p for p in _PROVIDERS if p.own_names and (environ.get(p.run) or environ.get(p.commit))),
-        None,
+        (p for p in _PROVIDERS if p.own_names and (environ.get(p.run) or environ.get(p.commit))), None
     )
     if found is None:
         return {}

@@ -21,6 +21,4 @@ def day(said: str | None, environment: Mapping[str, str]) -> date:
     try:
         return date.fromisoformat(word)
     except ValueError as error:
-        raise UsageError(
-            f"{where}: expected a day as YYYY-MM-DD, found {word!r}", next_command=instead
-        ) from error
+        raise UsageError(f"{where}: expected a day as YYYY-MM-DD, found {word!r}", next_command=instead) from error

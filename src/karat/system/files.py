@@ -13,9 +13,7 @@ from karat.findings import UsageError
 _AT_FDCWD, _EXCHANGE = -100, 2
 
 
-def write_bytes(
-    path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None
-) -> None:
+def write_bytes(path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None) -> None:
     """Puts the bytes in place of the file in one step; an OSError is the caller's to word.
 
     `durable` waits for the disk; a report that a power cut loses can simply be made again. In a
@@ -25,9 +23,7 @@ def write_bytes(
     target = Path(path)
     if target.is_symlink():
         # Replacing the link would leave its target stale, following it could leave the tree.
-        raise UsageError(
-            f"expected a plain file at {target}, found a symbolic link; write to what it points at"
-        )
+        raise UsageError(f"expected a plain file at {target}, found a symbolic link; write to what it points at")
     if workshop is not None:
         try:
             _replace(target, data, workshop, durable=durable)
@@ -82,7 +78,7 @@ def sync_folder(folder: Path) -> None:
 
 def exchange(one: Path, other: Path) -> None:
     """Two folders of one disk take each other's name. Where the system cannot do it in one step, in three."""
-    import ctypes  # noqa: PLC0415 - few exchange anything
+    import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "renameat2"):

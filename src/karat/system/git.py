@@ -46,9 +46,7 @@ def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
     return finish_git(start_git(root, *arguments, stdin=stdin), data)
 
 
-def start_git(
-    root: Path, *arguments: str, stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[bytes]:
+def start_git(root: Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """A git command under way; `finish_git` has its output."""
     try:
         return subprocess.Popen(
@@ -72,10 +70,7 @@ def finish_git(process: subprocess.Popen[bytes], data: bytes | None = None) -> b
         _, root, *words = map(str, process.args[len(_GIT) :])  # type: ignore[index]
         verb = next(word for word in words if not word.startswith("-"))
         said = complaint.decode("utf-8", "replace").strip()
-        raise CannotVerify(
-            f"git {verb} failed in {root}: {said}",
-            next_command=f"git -C {shlex.quote(root)} status",
-        )
+        raise CannotVerify(f"git {verb} failed in {root}: {said}", next_command=f"git -C {shlex.quote(root)} status")
     return output
 
 
@@ -164,10 +159,7 @@ class TreeComparison:
 
     def finish(self) -> tuple[list[GitChange], dict[str, str]]:
         """Every path that differs, and all files of the old revision with their blobs."""
-        changes = {
-            change.path: change
-            for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)
-        }
+        changes = {change.path: change for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)}
         if self._worktree:
             for raw in finish_git(self._others).split(b"\0"):
                 if raw:
@@ -237,9 +229,7 @@ class Blobs:
         pipe = self._process.stdout
         header = pipe.readline().split() if pipe is not None else []
         if pipe is None or not header:
-            raise CannotVerify(
-                "git cat-file ended before it had sent every blob", next_command="git fsck"
-            )
+            raise CannotVerify("git cat-file ended before it had sent every blob", next_command="git fsck")
         if header[-1] == b"missing":
             return None
         size = int(header[2])
@@ -266,17 +256,14 @@ def checked_out(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
     out = run_git(root, "cat-file", "--batch", "--filters", data=os.fsencode(asked))
     *answers, rest = out.split(f"\n{end} missing\n".encode())
     if rest or len(answers) != len(plain):
-        raise CannotVerify(
-            f"git cat-file ended in {root} before it had sent every blob", next_command="git fsck"
-        )
+        raise CannotVerify(f"git cat-file ended in {root} before it had sent every blob", next_command="git fsck")
     found = {}
     for (path, _), answer in zip(plain, answers, strict=True):
         header, _, found[path] = answer.partition(b"\n")
         if header.split()[1:2] != [b"blob"]:
             # Without the old side, a run that died would pass for a new golden.
             raise CannotVerify(
-                f"expected HEAD's version of {path}, found that git does not have the object",
-                next_command="git fsck",
+                f"expected HEAD's version of {path}, found that git does not have the object", next_command="git fsck"
             )
     for path, oid in blobs:
         if path not in found:  # git reads one path a line
@@ -295,7 +282,7 @@ def only_writer(root: Path) -> Iterator[Path]:
 
     Gives a folder for half-written files; what a killed process left there is swept out.
     """
-    from karat.system.locks import hold  # noqa: PLC0415 - only those who write
+    from karat.system.locks import hold
 
     path = git_path(root, "karat/writing")
     try:
@@ -316,9 +303,7 @@ def only_writer(root: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def ensure_repository(
-    start: Path, *, next_command: str = "karat diff OLD_FOLDER NEW_FOLDER"
-) -> Path:
+def ensure_repository(start: Path, *, next_command: str = "karat diff OLD_FOLDER NEW_FOLDER") -> Path:
     """The root of the work tree around `start`; a clear error outside of one."""
     root = find_root(start)
     if root is None:
@@ -330,11 +315,25 @@ def ensure_repository(
 
 
 # Those of `git rev-parse --local-env-vars` that name a repository or a part of one; settings and credentials are left alone.
-_FOREIGN = frozenset({
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE",
-    "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX", "GIT_QUARANTINE_PATH", "GIT_DEFAULT_HASH",
-})  # fmt: skip
+_FOREIGN = frozenset(
+    {
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_COMMON_DIR",
+        "GIT_PREFIX",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_NAMESPACE",
+        "GIT_SHALLOW_FILE",
+        "GIT_GRAFT_FILE",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_INTERNAL_SUPER_PREFIX",
+        "GIT_QUARANTINE_PATH",
+        "GIT_DEFAULT_HASH",
+    }
+)
 
 
 def without_foreign(environment: Mapping[str, str]) -> dict[str, str]:
@@ -365,11 +364,22 @@ ALONE: Mapping[str, str] = {
 }
 # Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
 SETTINGS = (
-    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-    "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=false",
+    "-c",
+    "advice.detachedHead=false",
+    "-c",
+    "safe.directory=*",
     # With it --topo-order goes by who descends from whom; without, by dates, some of which are wrong.
-    "-c", "fetch.writeCommitGraph=true",
-)  # fmt: skip
+    "-c",
+    "fetch.writeCommitGraph=true",
+)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -403,12 +413,7 @@ def hushed(text: str) -> str:
 
 
 def _run(
-    repository: Path,
-    words: tuple[str, ...],
-    env: Mapping[str, str],
-    *,
-    given: bytes = b"",
-    held: int | None = None,
+    repository: Path, words: tuple[str, ...], env: Mapping[str, str], *, given: bytes = b"", held: int | None = None
 ) -> bytes:
     try:
         done = subprocess.run(

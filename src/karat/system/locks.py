@@ -64,8 +64,7 @@ def take(path: Path) -> int | None:
         return hold(path)
     except OSError as error:
         raise CannotVerify(
-            f"expected to write and lock {path}, found: {error.strerror or error}",
-            next_command=f"ls -ld {path.parent}",
+            f"expected to write and lock {path}, found: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
         ) from error
 
 

@@ -37,8 +37,7 @@ def worker_count(env: Mapping[str, str]) -> int:
     text = env.get("KARAT_JOBS") or str(_DEFAULT)
     if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= _MOST):
         raise UsageError(
-            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}",
-            next_command="unset KARAT_JOBS",
+            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}", next_command="unset KARAT_JOBS"
         )
     return int(text)
 
@@ -83,9 +82,7 @@ def _result(done: _Done[T]) -> T:
 
 
 def _work(
-    waiting: queue.SimpleQueue[Callable[[], T]],
-    done: queue.SimpleQueue[_Done[T]],
-    over: threading.Event,
+    waiting: queue.SimpleQueue[Callable[[], T]], done: queue.SimpleQueue[_Done[T]], over: threading.Event
 ) -> None:
     while not over.is_set():
         try:

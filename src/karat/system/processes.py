@@ -84,11 +84,7 @@ def overwritten(among: Iterable[int]) -> set[int]:
     mark to lose.
     """
     here = _numbers(os.getpid())
-    return {
-        pid
-        for pid in among
-        if (text := _environment(pid)) and b"=" not in text and _numbers(pid) == here
-    }
+    return {pid for pid in among if (text := _environment(pid)) and b"=" not in text and _numbers(pid) == here}
 
 
 def _environment(pid: int) -> bytes:

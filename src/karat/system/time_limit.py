@@ -39,12 +39,7 @@ class SearchTimer:
             signal.setitimer(signal.ITIMER_VIRTUAL, PERIOD, PERIOD)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._watches:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             self.search = 0

@@ -26,12 +26,7 @@ _NUMPY = "pass the tensor as a numpy array, or its parts"
 
 def is_tensor(value: object) -> bool:
     """Whether the value is an array of some framework, storable or not."""
-    return (
-        isinstance(value, np.ndarray | np.generic)
-        or is_torch(value)
-        or is_jax(value)
-        or _speaks_array(value)
-    )
+    return isinstance(value, np.ndarray | np.generic) or is_torch(value) or is_jax(value) or _speaks_array(value)
 
 
 def tensor_of(value: Any) -> Tensor:
@@ -56,9 +51,7 @@ def value_of(tensor: Tensor, framework: str | None = None, *, copy: bool = True)
     return value_and_note(tensor, framework, copy=copy)[0]
 
 
-def value_and_note(
-    tensor: Tensor, framework: str | None = None, *, copy: bool = True
-) -> tuple[Any, str | None]:
+def value_and_note(tensor: Tensor, framework: str | None = None, *, copy: bool = True) -> tuple[Any, str | None]:
     """The value, and a sentence if it is not what was asked for.
 
     numpy stands in for a framework that is not installed or has no such dtype, and the bits for a dtype that numpy
@@ -83,9 +76,7 @@ def _speaks_array(value: object) -> bool:
     kind = type(value)
     if isinstance(value, type):
         return False
-    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
-        kind, "__array__"
-    )
+    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(kind, "__array__")
 
 
 def _tensor_of_other(value: Any) -> Tensor:
@@ -182,8 +173,7 @@ def _refuse_torch(value: Any, name: str) -> None:
     if value.layout != torch.strided or value.is_nested:
         found = "a nested tensor" if value.is_nested else f"the layout {value.layout}"
         raise CannotStore(
-            f"expected a dense torch tensor, found {found};"
-            " pass its parts as plain tensors, or value.to_dense()"
+            f"expected a dense torch tensor, found {found}; pass its parts as plain tensors, or value.to_dense()"
         )
     if name not in TABLE:
         raise CannotStore(f"expected a dtype that karat knows, found torch.{name}; {_NUMPY}")
@@ -194,9 +184,7 @@ def _refuse_torch(value: Any, name: str) -> None:
         )
     # Subclasses that hold other tensors (DTensor, quantised weights) have elements but no memory.
     if hasattr(value, "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__"):
-        raise CannotStore(
-            f"expected a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}"
-        )
+        raise CannotStore(f"expected a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}")
 
 
 def _integers(dtype: Any) -> Any:
@@ -209,7 +197,7 @@ def _integers(dtype: Any) -> Any:
 def value_in_torch(tensor: Tensor, *, copy: bool = True) -> tuple[Any, str | None]:
     """The tensor in torch on the CPU, or None and why not."""
     try:
-        import torch  # noqa: PLC0415 - an extra, and seconds to import
+        import torch
     except ImportError:
         return None, "expected torch (pip install torch), found none"
     dtype = getattr(torch, tensor.dtype, None)
@@ -262,9 +250,7 @@ def tensor_of_jax(value: Any) -> Tensor:
     try:
         array = np.asarray(value)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CannotStore(
-            f"expected a jax array whose memory can be read, found {value.dtype}: {error}"
-        ) from error
+        raise CannotStore(f"expected a jax array whose memory can be read, found {value.dtype}: {error}") from error
     found = sorted(value.devices(), key=lambda device: device.id)
     device = ",".join(f"{device.platform}:{device.id}" for device in found)
     if len(found) == 1 and found[0].platform == "cpu":
@@ -287,8 +273,7 @@ def _refuse_jax(value: Any) -> None:
         )
     if value.is_deleted():
         raise CannotStore(
-            "expected a jax array with memory, found one that was donated or deleted;"
-            " capture it before, or pass a copy"
+            "expected a jax array with memory, found one that was donated or deleted; capture it before, or pass a copy"
         )
     if not value.is_fully_addressable:
         raise CannotStore(
@@ -300,7 +285,7 @@ def _refuse_jax(value: Any) -> None:
 def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:
     """The tensor in jax on its default device, or None and why not."""
     try:
-        import jax  # noqa: PLC0415 - an extra, and slow to import
+        import jax
     except ImportError:
         return None, "expected jax (pip install jax), found none"
     array, note = array_of(tensor)

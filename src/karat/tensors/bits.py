@@ -93,9 +93,7 @@ def decode(name: str, bits: Bits, out: Values) -> Values:
         np.copyto(wide, bits.view("<u2"))
         np.left_shift(wide, 16, out=wide)
         return view
-    np.copyto(
-        view, bits.view(f"<{'f' if of.kind == 'float' else 'iu'[not of.signed]}{of.itemsize}")
-    )
+    np.copyto(view, bits.view(f"<{'f' if of.kind == 'float' else 'iu'[not of.signed]}{of.itemsize}"))
     return view
 
 

@@ -111,9 +111,7 @@ class Hashing:
         before = self.pending
         self.pending = [
             pool.submit(running.update, bits.data)
-            for pool, running, bits in zip(
-                self.pools, self.running, (expected, actual), strict=True
-            )
+            for pool, running, bits in zip(self.pools, self.running, (expected, actual), strict=True)
         ]
         for future in before:
             future.result()

@@ -17,14 +17,7 @@ import numpy as np
 from karat.findings import Finding, fail
 from karat.system.pool import available_cores
 from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import (
-    BlockReader,
-    Either,
-    Hashing,
-    find_damage,
-    is_seekable,
-    require_whole,
-)
+from karat.tensors.blocks import BlockReader, Either, Hashing, find_damage, is_seekable, require_whole
 from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
@@ -81,13 +74,7 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
         findings += (_changed("dtype-changed", name, dtype.name, other.name),)
     if expected.shape != actual.shape:
         findings += (_changed("shape-changed", name, [*expected.shape], [*actual.shape]),)
-    result = Comparison(
-        name=name,
-        dtype=expected.dtype,
-        shape=expected.shape,
-        tolerance=tolerance,
-        findings=findings,
-    )
+    result = Comparison(name=name, dtype=expected.dtype, shape=expected.shape, tolerance=tolerance, findings=findings)
     if dtype.kind == "opaque":
         result = msgspec.structs.replace(result, tolerance=None)
         tolerance = msgspec.structs.replace(tolerance, rtol=0.0, atol=0.0)
@@ -183,12 +170,7 @@ def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = 
 
 
 def _compare_block(
-    plan: Plan,
-    tally: Tally,
-    kernel: Kernel,
-    sides: list[BlockReader],
-    part: tuple[int, int],
-    hashing: Hashing | None,
+    plan: Plan, tally: Tally, kernel: Kernel, sides: list[BlockReader], part: tuple[int, int], hashing: Hashing | None
 ) -> None:
     size, other = plan.dtype.itemsize, plan.other.itemsize
     expected = sides[0].block(part[0] * size, part[1] * size)
@@ -282,12 +264,10 @@ def _details(numbers: TensorNumbers, tolerance: Tolerance) -> str:
     text = ""
     if numbers.max_abs and numbers.max_abs_at is not None:
         expected, actual = (
-            "none" if value is None else f"{value:.9g}"
-            for value in (numbers.max_expected, numbers.max_actual)
+            "none" if value is None else f"{value:.9g}" for value in (numbers.max_expected, numbers.max_actual)
         )
         text += (
-            f"; worst at {list(numbers.max_abs_at)}: expected {expected}, found {actual}"
-            f" (|Δ| {numbers.max_abs:.6g})"
+            f"; worst at {list(numbers.max_abs_at)}: expected {expected}, found {actual} (|Δ| {numbers.max_abs:.6g})"
         )
     if numbers.nan_expected and numbers.nan_actual and not tolerance.equal_nan:
         text += (

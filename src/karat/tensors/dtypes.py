@@ -79,12 +79,27 @@ class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CODES: Mapping[str, str] = {
-    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32",
-    "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16",
-    "float32": "F32", "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
-}  # fmt: skip
+    "bool": "BOOL",
+    "int8": "I8",
+    "uint8": "U8",
+    "int16": "I16",
+    "uint16": "U16",
+    "int32": "I32",
+    "uint32": "U32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float4_e2m1fn_x2": "F4",
+}
 """safetensors 0.8: the name its serialiser takes → the name in the file."""
 
 _FLOATS: Mapping[str, Layout] = {
@@ -104,12 +119,7 @@ _FLOATS: Mapping[str, Layout] = {
     "float6_e3m2fn": Layout(3, 2, 3, special="none"),
     "float4_e2m1fn": Layout(2, 1, 1, special="none"),
 }
-_COMPLEX = {
-    "complex32": "float16",
-    "bcomplex32": "bfloat16",
-    "complex64": "float32",
-    "complex128": "float64",
-}
+_COMPLEX = {"complex32": "float16", "bcomplex32": "bfloat16", "complex64": "float32", "complex128": "float64"}
 _TOLERANCES: Mapping[str, tuple[float, float]] = {
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),
@@ -176,9 +186,7 @@ def _complex(name: str, part: str) -> Dtype:
 def _opaque(name: str, size: int, carrier: str = "uint8", extra: tuple[int, ...] = ()) -> Dtype:
     if size >= _LARGEST_ITEM:
         raise UnknownDtype(f"expected elements that numpy can hold, found {size:,} bytes each")
-    return Dtype(
-        name=name, itemsize=size, kind="opaque", bits=f"|V{size}", carrier=carrier, extra=extra
-    )
+    return Dtype(name=name, itemsize=size, kind="opaque", bits=f"|V{size}", carrier=carrier, extra=extra)
 
 
 def _table() -> Mapping[str, Dtype]:
@@ -186,9 +194,7 @@ def _table() -> Mapping[str, Dtype]:
     found |= {name: _complex(name, part) for name, part in _COMPLEX.items()}
     for width in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64):
         found |= {f"{kind}{width}": _whole(kind, width) for kind in ("int", "uint")}
-    found["bool"] = Dtype(
-        name="bool", itemsize=1, kind="bool", bits="<u1", carrier="bool", width=1, signed=False
-    )
+    found["bool"] = Dtype(name="bool", itemsize=1, kind="bool", bits="<u1", carrier="bool", width=1, signed=False)
     for name, size in _OPAQUE_BITS.items():
         found[name] = _opaque(name, size, f"uint{8 * size}")
     # Two numbers to a byte, as torch and safetensors have it.
@@ -203,12 +209,8 @@ def _table() -> Mapping[str, Dtype]:
     )
     # numpy's long double is another type on every platform; the name says which one it was.
     for real, cplx in (("float80", "complex160"), ("float128", "complex256")):
-        found[real] = Dtype(
-            name=real, itemsize=16, kind="float", bits="|V16", carrier="uint8", extra=(16,)
-        )
-        found[cplx] = Dtype(
-            name=cplx, itemsize=32, kind="complex", bits="|V16", carrier="uint8", extra=(32,)
-        )
+        found[real] = Dtype(name=real, itemsize=16, kind="float", bits="|V16", carrier="uint8", extra=(16,))
+        found[cplx] = Dtype(name=cplx, itemsize=32, kind="complex", bits="|V16", carrier="uint8", extra=(32,))
     return found
 
 
@@ -247,9 +249,7 @@ def fields_of(name: str) -> list[Field]:
     try:
         parsed = msgspec.json.decode(name)
     except msgspec.DecodeError as error:
-        raise UnknownDtype(
-            f"expected the JSON of a structured dtype, found {name[:80]!r}"
-        ) from error
+        raise UnknownDtype(f"expected the JSON of a structured dtype, found {name[:80]!r}") from error
     return _fields(parsed, name, depth=0)
 
 
@@ -313,9 +313,7 @@ def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
     return Tolerance(rtol=rtol, atol=atol, equal_nan=equal_nan, origin="dtype")
 
 
-def tolerance_for(
-    expected: str, actual: str, rtol: float | None, atol: float | None, *, equal_nan: bool
-) -> Tolerance:
+def tolerance_for(expected: str, actual: str, rtol: float | None, atol: float | None, *, equal_nan: bool) -> Tolerance:
     """The tolerance of a comparison: what is given, and the wider default of both dtypes for the rest."""
     sides = [for_dtype(name) for name in (expected, actual)]
     given = rtol is not None or atol is not None

@@ -51,10 +51,7 @@ class FloatLimits(msgspec.Struct, frozen=True):
     largest_tolerance: float
 
 
-LIMITS = {
-    4: FloatLimits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6),
-    8: FloatLimits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30),
-}
+LIMITS = {4: FloatLimits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6), 8: FloatLimits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30)}
 
 
 class Buffers:
@@ -133,9 +130,7 @@ class Quick:
         largest = float(difference.max())
         if 0 < largest < self.limits.least_difference:
             return False
-        for total, term in zip(
-            (tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True
-        ):
+        for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True):
             total.add(term)
         tally.sum_abs.add(self._sum(difference))
         self._see_difference(tally, largest, expected, actual)
@@ -159,20 +154,14 @@ class Quick:
             aa, ea = ee + 2 * ed + dd, ee + ed
             return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
         aa = dot(actual, actual)
-        return (
-            (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
-        )
+        return (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
 
     def _sum(self, values: Values) -> float:
         whole = values.size - values.size % ROW
-        total = float(
-            np.matmul(values[:whole].reshape(-1, 1, ROW), self.buffers.ones).sum(dtype=np.float64)
-        )
+        total = float(np.matmul(values[:whole].reshape(-1, 1, ROW), self.buffers.ones).sum(dtype=np.float64))
         return total + float(values[whole:].sum(dtype=np.float64)) if whole < values.size else total
 
-    def _see_difference(
-        self, tally: Tally, largest: float, expected: Values, actual: Values
-    ) -> None:
+    def _see_difference(self, tally: Tally, largest: float, expected: Values, actual: Values) -> None:
         """The largest difference: rounding keeps order, so it is among those that look largest."""
         if largest < tally.abs.size * (1 - self.limits.slack):
             return
@@ -203,9 +192,7 @@ class Quick:
             tally.rel.see(float(sizes[best]), tally.at + int(at[best]))
         return risen, fallen
 
-    def _see_mismatches(
-        self, tally: Tally, largest: float, steepest: float, expected: Values, actual: Values
-    ) -> None:
+    def _see_mismatches(self, tally: Tally, largest: float, steepest: float, expected: Values, actual: Values) -> None:
         slack, rtol, atol = self.limits.slack, self.tolerance.rtol, self.tolerance.atol
         if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
             return
@@ -283,9 +270,9 @@ def same_bits(expected: Bits, actual: Bits) -> bool:
     if not np.array_equal(expected[:1024], actual[:1024]):
         return False
     whole = expected.size - expected.size % 8
-    return np.array_equal(
-        expected[:whole].view(np.uint64), actual[:whole].view(np.uint64)
-    ) and np.array_equal(expected[whole:], actual[whole:])
+    return np.array_equal(expected[:whole].view(np.uint64), actual[:whole].view(np.uint64)) and np.array_equal(
+        expected[whole:], actual[whole:]
+    )
 
 
 def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:
@@ -395,9 +382,7 @@ def _shown(value: Any) -> float:
     return float(np.abs(value)) if np.iscomplexobj(value) else float(value)
 
 
-def _add_sums(
-    tally: Tally, expected: Values, actual: Values, apart: tuple[Values, Values, int]
-) -> None:
+def _add_sums(tally: Tally, expected: Values, actual: Values, apart: tuple[Values, Values, int]) -> None:
     """`apart`: the difference, its size, and the power of two that both are short of."""
     e, e_up = scaled(expected)
     a, a_up = scaled(actual)
@@ -454,16 +439,17 @@ class Whole:
             tally.rel.see(float(quotient[best]), tally.at + int(divisible[best]))
         difference = np.where(actual >= expected, sizes, -sizes)
         for total, one, other in (
-            (tally.ee, e, e), (tally.aa, a, a), (tally.ea, e, a),
-            (tally.ed, e, difference), (tally.dd, sizes, sizes),
-        ):  # fmt: skip
+            (tally.ee, e, e),
+            (tally.aa, a, a),
+            (tally.ea, e, a),
+            (tally.ed, e, difference),
+            (tally.dd, sizes, sizes),
+        ):
             total.add(dot(one, other))
         tally.sum_abs.add(float(sizes.sum()))
         tally.count(expected.size)
 
-    def _see_outside(
-        self, tally: Tally, apart: NDArray[np.uint64], sizes: Values, expected: Values
-    ) -> None:
+    def _see_outside(self, tally: Tally, apart: NDArray[np.uint64], sizes: Values, expected: Values) -> None:
         rtol, atol = self.tolerance.rtol, self.tolerance.atol
         if rtol:
             outside = sizes > atol + rtol * np.abs(expected)

@@ -90,9 +90,7 @@ def _described(dtype: np.dtype[Any]) -> list[Any]:
     for name in dtype.names or ():
         field, offset, *title = fields[name]
         if offset < at or title or not name:
-            raise CannotStore(
-                f"expected a structured dtype with fields in order and without titles, found {dtype!s}"
-            )
+            raise CannotStore(f"expected a structured dtype with fields in order and without titles, found {dtype!s}")
         if offset > at:
             found.append(["", f"|V{offset - at}"])
         base, shape = field.subdtype or (field, ())
@@ -155,7 +153,7 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
     if own or name in {"bool", "int8", "uint8", "complex64", "complex128"}:
         return np.dtype(name).newbyteorder("<")
     try:
-        import ml_dtypes  # noqa: PLC0415 - an extra; only for what numpy itself does not have
+        import ml_dtypes
     except ImportError:
         return None
     found = getattr(ml_dtypes, name, None)

@@ -96,14 +96,16 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "dtype": comparison.dtype,
         "shape": list(comparison.shape),
         "passed": comparison.passed,
-        "tolerance": None if tolerance is None else {
+        "tolerance": None
+        if tolerance is None
+        else {
             "rtol": tolerance.rtol,
             "atol": tolerance.atol,
             "equal_nan": tolerance.equal_nan,
             "origin": tolerance.origin,
         },
         "numbers": None if comparison.numbers is None else _numbers_json(comparison.numbers),
-    }  # fmt: skip
+    }
 
 
 def _numbers_json(numbers: TensorNumbers) -> dict[str, Any]:

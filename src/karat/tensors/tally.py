@@ -46,10 +46,7 @@ class Sum:
 
     def value(self) -> Fraction:
         """The sum, of correctly rounded parts."""
-        scaled = (
-            Fraction(fsum(terms)) * Fraction(2) ** exponent
-            for exponent, terms in self._terms.items()
-        )
+        scaled = (Fraction(fsum(terms)) * Fraction(2) ** exponent for exponent, terms in self._terms.items())
         return sum(scaled, Fraction(0))
 
 
@@ -99,9 +96,7 @@ class Worst:
         self.expected: float | None = None
         self.actual: float | None = None
 
-    def see(
-        self, size: float, at: int, expected: float | None = None, actual: float | None = None
-    ) -> None:
+    def see(self, size: float, at: int, expected: float | None = None, actual: float | None = None) -> None:
         """Keep it if it is larger, or as large and earlier."""
         if size > self.size or (size == self.size and at < self.at):
             self.size, self.at, self.expected, self.actual = size, at, expected, actual

@@ -22,9 +22,7 @@ def rotated(x: jax.Array, angle: float) -> jax.Array:
     return jnp.stack((a * c - b * s, a * s + b * c), -1).reshape(x.shape)
 
 
-def gated_slopes(
-    g: jax.Array, x: jax.Array, y: jax.Array, *, whole: bool
-) -> tuple[jax.Array, jax.Array]:
+def gated_slopes(g: jax.Array, x: jax.Array, y: jax.Array, *, whole: bool) -> tuple[jax.Array, jax.Array]:
     """x·sigmoid(x)·y; the gradient of x has two terms."""
     s = jax.nn.sigmoid(x)
     slope = s + x * s * (1 - s) if whole else s

@@ -77,8 +77,4 @@ def misjudged(results: Iterable[Judged]) -> list[str]:
 
 def inconclusive(results: Iterable[Judged]) -> list[str]:
     """Right twins of which nothing could be said."""
-    return [
-        str(one)
-        for one in results
-        if not one.wrong and one.report.verdict is GradVerdict.INCONCLUSIVE
-    ]
+    return [str(one) for one in results if not one.wrong and one.report.verdict is GradVerdict.INCONCLUSIVE]

@@ -12,14 +12,7 @@ class Numpy(Shelf):
     """Pairs whose backward is an argument of the check, not part of the function."""
 
     def pair(
-        self,
-        name: str,
-        forward: Callable[..., Any],
-        inputs: Any,
-        *,
-        right: Backward,
-        wrong: Backward,
-        **options: Any,
+        self, name: str, forward: Callable[..., Any], inputs: Any, *, right: Backward, wrong: Backward, **options: Any
     ) -> None:
         self.functions(
             name,

@@ -106,18 +106,7 @@ class Shelf(list[Pair]):
         **options: Any,
     ) -> None:
         """Two functions that differ in their derivatives by other means than one backward."""
-        self.append(
-            Pair(
-                name,
-                self.framework,
-                right,
-                wrong,
-                inputs,
-                self.tensor,
-                options,
-                options_wrong or {},
-            )
-        )
+        self.append(Pair(name, self.framework, right, wrong, inputs, self.tensor, options, options_wrong or {}))
 
 
 def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Inputs:
@@ -132,16 +121,12 @@ def between(low: float, high: float, *shapes: tuple[int, ...]) -> Inputs:
 
 def complex_normal(*shapes: tuple[int, ...]) -> Inputs:
     """Complex numbers, an array per shape."""
-    return lambda rng: tuple(
-        rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in shapes
-    )
+    return lambda rng: tuple(rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in shapes)
 
 
 def square_normal(*shapes: tuple[int, ...]) -> Inputs:
     """Well-conditioned matrices: 3·I plus noise."""
-    return lambda rng: tuple(
-        3 * np.eye(shape[-1]) + 0.3 * rng.standard_normal(shape) for shape in shapes
-    )
+    return lambda rng: tuple(3 * np.eye(shape[-1]) + 0.3 * rng.standard_normal(shape) for shape in shapes)
 
 
 @functools.cache

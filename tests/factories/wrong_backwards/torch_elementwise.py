@@ -104,10 +104,7 @@ PAIRS.pair(
     "where: one branch gets the other's gradient",
     lambda x, y: torch.where(x > 0, x * y, y**2),
     normal((24,), (24,)),
-    right=lambda g, _o, x, y: (
-        torch.where(x > 0, g * y, 0 * g),
-        torch.where(x > 0, g * x, 2 * g * y),
-    ),
+    right=lambda g, _o, x, y: (torch.where(x > 0, g * y, 0 * g), torch.where(x > 0, g * x, 2 * g * y)),
     wrong=lambda g, _o, x, y: (torch.where(x > 0, g * y, 0 * g), g * x),
 )
 PAIRS.pair(
@@ -122,10 +119,7 @@ PAIRS.pair(
     lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(x) / x),
     lambda rng: (rng.standard_normal(6) * [1, 1, 0, 1, 1, 1],),
     right=lambda g, _o, x: (
-        g
-        * torch.where(
-            x == 0, 0 * x, (torch.cos(x) - torch.sin(x) / x) / torch.where(x == 0, 1 + x, x)
-        ).nan_to_num(0),
+        g * torch.where(x == 0, 0 * x, (torch.cos(x) - torch.sin(x) / x) / torch.where(x == 0, 1 + x, x)).nan_to_num(0),
     ),
     wrong=lambda g, _o, x: (g * (torch.cos(x) - torch.sin(x) / x) / x,),
 )

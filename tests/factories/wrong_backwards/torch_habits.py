@@ -82,10 +82,7 @@ def modifying(what: str) -> Fn:
 
 def with_second_order(factor: float) -> Fn:
     """x³ with a right first derivative; its own derivative is off by a factor."""
-    slope = op(
-        lambda x: 3 * x * x,
-        lambda g, _o, x: (6 * factor * x * g,),
-    )
+    slope = op(lambda x: 3 * x * x, lambda g, _o, x: (6 * factor * x * g,))
     return op(lambda x: x**3, lambda g, _o, x: (g * slope(x),))
 
 

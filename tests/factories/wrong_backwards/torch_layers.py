@@ -82,14 +82,8 @@ PAIRS.pair(
     "einsum: an index is mixed up",
     lambda a, b: torch.einsum("bij,bjk->bik", a, b),
     normal((2, 3, 3), (2, 3, 3)),
-    right=lambda g, _o, a, b: (
-        torch.einsum("bik,bjk->bij", g, b),
-        torch.einsum("bij,bik->bjk", a, g),
-    ),
-    wrong=lambda g, _o, a, b: (
-        torch.einsum("bik,bkj->bij", g, b),
-        torch.einsum("bij,bik->bjk", a, g),
-    ),
+    right=lambda g, _o, a, b: (torch.einsum("bik,bjk->bij", g, b), torch.einsum("bij,bik->bjk", a, g)),
+    wrong=lambda g, _o, a, b: (torch.einsum("bik,bkj->bij", g, b), torch.einsum("bij,bik->bjk", a, g)),
 )
 PAIRS.pair(
     "quadratic form: the matrix is taken to be symmetric",
@@ -173,12 +167,9 @@ PAIRS.pair(
     lambda x: x / (torch.linalg.vector_norm(x) + 1e-3),
     normal((6,)),
     right=lambda g, y, x: (
-        (g - y * (g * x).sum() / torch.linalg.vector_norm(x))
-        / (torch.linalg.vector_norm(x) + 1e-3),
+        (g - y * (g * x).sum() / torch.linalg.vector_norm(x)) / (torch.linalg.vector_norm(x) + 1e-3),
     ),
-    wrong=lambda g, _y, x: (
-        (g - x * (g * x).sum() / ((x * x).sum() + 1e-3)) / torch.sqrt((x * x).sum() + 1e-3),
-    ),
+    wrong=lambda g, _y, x: ((g - x * (g * x).sum() / ((x * x).sum() + 1e-3)) / torch.sqrt((x * x).sum() + 1e-3),),
 )
 PAIRS.pair(
     "cross entropy: not divided by the batch",

@@ -61,11 +61,7 @@ _MOST_NEEDED = 6
 
 def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     """Everything that can be said of one series."""
-    known = [
-        index
-        for index, item in enumerate(series.observations)
-        if item.outcome is Outcome.OK and item.values
-    ]
+    known = [index for index, item in enumerate(series.observations) if item.outcome is Outcome.OK and item.values]
     samples = [series.observations[index].values for index in known]
     values = np.array([mean(item) for item in samples], dtype=np.float64)
     # The standard error of an observation's mean, from those that have several samples.
@@ -74,14 +70,17 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     edges = [0, *(cut.at for cut in found.cuts), len(known)] if known else []
     levels = tuple(
         level(
-            values[start:stop], known[start], known[stop - 1],
-            noise=found.noise, rho=found.rho, sure=1 - options.false_alarms,
+            values[start:stop],
+            known[start],
+            known[stop - 1],
+            noise=found.noise,
+            rho=found.rho,
+            sure=1 - options.false_alarms,
         )
         for start, stop in pairwise(edges)
-    )  # fmt: skip
+    )
     steps = tuple(
-        _step(cut, known, before, after)
-        for cut, before, after in zip(found.cuts, levels, levels[1:], strict=False)
+        _step(cut, known, before, after) for cut, before, after in zip(found.cuts, levels, levels[1:], strict=False)
     )
     outliers, noise = _noise(values, found)
     notes: tuple[str, ...] = ()
@@ -168,9 +167,7 @@ def level(values: Floats, first: int, last: int, *, noise: float, rho: float, su
     degrees = max(count - 1, 4)
     quantile = z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
     low, high = value - quantile * error, value + quantile * error
-    return Level(
-        value=value, low=low, high=high, spread=spread, count=count, first=first, last=last
-    )
+    return Level(value=value, low=low, high=high, spread=spread, count=count, first=first, last=last)
 
 
 class ScaledValues(NamedTuple):
@@ -215,9 +212,7 @@ def _resolution(values: Floats, scale: float) -> float:
     return 0.0
 
 
-def name_changes(
-    series: Series, steps: Sequence[Step], levels: Sequence[Level]
-) -> tuple[SeriesChange, ...]:
+def name_changes(series: Series, steps: Sequence[Step], levels: Sequence[Level]) -> tuple[SeriesChange, ...]:
     """Dips, regressions, improvements, shifts, crash ranges and gaps, by their first observation."""
     changes = [*_crashes_and_gaps(series)]
     total = sum(level.count for level in levels)
@@ -279,10 +274,7 @@ def _crashes_and_gaps(series: Series) -> Iterator[SeriesChange]:
     """Failures of one kind with nothing between them that ran, and points that are missing or could not be tried."""
     verbs = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
     # What could not be tried does not part failures.
-    for kind, wanted, bridge in (
-        (ChangeKind.CRASH, _FAILED, _UNKNOWN),
-        (ChangeKind.GAP, _UNKNOWN, ()),
-    ):
+    for kind, wanted, bridge in ((ChangeKind.CRASH, _FAILED, _UNKNOWN), (ChangeKind.GAP, _UNKNOWN, ())):
         for run in _runs(series, wanted, bridge):
             first, last = series.observations[run[0]], series.observations[run[-1]]
             count = "1 observation" if len(run) == 1 else f"{len(run)} observations"
@@ -299,9 +291,7 @@ def _crashes_and_gaps(series: Series) -> Iterator[SeriesChange]:
             )
 
 
-def _runs(
-    series: Series, wanted: Sequence[Outcome], bridge: Sequence[Outcome]
-) -> Iterator[list[int]]:
+def _runs(series: Series, wanted: Sequence[Outcome], bridge: Sequence[Outcome]) -> Iterator[list[int]]:
     """Stretches of observations of the wanted outcomes with one outcome and signature."""
     run: list[int] = []
     for index, item in enumerate(series.observations):

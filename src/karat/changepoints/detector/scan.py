@@ -171,9 +171,7 @@ def scan(
 def clearest_height(row: Floats, *, rho: float, fewest: int) -> float:
     """The height of the clearest split or stretch, in the row's own unit."""
     n = row.shape[0]
-    return (
-        float(_maxima(_sums(row[None, :]), _plan(n, rho, fewest)).max()) if n >= 2 * fewest else 0.0
-    )
+    return float(_maxima(_sums(row[None, :]), _plan(n, rho, fewest)).max()) if n >= 2 * fewest else 0.0
 
 
 def clearest(row: Floats, *, spread: float, fewest: int) -> tuple[float, tuple[int, ...]]:
@@ -238,9 +236,7 @@ class StepLocation(NamedTuple):
     high: int
 
 
-def locate(
-    row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, sure: float = 0.95
-) -> StepLocation:
+def locate(row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, sure: float = 0.95) -> StepLocation:
     """The best place for the one step of a row: the split that leaves least over, with wild values clipped.
 
     Every other split is as likely as what it leaves over says, and the range holds as many as are needed to be sure.
@@ -324,9 +320,7 @@ def cuts(last: npt.NDArray[np.int64], number: int) -> tuple[int, ...]:
 def without_spikes(rows: Floats) -> Floats:
     """Rows in which a single value that is far from all that stand by it is brought near: it is no level."""
     n = rows.shape[1]
-    near = np.array(
-        [[j for j in range(max(0, min(i - 2, n - 5)), n) if j != i][:4] for i in range(n)]
-    )
+    near = np.array([[j for j in range(max(0, min(i - 2, n - 5)), n) if j != i][:4] for i in range(n)])
     low, high = rows[:, near].min(axis=2), rows[:, near].max(axis=2)
     return np.clip(rows, 2 * low - high, 2 * high - low)
 
@@ -389,9 +383,7 @@ def on_its_own(row: Floats, *, floor: float, fewest: int) -> ScanResult:
     n = row.shape[0]
     if n < 2 * fewest or n > FEW:
         return NOTHING
-    left, last = left_over(
-        without_spikes((row - row.mean())[None, :]), fewest, _most_cuts(n, fewest)
-    )
+    left, last = left_over(without_spikes((row - row.mean())[None, :]), fewest, _most_cuts(n, fewest))
     if left[0, 0] <= n * floor**2:
         return NOTHING
     chance, middle, width = _own_chance(n, fewest)
@@ -430,17 +422,12 @@ class NoisyRow(NamedTuple):
 def scan_whole(row: NoisyRow) -> ScanResult:
     """Whether a whole row has a step."""
     fewest = row.options.min_points
-    permuted = by_permutation(
-        row.values, rho=row.rho, fewest=fewest, alpha=row.options.false_alarms
-    )
+    permuted = by_permutation(row.values, rho=row.rho, fewest=fewest, alpha=row.options.false_alarms)
     if row.values.shape[0] > FEW:
         return permuted
     own = on_its_own(row.values, floor=row.floor, fewest=fewest)
     # Two looks share the rate of false alarms: where there are permutations enough, they have most of it.
-    looks = [
-        ScanResult(own.p_value * _OWN_SHARE, own.cuts),
-        ScanResult(permuted.p_value * 1.25, permuted.cuts),
-    ]
+    looks = [ScanResult(own.p_value * _OWN_SHARE, own.cuts), ScanResult(permuted.p_value * 1.25, permuted.cuts)]
     best = min(looks) if row.values.shape[0] >= _PERMUTED_TELL else own
     return ScanResult(min(1.0, best.p_value), best.cuts)
 
@@ -461,13 +448,7 @@ def scan_piece(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Sca
     spread = max(robust_spread(noise), row.floor)
     own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
     noisier = own / spread if own > _NOISIER * spread else 1.0
-    return by_noise(
-        piece / (spread * noisier),
-        noise / spread,
-        unseen=row.floor / spread,
-        rho=row.rho,
-        fewest=fewest,
-    )
+    return by_noise(piece / (spread * noisier), noise / spread, unseen=row.floor / spread, rho=row.rho, fewest=fewest)
 
 
 def _left_over(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Floats:

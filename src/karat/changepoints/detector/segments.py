@@ -112,9 +112,7 @@ def _within(values: Floats, cuts: Sequence[int]) -> float:
     piece = np.zeros(n, dtype=np.int64)
     piece[list(cuts)] = 1
     piece = np.cumsum(piece)
-    level = np.concatenate(
-        [np.full(part.shape[0], np.median(part)) for part in np.split(values, cuts)]
-    )
+    level = np.concatenate([np.full(part.shape[0], np.median(part)) for part in np.split(values, cuts)])
     residuals = values - level
     spread = robust_spread(residuals)
     residuals = np.clip(residuals, -CLIP * spread, CLIP * spread)
@@ -209,9 +207,8 @@ def _settle(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
     """A cut where it fits best between its neighbours."""
     start, stop = _sides(row, kept, number)
     place = locate(
-        row.values[start:stop], row.options.min_points, rho=row.rho, floor=row.floor,
-        sure=row.options.location,
-    )  # fmt: skip
+        row.values[start:stop], row.options.min_points, rho=row.rho, floor=row.floor, sure=row.options.location
+    )
     kept[number] = LevelCut(place.at + start, place.low + start, place.high + start, 1.0)
 
 
@@ -276,9 +273,7 @@ def _only_noisier(row: NoisyRow, left: Floats, right: Floats) -> bool:
     calm, noisy = sorted(max(robust_spread(x - np.median(x)), row.floor) for x in (left, right))
     if noisy < _NOISIER * calm:
         return False
-    error = np.hypot(
-        *(robust_spread(x - np.median(x)) / np.sqrt(x.shape[0]) for x in (left, right))
-    )
+    error = np.hypot(*(robust_spread(x - np.median(x)) / np.sqrt(x.shape[0]) for x in (left, right)))
     alike = np.sqrt((1 + row.rho) / (1 - row.rho))
     return bool(abs(left.mean() - right.mean()) < _CLEAR * max(float(error), row.floor) * alike)
 

@@ -42,24 +42,28 @@ _MEASURED = re.compile(
 )
 _WHOLE = re.compile(rf"[-+]?(?:\d*|\d{{1,3}}([{_APART}])\d{{3}}(?:\1\d{{3}})*)")
 _GROUPED = re.compile(r"[-+−]?[1-9]\d{0,2}(?:,\d{3})+")
-_TIMES = ("timestamp", "datetime", "date", "time", "when", "at", "night", "day", "created", "created_at", "commit_date")  # fmt: skip
-_LABELS = ("label", "commit", "sha", "git_commit", "revision", "rev", "hash", "version", "release", "tag", "build",
-           "image", "point", "name", "id", "run", "run_id", "night")  # fmt: skip
-_COUNTERS = (
-    "step",
-    "iteration",
-    "iter",
-    "index",
-    "n",
-    "#",
-    "i",
-    "x",
+_TIMES = ("timestamp", "datetime", "date", "time", "when", "at", "night", "day", "created", "created_at", "commit_date")
+_LABELS = (
+    "label",
+    "commit",
+    "sha",
+    "git_commit",
+    "revision",
+    "rev",
+    "hash",
+    "version",
+    "release",
+    "tag",
     "build",
+    "image",
+    "point",
+    "name",
+    "id",
     "run",
-    "number",
-    "epoch",
-    "",
+    "run_id",
+    "night",
 )
+_COUNTERS = ("step", "iteration", "iter", "index", "n", "#", "i", "x", "build", "run", "number", "epoch", "")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NUMBERISH = re.compile(r"[-+−$€£¥]? ?\d[\d.,]*(?: ?[A-Za-zµ%/]{1,12})?")
 _SHORT = 10
@@ -169,11 +173,7 @@ class _Chosen:
         self.table, self.options = table, options
         self.odd = LimitedFindings()
         self.asked = list(
-            dict.fromkeys(
-                at
-                for name in options.metrics
-                for at in table.fits(name) or [self.named(name, "--metric")]
-            )
+            dict.fromkeys(at for name in options.metrics for at in table.fits(name) or [self.named(name, "--metric")])
         )
         self.formats = self._formats()
         self.counters: list[int] = []
@@ -318,15 +318,9 @@ class _Chosen:
     def _is_metric(self, at: int) -> bool:
         """Whether most cells that hold something hold numbers."""
         cells = (row[at] for row in self.table.rows)
-        held = list(
-            islice((c for c in cells if not is_empty(c) and not isinstance(c, bool)), _SAMPLE)
-        )
+        held = list(islice((c for c in cells if not is_empty(c) and not isinstance(c, bool)), _SAMPLE))
         numbers = sum(self._read(at, cell) is not BROKEN for cell in held)
-        return (
-            numbers > 0
-            and 2 * numbers > len(held)
-            and not (self._base(at) in _TIMES and self.time is not None)
-        )
+        return numbers > 0 and 2 * numbers > len(held) and not (self._base(at) in _TIMES and self.time is not None)
 
     def place(self, row: int) -> str:
         """Where a row stands, for a person."""
@@ -345,14 +339,9 @@ class _Chosen:
         if self.x is None:
             return [str(n) for n in range(1, len(self.table.rows) + 1)]
         if self.x == self.time and self.moments is not None:
-            return [
-                _moment_label(cell, when)
-                for cell, when in zip(self.column(self.x), self.moments, strict=True)
-            ]
+            return [_moment_label(cell, when) for cell, when in zip(self.column(self.x), self.moments, strict=True)]
         texts = [str(cell).strip() if not is_empty(cell) else "" for cell in self.column(self.x)]
-        if all(_SHA.fullmatch(text) for text in texts) and len(
-            {text[:_SHORT] for text in texts}
-        ) == len(set(texts)):
+        if all(_SHA.fullmatch(text) for text in texts) and len({text[:_SHORT] for text in texts}) == len(set(texts)):
             return [text[:_SHORT] for text in texts]
         return [text or f"({self.place(n)})" for n, text in enumerate(texts)]
 
@@ -391,9 +380,7 @@ class _Chosen:
         if self.moments is not None:
             naive = sum(when.tzinfo is None for when in self.moments)
             if 0 < naive < len(self.moments):
-                said.append(
-                    f"{naive:,} of {len(self.moments):,} moments have no time zone; they were read as UTC"
-                )
+                said.append(f"{naive:,} of {len(self.moments):,} moments have no time zone; they were read as UTC")
         if not self.options.x and self.x is not None and self.x != self.time:
             said.append(f"labels are column {self.table.names[self.x]!r} (--x names another)")
         if self.time is not None and self.time != self.x:
@@ -407,12 +394,7 @@ class _Chosen:
         for at in self.counters[:_FEW]:
             yield f"column {self.table.names[at]!r} counts the rows and was left out (--metric takes it)"
         taken = {self.x, self.time, *self.metrics, *self.counters}
-        odd = [
-            (at, cell)
-            for at in range(len(self.table.names))
-            if at not in taken
-            if (cell := self._numberish(at))
-        ]
+        odd = [(at, cell) for at in range(len(self.table.names)) if at not in taken if (cell := self._numberish(at))]
         for at, cell in odd[:_FEW]:
             yield (
                 f"column {self.table.names[at]!r} was left out: most of its cells, as {cell[:40]!r}, are no numbers"

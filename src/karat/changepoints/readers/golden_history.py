@@ -64,8 +64,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
         inside = resolved.relative_to(root.resolve()).as_posix()
     except ValueError as error:
         raise UsageError(
-            f"expected --golden to be in the work tree {root}, found {whole}",
-            next_command="karat changes --help",
+            f"expected --golden to be in the work tree {root}, found {whole}", next_command="karat changes --help"
         ) from error
     past = versions(root, inside)
     contents = _contents(root, past)
@@ -89,9 +88,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     metrics = _wanted(list(known), path, options)
     notes = []
     if run_git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
-        notes.append(
-            "the clone is shallow: its history is cut (git fetch --unshallow brings the rest)"
-        )
+        notes.append("the clone is shallow: its history is cut (git fetch --unshallow brings the rest)")
     renamed = list(dict.fromkeys(version.path for version in past))
     if len(renamed) > 1:
         notes.append(f"it was renamed: {' → '.join(renamed)}")
@@ -107,8 +104,23 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
 
 def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
-    out = run_git(root, "--literal-pathspecs", "log", "--first-parent", "--follow", "--raw", "-z", "--no-abbrev", "--no-color", "--no-show-signature",
-                  "--format=%x02%H %cI", "--end-of-options", "HEAD", "--", path)  # fmt: skip
+    out = run_git(
+        root,
+        "--literal-pathspecs",
+        "log",
+        "--first-parent",
+        "--follow",
+        "--raw",
+        "-z",
+        "--no-abbrev",
+        "--no-color",
+        "--no-show-signature",
+        "--format=%x02%H %cI",
+        "--end-of-options",
+        "HEAD",
+        "--",
+        path,
+    )
     found: list[Version] = []
     commit, when = "", _NEVER
     fields = iter(out.split(b"\0"))
@@ -165,9 +177,7 @@ def _row(version: Version, cells: Mapping[str, Cell] | None, metrics: Sequence[s
     return SheetRow(label=label, cells=cells, when=version.when, log=log)
 
 
-def _cells(
-    version: Version, data: bytes | None, options: ReadOptions, odd: LimitedFindings
-) -> dict[str, Cell] | None:
+def _cells(version: Version, data: bytes | None, options: ReadOptions, odd: LimitedFindings) -> dict[str, Cell] | None:
     """Metric → value in one version; None if it cannot be read."""
     short = version.commit[:10]
     if data is None:
@@ -177,9 +187,7 @@ def _cells(
     reading = read_golden(data)
     if reading.golden is None:
         said = reading.findings[0].message if reading.findings else "it is no golden"
-        message = (
-            f"version {short or WORK_TREE}: {said}; it counts as a point that could not be tried"
-        )
+        message = f"version {short or WORK_TREE}: {said}; it counts as a point that could not be tried"
         then = f"git show {quote(f'{version.commit}:{version.path}')}" if version.commit else None
         odd.add(warn("unreadable", message, path=version.path, where=short, next=then))
         return None

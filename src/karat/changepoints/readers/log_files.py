@@ -81,11 +81,7 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
         names = {p: LogName(label=parts[p].get("label") or c, commit=c) for p, c in commits.items()}
         return LogNames(kind="commit", found=names)
     if groups & {"date", "day"}:
-        dated = {
-            p: n
-            for p, g in parts.items()
-            if (n := _by_groups(g, found[p].group(), year)) is not None
-        }
+        dated = {p: n for p, g in parts.items() if (n := _by_groups(g, found[p].group(), year)) is not None}
         known = all(name.dated for name in dated.values())
         if known:
             return LogNames(kind="date", found=dated)
@@ -98,9 +94,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A key that puts run-9 before run-10."""
     parts = re.split(r"(\d+)", text)
     return [
-        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part)
-        for part in parts
-        if part
+        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part
     ]
 
 
@@ -129,8 +123,9 @@ def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -
         return None if when is None else LogName(label=label, at=utc(when), dated=True)
     numbers = {key: int(value) for key, value in groups.items() if value and value.isdecimal()}
     known = numbers.get("year", year)
-    at = _moment(known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0),
-                 numbers.get("minute", 0))  # fmt: skip
+    at = _moment(
+        known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0), numbers.get("minute", 0)
+    )
     return None if at is None else LogName(label=label, at=at, dated=known is not None)
 
 
@@ -173,9 +168,7 @@ def _commit(name: str) -> LogName | None:
     return LogName(label=match.group()[:10], commit=match.group()) if match else None
 
 
-def _moment(
-    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0
-) -> datetime | None:
+def _moment(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime | None:
     """A moment in UTC; 24 o'clock, which `seq 0 24` makes, is the next day's beginning."""
     later = timedelta(days=1) if (hour, minute, second) == (24, 0, 0) else timedelta()
     try:
@@ -306,7 +299,7 @@ def open_log(path: Path) -> BinaryIO:
         packed = stream.read(2) == _PACKED
     if not packed:
         return path.open("rb")
-    import gzip  # noqa: PLC0415 - few logs are packed
+    import gzip
 
     with gzip.open(path) as unpacked:
         data = unpacked.read(_MOST + 1)

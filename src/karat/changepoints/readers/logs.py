@@ -142,10 +142,7 @@ class LogSearch:
         """What follows the last line of a tail that has a value."""
         lines = tail.splitlines(keepends=True)
         for at in range(len(lines) - 1, -1, -1):
-            if any(
-                m.literal in lines[at] and self._search(m, lines[at]) is not None
-                for m in self.metrics
-            ):
+            if any(m.literal in lines[at] and self._search(m, lines[at]) is not None for m in self.metrics):
                 return b"".join(lines[at + 1 :])
         return tail
 
@@ -233,10 +230,7 @@ def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: Read
     odd = LimitedFindings()
     names = _named(list(logs), options, odd)
     with LogSearch(metrics) as matches:
-        cells = {
-            path: _marked(matches.in_lines(logs[path]), b"\n".join(logs[path]), options)
-            for path in names.found
-        }
+        cells = {path: _marked(matches.in_lines(logs[path]), b"\n".join(logs[path]), options) for path in names.found}
     return _sheet(source, metrics, names, cells, options, odd)
 
 
@@ -248,13 +242,17 @@ def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
     length = max(map(len, found.values()), default=0)
     rows = [
         SheetRow(
-            label=str(n + 1),
-            cells={m: number_cell(v[n], nan=options.nan) for m, v in found.items() if n < len(v)},
+            label=str(n + 1), cells={m: number_cell(v[n], nan=options.nan) for m, v in found.items() if n < len(v)}
         )
         for n in range(length)
     ]
-    return Sheet(source=source, metrics=tuple(found), rows=tuple(rows), ordered=True,
-                 notes=("every match in the log is a point; --logs makes every file one",))  # fmt: skip
+    return Sheet(
+        source=source,
+        metrics=tuple(found),
+        rows=tuple(rows),
+        ordered=True,
+        notes=("every match in the log is a point; --logs makes every file one",),
+    )
 
 
 def _metrics(options: ReadOptions) -> list[LogMetric]:
@@ -313,9 +311,7 @@ def _cells(
     return _marked(found, tail, options)
 
 
-def _marked(
-    found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions
-) -> dict[str, Cell]:
+def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
     none = MISSING if all(found.values()) else _reason(tail)
     cells: dict[str, Cell] = {}
@@ -339,9 +335,13 @@ def _reason(tail: bytes) -> NoSample:
 
 
 def _sheet(
-    source: str, metrics: Sequence[LogMetric], names: LogNames,
-    cells: Mapping[str, Mapping[str, Cell]], options: ReadOptions, odd: LimitedFindings,
-) -> Sheet:  # fmt: skip
+    source: str,
+    metrics: Sequence[LogMetric],
+    names: LogNames,
+    cells: Mapping[str, Mapping[str, Cell]],
+    options: ReadOptions,
+    odd: LimitedFindings,
+) -> Sheet:
     # Two logs of one date in two folders are repeats; in one folder they are two points.
     seen = Counter((path.rpartition("/")[0], name.label) for path, name in names.found.items())
     paths, times, notes = _order(names, options, odd)
@@ -353,9 +353,13 @@ def _sheet(
         label = name.label if seen[folder, name.label] == 1 else file
         rows.append(SheetRow(label=label, cells=cells[path], at=name.at, when=when, log=path))
     return Sheet(
-        source=source, metrics=tuple(metric.name for metric in metrics), rows=tuple(rows),
-        findings=odd.findings(), notes=notes, ordered=names.kind in {"commit", "name"},
-    )  # fmt: skip
+        source=source,
+        metrics=tuple(metric.name for metric in metrics),
+        rows=tuple(rows),
+        findings=odd.findings(),
+        notes=notes,
+        ordered=names.kind in {"commit", "name"},
+    )
 
 
 def _order(

@@ -40,8 +40,22 @@ from karat.findings import CannotVerify, Finding, UsageError
 STDIN = "-"
 _PLAIN = ReadOptions()
 _HELP = "karat changes --help"
-_FORMS = ("%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S",
-          "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d", "%d.%m.%Y", "%m_%d", "%Y_%m_%d")  # fmt: skip
+_FORMS = (
+    "%Y-%m-%d",
+    "%m-%d",
+    "%Y-%m-%d-%H",
+    "%m-%d-%H",
+    "%Y%m%d",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%dT%H:%M",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+    "%m_%d",
+    "%Y_%m_%d",
+)
 _LEAST = 5
 _SLACK = 0.05
 """Of a step: a night that began an hour late, or when clocks were changed, is still that night's."""
@@ -57,11 +71,7 @@ class SeriesCollection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(
-    sources: Sequence[str] = (),
-    options: ReadOptions = _PLAIN,
-    *,
-    logs: Sequence[str] = (),
-    goldens: Sequence[str] = (),
+    sources: Sequence[str] = (), options: ReadOptions = _PLAIN, *, logs: Sequence[str] = (), goldens: Sequence[str] = ()
 ) -> SeriesCollection:
     """All series of files (`sources`), of a folder of logs, and of the histories of goldens.
 
@@ -69,14 +79,14 @@ def read(
     """
     sheets: list[Sheet] = []
     if logs:
-        from karat.changepoints.readers.logs import read_logs  # noqa: PLC0415 - each reader for those who need it
+        from karat.changepoints.readers.logs import read_logs
 
         sheets.append(read_logs([*logs, *sources], options))
     else:
         for source in sources:
             sheets += read_file(source, options)
     for golden in goldens:
-        from karat.changepoints.readers.golden_history import read_history  # noqa: PLC0415
+        from karat.changepoints.readers.golden_history import read_history
 
         sheets.append(read_history(golden, options))
     series: list[Series] = []
@@ -94,19 +104,15 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     """The sheets in one file, whatever its format; a folder is one of logs."""
     path = options.root / source
     if source != STDIN and path.is_dir():
-        from karat.changepoints.readers.logs import read_logs  # noqa: PLC0415
+        from karat.changepoints.readers.logs import read_logs
 
         return [read_logs([source], options)]
     data = _bytes(source, path)
     tables = _tables(data, "stdin" if source == STDIN else source, path, options)
     if len(tables) > 1 and options.metrics:
         # Of several tables in one document, those that have a metric that was asked for.
-        tables = [
-            t for t in tables if isinstance(t, SourceTable) and t.has(options.metrics)
-        ] or tables[:1]
-    sheets = [
-        read_table(table, options) if isinstance(table, SourceTable) else table for table in tables
-    ]
+        tables = [t for t in tables if isinstance(t, SourceTable) and t.has(options.metrics)] or tables[:1]
+    sheets = [read_table(table, options) if isinstance(table, SourceTable) else table for table in tables]
     with_metrics = [one for one in sheets if one.metrics]
     for table in tables:
         if isinstance(table, SourceTable) and not with_metrics:
@@ -123,27 +129,21 @@ def _bytes(source: str, path: Path) -> bytes:
         if source == STDIN:
             return sys.stdin.buffer.read()
         if path.is_char_device():  # /dev/zero has no end
-            raise UsageError(
-                f"expected {source} to be a file or a pipe, found a device", next_command=_HELP
-            )
+            raise UsageError(f"expected {source} to be a file or a pipe, found a device", next_command=_HELP)
         return path.read_bytes()
     except OSError as error:
         raise CannotVerify(
-            f"expected to read {source}, but: {error.strerror or error}",
-            next_command=f"ls -l {quote(source)}",
+            f"expected to read {source}, but: {error.strerror or error}", next_command=f"ls -l {quote(source)}"
         ) from error
 
 
-def _tables(
-    data: bytes, name: str, path: Path, options: ReadOptions
-) -> Sequence[SourceTable | Sheet]:
-    from karat.changepoints.readers.sqlite import HEAD, read_database  # noqa: PLC0415
+def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:
+    from karat.changepoints.readers.sqlite import HEAD, read_database
 
     if data.startswith(HEAD):
         if name == "stdin":
             raise UsageError(
-                "expected a text on stdin, found an SQLite database, which must be a file",
-                next_command=_HELP,
+                "expected a text on stdin, found an SQLite database, which must be a file", next_command=_HELP
             )
         return read_database(path, name, options)
     found = _log(data, name, options)
@@ -157,9 +157,7 @@ def _tables(
     }
     for option, (value, what) in given.items():
         if value:  # what was asked for and cannot be done here is not ignored
-            raise UsageError(
-                f"expected {what} for {option}, found {name}, which is none", next_command=_HELP
-            )
+            raise UsageError(f"expected {what} for {option}, found {name}, which is none", next_command=_HELP)
     found = _golden(data, name, options)
     tables = (found,) if found is not None else _text(data, name)
     if not tables:
@@ -177,11 +175,11 @@ def _tables(
 
 def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     """A log, or what grep printed of logs: where --metric is an expression."""
-    from karat.changepoints.readers.logs import is_expression  # noqa: PLC0415
+    from karat.changepoints.readers.logs import is_expression
 
     if not options.metrics or not all(is_expression(metric) for metric in options.metrics):
         return None
-    from karat.changepoints.readers.logs import grepped_logs, read_grepped, read_one_log  # noqa: PLC0415
+    from karat.changepoints.readers.logs import grepped_logs, read_grepped, read_one_log
 
     tables = _text(data, name)
     if any(set(options.metrics) & set(table.names) for table in tables):
@@ -196,8 +194,8 @@ def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
 
 def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     """A golden's curves, by step."""
-    from karat.goldens.formats import read as read_golden  # noqa: PLC0415
-    from karat.goldens.shapes import Series as Curves  # noqa: PLC0415
+    from karat.goldens.formats import read as read_golden
+    from karat.goldens.shapes import Series as Curves
 
     if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or b'"values"' not in data:
         return None
@@ -206,9 +204,7 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
         return None
     curves = reading.golden.metrics
     cells: dict[int, dict[str, Cell]] = {}
-    number = partial(
-        number_cell, nan="missing"
-    )  # "nan" is how a golden writes that there is no sample
+    number = partial(number_cell, nan="missing")  # "nan" is how a golden writes that there is no sample
     wanted = [metric for metric in curves if not options.metrics or metric in options.metrics]
     for metric in wanted:
         steps, values = curves[metric].steps.tolist(), curves[metric].values.tolist()
@@ -219,11 +215,7 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
 
 
 def _text(data: bytes, name: str) -> tuple[SourceTable, ...]:
-    from karat.changepoints.readers.tables import (  # noqa: PLC0415
-        read_csv,
-        read_json,
-        read_lines,
-    )
+    from karat.changepoints.readers.tables import read_csv, read_json, read_lines
 
     found = read_json(data, name)
     if found:
@@ -360,9 +352,7 @@ def regular_step(moments: Sequence[datetime]) -> float | None:
     apart = [(b - a).total_seconds() for a, b in pairwise(moments) if b > a]
     if len(apart) + 1 < _LEAST:
         return None
-    common = Counter(round(seconds / 60) * 60.0 for seconds in apart if seconds >= 30).most_common(
-        3
-    )
+    common = Counter(round(seconds / 60) * 60.0 for seconds in apart if seconds >= 30).most_common(3)
     if not common:
         return None
     candidates = [_HOUR, _DAY, 7 * _DAY, *(seconds for seconds, _ in common)]

@@ -37,7 +37,7 @@ _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "s
 
 def read_database(path: Path, source: str, options: ReadOptions) -> tuple[SourceTable | Sheet, ...]:
     """One sheet per stage of a hunt, or the table that was asked for."""
-    import sqlite3  # noqa: PLC0415 - only for those who have a database
+    import sqlite3
 
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
@@ -52,9 +52,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
         ) from error
 
 
-def _read(
-    connection: Connection, source: str, options: ReadOptions
-) -> tuple[SourceTable | Sheet, ...]:
+def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[SourceTable | Sheet, ...]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
     names = [name for (name,) in found if not name.startswith("sqlite_")]
     table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
@@ -74,8 +72,7 @@ def _read(
         return _journal(connection, source, options)
     if options.stage:
         raise UsageError(
-            f"expected the journal of a hunt for --stage, found the table {table!r} of {source}",
-            next_command=_HELP,
+            f"expected the journal of a hunt for --stage, found the table {table!r} of {source}", next_command=_HELP
         )
     rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
     return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
@@ -107,19 +104,23 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
         found = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
         settings = {str(name): (str(better or ""), str(unit or "")) for name, better, unit in found}
     return tuple(
-        _stage(source, stage, rows, settings, options, several=len(wanted) > 1)
-        for stage, rows in wanted.items()
+        _stage(source, stage, rows, settings, options, several=len(wanted) > 1) for stage, rows in wanted.items()
     )
 
 
 def _stage(
-    source: str, stage: str, rows: Sequence[Sequence[Any]], settings: Mapping[str, tuple[str, str]],
-    options: ReadOptions, *, several: bool,
-) -> Sheet:  # fmt: skip
+    source: str,
+    stage: str,
+    rows: Sequence[Sequence[Any]],
+    settings: Mapping[str, tuple[str, str]],
+    options: ReadOptions,
+    *,
+    several: bool,
+) -> Sheet:
     """`settings`: metric → which direction is better, and its unit."""
     there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
     # Those of the hunt first, in its order.
-    metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))  # fmt: skip
+    metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))
     unknown = [name for name in options.metrics if name not in metrics]
     if unknown:
         raise UsageError(
@@ -157,10 +158,7 @@ def _point(
     when = since_1970(at) or parse_date(at)
     return SheetRow(
         label=label,
-        cells={
-            metric: join_cells(cell(r) for r in rows if r[4] is None or str(r[4]) == metric)
-            for metric in metrics
-        },
+        cells={metric: join_cells(cell(r) for r in rows if r[4] is None or str(r[4]) == metric) for metric in metrics},
         when=None if when is None else utc(when),
         log=str(Command("karat", "hunt", "show", label, *show)),
     )

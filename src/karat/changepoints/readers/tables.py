@@ -63,11 +63,7 @@ def read_csv(data: bytes, source: str) -> SourceTable | None:
 
 def delimiter_of(text: str) -> str:
     """The delimiter that gives the first lines the same number of fields, and the most of them."""
-    lines = [
-        line
-        for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]
-        if line.strip() and line[:1] != "#"
-    ]
+    lines = [line for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip() and line[:1] != "#"]
     best, score = ",", 0
     for delimiter in ",;\t|":
         widths = Counter(len(row) for row in _parsed(lines, delimiter))
@@ -85,9 +81,7 @@ def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
         return []
 
 
-def _rows(
-    text: str, delimiter: str, odd: LimitedFindings, source: str
-) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, delimiter: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, with their line numbers."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
@@ -95,14 +89,7 @@ def _rows(
             row = next(reader, None)
         except csv.Error as error:
             where = f"line {reader.line_num}"
-            odd.add(
-                warn(
-                    "unreadable",
-                    f"expected CSV on {where}, found {error}",
-                    path=source,
-                    where=where,
-                )
-            )
+            odd.add(warn("unreadable", f"expected CSV on {where}, found {error}", path=source, where=where))
             continue
         if row is None:
             return
@@ -245,11 +232,7 @@ def _of_object(value: dict[str, Any], source: str) -> SourceTable | None:
 
 
 def _of_records(
-    records: Sequence[Mapping[str, Any]],
-    source: str,
-    *,
-    lines: Sequence[int] = (),
-    findings: tuple[Finding, ...] = (),
+    records: Sequence[Mapping[str, Any]], source: str, *, lines: Sequence[int] = (), findings: tuple[Finding, ...] = ()
 ) -> SourceTable | None:
     units: dict[str, str] = {}
     flat = [dict(_fields(record, units)) for record in records]
@@ -257,9 +240,7 @@ def _of_records(
     rows = [tuple(record.get(name) for name in names) for record in flat]
     if not names:
         return None
-    return SourceTable(
-        source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings
-    )
+    return SourceTable(source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings)
 
 
 def _fields(

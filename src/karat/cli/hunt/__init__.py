@@ -42,21 +42,19 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--strategy, --confidence, --engine and --jobs, of those who run a hunt."""
     for option in (
         click.option(
-            "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
-            help="Probes at a time, each in a slot of its own.",
+            "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
         ),
+        click.option("--engine", type=click.Choice(["local", "ray"]), help="Where probes run; overrides [engine]."),
         click.option(
-            "--engine", type=click.Choice(["local", "ray"]), help="Where probes run; overrides [engine]."
-        ),
-        click.option(
-            "--confidence", type=click.FloatRange(0.5, 1, max_open=True), metavar="P",
+            "--confidence",
+            type=click.FloatRange(0.5, 1, max_open=True),
+            metavar="P",
             help="How sure the search must be; overrides [search].",
         ),
         click.option(
-            "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]),
-            help="How to search; overrides [search].",
+            "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search; overrides [search]."
         ),
-    ):  # fmt: skip
+    ):
         function = option(function)
     return function
 

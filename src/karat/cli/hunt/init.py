@@ -22,16 +22,14 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option(
-    "--preset", "name", default="git", show_default=True, metavar="NAME",
-    help="What kind of hunt: git, jax-nightly or pypi.",
-)  # fmt: skip
-@click.option(
-    "--output",
-    default="hunt.toml",
+    "--preset",
+    "name",
+    default="git",
     show_default=True,
-    metavar="F",
-    help="Where to write; - is stdout.",
+    metavar="NAME",
+    help="What kind of hunt: git, jax-nightly or pypi.",
 )
+@click.option("--output", default="hunt.toml", show_default=True, metavar="F", help="Where to write; - is stdout.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what comes next.")
 def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
@@ -39,20 +37,16 @@ def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
 
     It runs as it is once its probe is filled in: the command to run at each point, and what to read off its output.
     """
-    from karat.hunts.hunt_toml import preset_text  # noqa: PLC0415 - help must be quick
+    from karat.hunts.hunt_toml import preset_text
 
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
             f"expected {output} not to be there, found it; it was not touched",
-            next_command=Command(
-                "karat", "hunt", "init", "--preset", name, "--output", output, "--force"
-            ),
+            next_command=Command("karat", "hunt", "init", "--preset", name, "--output", output, "--force"),
         )
     deliver(output, preset_text(name, Path.cwd()))
     if not quiet and output != "-":
-        click.echo(
-            f"wrote {output}: fill in the probe's command and metrics, then see what would be run"
-        )
+        click.echo(f"wrote {output}: fill in the probe's command and metrics, then see what would be run")
         named = () if output == "hunt.toml" else (output,)
         click.echo(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", err=True)
     return 0

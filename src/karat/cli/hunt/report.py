@@ -20,19 +20,19 @@ Examples:
 @report_options
 def command(
     *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
-) -> int:  # fmt: skip
+) -> int:
     """Report what a hunt found: terminal, JSON, Markdown, HTML.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. The journal alone is read: a hunt that is
     still running, or was killed, has a report as well, which says so. The exit code is that of `karat hunt run`.
     """
-    from karat.cli.hunt.session import Reports  # noqa: PLC0415 - help must be quick
-    from karat.cli.output import last_line  # noqa: PLC0415
-    from karat.findings import exit_code  # noqa: PLC0415
-    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
-    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.assemble import build_report  # noqa: PLC0415
-    from karat.hunts.report.findings import findings_of  # noqa: PLC0415
+    from karat.cli.hunt.session import Reports
+    from karat.cli.output import last_line
+    from karat.findings import exit_code
+    from karat.hunts.hunt_toml import find_journal
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.report.assemble import build_report
+    from karat.hunts.report.findings import findings_of
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()

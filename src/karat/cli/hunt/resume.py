@@ -28,39 +28,47 @@ Examples:
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
 @search_options
 @click.option(
-    "--max-runs", type=click.IntRange(min=1), metavar="N",
+    "--max-runs",
+    type=click.IntRange(min=1),
+    metavar="N",
     help="Stop after this many runs, including those that are done.",
-)  # fmt: skip
+)
 @report_options
 def command(  # noqa: PLR0913 - one parameter per option
-    *, journal_file: str | None, strategy: str | None, confidence: float | None, max_runs: int | None,
-    engine: str | None, jobs: int | None, json_file: str | None, html_file: str | None, markdown_file: str | None,
+    *,
+    journal_file: str | None,
+    strategy: str | None,
+    confidence: float | None,
+    max_runs: int | None,
+    engine: str | None,
+    jobs: int | None,
+    json_file: str | None,
+    html_file: str | None,
+    markdown_file: str | None,
     quiet: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Continue a hunt that was stopped or killed.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. Nothing that is in the journal is run again.
     What hunt.toml says of the search and the engine may have changed meanwhile, but not what is measured, and where.
     """
-    from karat.cli.hunt.session import Reports  # noqa: PLC0415 - help must be quick
-    from karat.hunts.hunt_toml import Overrides, find_journal  # noqa: PLC0415
+    from karat.cli.hunt.session import Reports
+    from karat.hunts.hunt_toml import Overrides, find_journal
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()
-    said = Overrides(
-        strategy=strategy, confidence=confidence, max_runs=max_runs, engine=engine, jobs=jobs
-    )
+    said = Overrides(strategy=strategy, confidence=confidence, max_runs=max_runs, engine=engine, jobs=jobs)
     return go_on(find_journal(journal_file), said, reports)
 
 
 def go_on(path: Path, said: Overrides, reports: Reports) -> int:
     """Resume a journal with what the command line says now."""
-    from karat.cli.hunt.session import hunt  # noqa: PLC0415
-    from karat.hunts import hunt_toml  # noqa: PLC0415
-    from karat.hunts.hunt import remember_overrides, remembered_overrides  # noqa: PLC0415
-    from karat.hunts.hunt_toml import apply_overrides, workspace_of  # noqa: PLC0415
-    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.journal.records import changed_settings, settings_json  # noqa: PLC0415
+    from karat.cli.hunt.session import hunt
+    from karat.hunts import hunt_toml
+    from karat.hunts.hunt import remember_overrides, remembered_overrides
+    from karat.hunts.hunt_toml import apply_overrides, workspace_of
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.journal.records import changed_settings, settings_json
 
     with Journal.resume(path) as journal:
         facts = journal.facts()
@@ -75,9 +83,7 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
             raise UsageError(
                 f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
                 "measured before and after would not compare",
-                next_command=Command(
-                    "karat", "hunt", "run", str(file), "--journal", str(path), "--fresh"
-                ),
+                next_command=Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh"),
             )
         journal.set_fact("settings", settings_json(settings))
         remember_overrides(journal, together)

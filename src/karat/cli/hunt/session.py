@@ -41,19 +41,19 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     def write(self, report: HuntReport) -> None:
         """Every report that was asked for."""
         if self.json is not None:
-            from karat.hunts.model import report_json  # noqa: PLC0415 - only for those who asked
+            from karat.hunts.model import report_json
 
             deliver(self.json, report_json(report))
         if self.html is not None:
-            from karat.hunts.report import html as report_html  # noqa: PLC0415
+            from karat.hunts.report import html as report_html
 
             deliver(self.html, report_html.render(report))
         if self.markdown is not None:
-            from karat.hunts.report import markdown as report_markdown  # noqa: PLC0415
+            from karat.hunts.report import markdown as report_markdown
 
             deliver(self.markdown, report_markdown.render(report))
         if not self.quiet and "-" not in {self.json, self.html, self.markdown}:
-            from karat.hunts.report.terminal import report_lines  # noqa: PLC0415
+            from karat.hunts.report.terminal import report_lines
 
             print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
 
@@ -61,9 +61,7 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
 def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Reports) -> int:
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
-    listener: Listener = (
-        Listener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
-    )
+    listener: Listener = Listener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     _ends_whole()
     try:
         report = hunt_into(journal, settings, place, listener, abandoned=leave_at_once)

@@ -18,34 +18,29 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("point")
+@click.option("--stage", metavar="KEY", help="The stage, as `karat hunt status` names it: 0, 0.2/1.")
 @click.option(
-    "--stage", metavar="KEY", help="The stage, as `karat hunt status` names it: 0, 0.2/1."
-)
-@click.option(
-    "--journal",
-    "journal_file",
-    metavar="F",
-    help="The journal, or its hunt.toml; by default the hunt of this folder.",
+    "--journal", "journal_file", metavar="F", help="The journal, or its hunt.toml; by default the hunt of this folder."
 )
 @click.option("--log", is_flag=True, help="Print what its commands printed, attempt by attempt.")
 @click.option(
-    "--json", "json_file", metavar="F",
+    "--json",
+    "json_file",
+    metavar="F",
     help="Write it as JSON, schema karat.hunt-point/1 (logs with --log); - is stdout.",
-)  # fmt: skip
-def command(
-    *, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None
-) -> int:
+)
+def command(*, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None) -> int:
     """Show one point of a hunt: its attempts, identity and logs.
 
     POINT is its label or id, or as much of the beginning as only one point has; of a commit, the beginning of its id.
     """
-    import msgspec  # noqa: PLC0415 - help must be quick
+    import msgspec
 
-    from karat.cli.output import deliver  # noqa: PLC0415
-    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
-    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.terminal import find_point, point_lines as lines, show_point  # noqa: PLC0415
-    from karat.report.terminal import print_lines  # noqa: PLC0415
+    from karat.cli.output import deliver
+    from karat.hunts.hunt_toml import find_journal
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.report.terminal import find_point, point_lines as lines, show_point
+    from karat.report.terminal import print_lines
 
     with Journal(find_journal(journal_file)) as journal:
         found = show_point(journal, *find_point(journal, point, stage), logs=log)
@@ -59,7 +54,7 @@ def command(
 
 
 def _print_logs(logs: list[tuple[int, str]]) -> None:
-    from karat.report.terminal import print_lines  # noqa: PLC0415
+    from karat.report.terminal import print_lines
 
     for number, text in logs:
         print_lines([(), ((f"log of attempt {number}:", "bold"),)], sys.stdout)

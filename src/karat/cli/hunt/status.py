@@ -17,25 +17,20 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
-@click.option(
-    "--json",
-    "json_file",
-    metavar="F",
-    help="Write it as JSON, schema karat.hunt-status/1; - is stdout.",
-)
+@click.option("--json", "json_file", metavar="F", help="Write it as JSON, schema karat.hunt-status/1; - is stdout.")
 def command(*, journal_file: str | None, json_file: str | None) -> int:
     """Show how far a hunt is.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. It may be at work meanwhile. The exit code is
     0 whatever the hunt found: `karat hunt report` judges.
     """
-    import msgspec  # noqa: PLC0415 - help must be quick
+    import msgspec
 
-    from karat.cli.output import deliver  # noqa: PLC0415
-    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
-    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.terminal import status_lines as lines, status_of  # noqa: PLC0415
-    from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
+    from karat.cli.output import deliver
+    from karat.hunts.hunt_toml import find_journal
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.report.terminal import status_lines as lines, status_of
+    from karat.report.terminal import print_lines, room_of
 
     with Journal(find_journal(journal_file)) as journal:
         status, report = status_of(journal)

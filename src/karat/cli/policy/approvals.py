@@ -26,75 +26,88 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
+@click.option("--base", required=True, metavar="REV", help="The branch to merge into; its commit says who may approve.")
+@click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The commit to be merged.")
 @click.option(
-    "--base", required=True, metavar="REV",
-    help="The branch to merge into; its commit says who may approve.",
-)  # fmt: skip
-@click.option(
-    "--head", default="HEAD", show_default=True, metavar="REV", help="The commit to be merged."
+    "--pr", type=click.IntRange(min=1), metavar="N", help="The pull request on GitHub. Default: the one CI runs for."
 )
 @click.option(
-    "--pr", type=click.IntRange(min=1), metavar="N",
-    help="The pull request on GitHub. Default: the one CI runs for.",
-)  # fmt: skip
-@click.option(
-    "--merge-request", type=click.IntRange(min=1), metavar="N",
+    "--merge-request",
+    type=click.IntRange(min=1),
+    metavar="N",
     help="The merge request on GitLab. Default: the one CI runs for.",
-)  # fmt: skip
-@click.option("--repo", metavar="O/N", help="Repository or project. Default: CI's, else that of the remote origin.")  # fmt: skip
+)
+@click.option("--repo", metavar="O/N", help="Repository or project. Default: CI's, else that of the remote origin.")
 @click.option(
-    "--sign-off", type=click.Path(path_type=Path), metavar="FILE",
+    "--sign-off",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="A list that approvers have signed; FILE.sig and FILE.*.sig are the signatures.",
-)  # fmt: skip
-@click.option(
-    "--signers", type=click.Path(path_type=Path), metavar="FILE",
-    help="Whose keys may sign (ssh-keygen's allowed signers), instead of the file at the base.",
-)  # fmt: skip
-@click.option(
-    "--unsigned-sign-off", is_flag=True,
-    help="Accept the list without a signature: whoever can write the file can approve.",
-)  # fmt: skip
-@click.option("--print-sign-off", is_flag=True, help="Print the list to sign, and ask nobody.")
-@click.option(
-    "--step-summary", is_flag=True, help="Add the table to the file that GITHUB_STEP_SUMMARY names."
 )
 @click.option(
-    "--json", "json_file", metavar="F",
-    help="Write the report, schema karat.policy-approvals/1; - is stdout.",
-)  # fmt: skip
+    "--signers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Whose keys may sign (ssh-keygen's allowed signers), instead of the file at the base.",
+)
+@click.option(
+    "--unsigned-sign-off",
+    is_flag=True,
+    help="Accept the list without a signature: whoever can write the file can approve.",
+)
+@click.option("--print-sign-off", is_flag=True, help="Print the list to sign, and ask nobody.")
+@click.option("--step-summary", is_flag=True, help="Add the table to the file that GITHUB_STEP_SUMMARY names.")
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the report, schema karat.policy-approvals/1; - is stdout."
+)
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, base: str, head: str, pr: int | None, merge_request: int | None, repo: str | None,
-    sign_off: Path | None, signers: Path | None, unsigned_sign_off: bool, print_sign_off: bool,
-    step_summary: bool, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    base: str,
+    head: str,
+    pr: int | None,
+    merge_request: int | None,
+    repo: str | None,
+    sign_off: Path | None,
+    signers: Path | None,
+    unsigned_sign_off: bool,
+    print_sign_off: bool,
+    step_summary: bool,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Require an approving review for every exemption that was added or changed.
 
     Compares exemptions, skip decorators, flags set by hand, widened tolerances and the baseline, by structure and not
     by text. Each change needs the approval of one of its rule's approvers ([policy] approvers): the reviewer's latest
     review, of the head commit, and never by an author.
     """
-    from karat.policy.approvals.check import (  # noqa: PLC0415 - help must be quick
-        Options,
-        approvals,
-        document,
-        lines,
-        to_sign,
-    )
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.system.command import Command  # noqa: PLC0415
+    from karat.policy.approvals.check import Options, approvals, document, lines, to_sign
+    from karat.report.words import printable
+    from karat.system.command import Command
 
     _require_sign_off(sign_off, signers, unsigned=unsigned_sign_off)
     given = {
-        "--base": base, "--head": head if head != "HEAD" else None, "--pr": pr, "--merge-request": merge_request,
+        "--base": base,
+        "--head": head if head != "HEAD" else None,
+        "--pr": pr,
+        "--merge-request": merge_request,
         "--repo": repo,
-    }  # fmt: skip
+    }
     words = (word for option, value in given.items() if value for word in (option, str(value)))
     options = Options(
-        base=base, head=head, pull=pr, merge=merge_request, repo=repo, sign_off=sign_off,
-        signers=signers, unsigned=unsigned_sign_off, again=str(Command("karat", "policy", "approvals", *words)),
-        env=os.environ, notice=None if quiet else _notice,
-    )  # fmt: skip
+        base=base,
+        head=head,
+        pull=pr,
+        merge=merge_request,
+        repo=repo,
+        sign_off=sign_off,
+        signers=signers,
+        unsigned=unsigned_sign_off,
+        again=str(Command("karat", "policy", "approvals", *words)),
+        env=os.environ,
+        notice=None if quiet else _notice,
+    )
     if print_sign_off:
         deliver("-", to_sign(Path.cwd(), options))
         return 0
@@ -113,25 +126,22 @@ def command(  # noqa: PLR0913 - one parameter per option
 def _require_sign_off(sign_off: Path | None, signers: Path | None, *, unsigned: bool) -> None:
     for option, given in (("--signers", signers is not None), ("--unsigned-sign-off", unsigned)):
         if given and sign_off is None:
-            raise UsageError(
-                f"{option} needs --sign-off FILE", next_command="karat policy approvals --help"
-            )
+            raise UsageError(f"{option} needs --sign-off FILE", next_command="karat policy approvals --help")
     if unsigned and signers is not None:
         raise UsageError(
-            "--signers and --unsigned-sign-off exclude each other",
-            next_command="karat policy approvals --help",
+            "--signers and --unsigned-sign-off exclude each other", next_command="karat policy approvals --help"
         )
 
 
 def _notice(text: str) -> None:
-    from karat.report.words import printable  # noqa: PLC0415 - only for those who wait
+    from karat.report.words import printable
 
     print(f"karat: {printable(text)}", file=sys.stderr)
 
 
 def _add_summary(report: Approvals) -> None:
-    from karat.policy.approvals.check import markdown  # noqa: PLC0415 - only in GitHub's own runners
-    from karat.report.github import add_step_summary  # noqa: PLC0415
+    from karat.policy.approvals.check import markdown
+    from karat.report.github import add_step_summary
 
     if not add_step_summary(lambda _: markdown(report)):
         raise UsageError(

@@ -30,26 +30,30 @@ Examples:
 @click.option("--op", "ops", multiple=True, metavar="GLOB", help="Only these ops. Repeatable.")
 @click.option("--all", "every", is_flag=True, help="A line per op, however many there are.")
 @click.option(
-    "--namespaces/--no-namespaces", default=True,
+    "--namespaces/--no-namespaces",
+    default=True,
     help="Also the operators of karat.toml's namespaces, which are imported for it.",
-)  # fmt: skip
+)
 @click.option("--html", metavar="F", help="Write a self-contained page; - is stdout.")
-@click.option(
-    "--json", "json_file", metavar="F",
-    help="Write the matrix, schema karat.policy-coverage/1; - is stdout.",
-)  # fmt: skip
+@click.option("--json", "json_file", metavar="F", help="Write the matrix, schema karat.policy-coverage/1; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, places: tuple[str, ...], ops: tuple[str, ...], every: bool, namespaces: bool,
-    html: str | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    places: tuple[str, ...],
+    ops: tuple[str, ...],
+    every: bool,
+    namespaces: bool,
+    html: str | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Show which gradients have evidence: op × dtype × device × mode.
 
     A DIR holds journals written by `pytest --karat-evidence=DIR`. Nothing is judged: that is `karat policy gate`.
     """
-    from karat.policy.coverage import document, lines, page  # noqa: PLC0415 - help must be quick
-    from karat.report.terminal import print_lines  # noqa: PLC0415
-    from karat.report.words import printable  # noqa: PLC0415
+    from karat.policy.coverage import document, lines, page
+    from karat.report.terminal import print_lines
+    from karat.report.words import printable
 
     one_report_each({"--json": json_file, "--html": html})
     found = _coverage(places, ops, namespaces=namespaces)
@@ -68,14 +72,14 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool) -> Coverage:
-    import msgspec  # noqa: PLC0415 - help must be quick
+    import msgspec
 
-    from karat.config import load  # noqa: PLC0415
-    from karat.policy.coverage import coverage  # noqa: PLC0415
-    from karat.policy.evidence import merge  # noqa: PLC0415
-    from karat.policy.gate.project import journal_folders, project  # noqa: PLC0415
-    from karat.policy.journal import run_of  # noqa: PLC0415
-    from karat.system.dates import day  # noqa: PLC0415
+    from karat.config import load
+    from karat.policy.coverage import coverage
+    from karat.policy.evidence import merge
+    from karat.policy.gate.project import journal_folders, project
+    from karat.policy.journal import run_of
+    from karat.system.dates import day
 
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
@@ -85,16 +89,14 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
     baseline = policy.baseline
     found = coverage(
         merged, entries=active, devices=policy.devices, ops=baseline.ops, aliases=baseline.aliases, only=ops
-    )  # fmt: skip
+    )
     if ops and not found.rows and merged.tests:
         raise UsageError(
-            f"--op {' '.join(ops)}: no op with tests has such a name",
-            next_command="karat policy coverage --all",
+            f"--op {' '.join(ops)}: no op with tests has such a name", next_command="karat policy coverage --all"
         )
     if not found.rows and not found.findings:
         raise CannotVerify(
-            f"the {merged.journals} journals hold no evidence",
-            next_command="pytest --karat-evidence=DIR",
+            f"the {merged.journals} journals hold no evidence", next_command="pytest --karat-evidence=DIR"
         )
     every = (*found.findings, *policy.findings, *policy.exemptions.findings)
     return msgspec.structs.replace(found, findings=every)

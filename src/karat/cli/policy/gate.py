@@ -24,44 +24,58 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("places", metavar="[DIR]...", nargs=-1)
 @click.option(
-    "--complete/--partial", default=None,
+    "--complete/--partial",
+    default=None,
     help="These journals are the whole suite: what is not in them was not run. Default: as in karat.toml, else partial.",
-)  # fmt: skip
+)
 @click.option("--exemptions", metavar="FILE", help="The file of exemptions; overrides karat.toml.")
 @click.option(
-    "--device", "devices", multiple=True, metavar="NAME",
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME",
     help="Require evidence on this device; overrides karat.toml. Repeatable.",
-)  # fmt: skip
-@click.option("--update-baseline", is_flag=True, help="Remove operators from the baseline that no longer belong there.")  # fmt: skip
+)
+@click.option("--update-baseline", is_flag=True, help="Remove operators from the baseline that no longer belong there.")
 @click.option(
-    "--add-to-baseline", "added", multiple=True, metavar="OP",
+    "--add-to-baseline",
+    "added",
+    multiple=True,
+    metavar="OP",
     help="Add an operator without evidence (a glob) to the baseline; refused in CI. Repeatable.",
-)  # fmt: skip
+)
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
 @click.option(
-    "--json", "json_file", metavar="F",
-    help="Write the whole report, schema karat.policy-gate/1; - is stdout.",
-)  # fmt: skip
-@click.option("--github/--no-github", default=None, help="Print annotations. Default: on where GITHUB_ACTIONS is true.")  # fmt: skip
+    "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-gate/1; - is stdout."
+)
+@click.option("--github/--no-github", default=None, help="Print annotations. Default: on where GITHUB_ACTIONS is true.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, places: tuple[str, ...], complete: bool | None, exemptions: str | None, devices: tuple[str, ...],
-    update_baseline: bool, added: tuple[str, ...], today: str | None, json_file: str | None,
-    github: bool | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    places: tuple[str, ...],
+    complete: bool | None,
+    exemptions: str | None,
+    devices: tuple[str, ...],
+    update_baseline: bool,
+    added: tuple[str, ...],
+    today: str | None,
+    json_file: str | None,
+    github: bool | None,
+    quiet: bool,
+) -> int:
     """Hold the evidence of test runs against the rule and its exemptions.
 
     A DIR holds journals written by `pytest --karat-evidence=DIR`, of one run or of many: workers, shards and CI
     jobs are merged. What was not selected is not judged, unless --complete says that this is the whole suite.
     """
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.policy.evidence import merge  # noqa: PLC0415
-    from karat.policy.gate.decision import document, gate, lines  # noqa: PLC0415
-    from karat.policy.gate.project import journal_folders, project, rewritten  # noqa: PLC0415
-    from karat.policy.journal import run_of  # noqa: PLC0415
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.system import ci  # noqa: PLC0415
-    from karat.system.dates import day  # noqa: PLC0415
+    from karat.config import load
+    from karat.policy.evidence import merge
+    from karat.policy.gate.decision import document, gate, lines
+    from karat.policy.gate.project import journal_folders, project, rewritten
+    from karat.policy.journal import run_of
+    from karat.report.words import printable
+    from karat.system import ci
+    from karat.system.dates import day
 
     one_report_each({"--json": json_file})
     if added and ci.in_ci():
@@ -73,10 +87,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     rewriting = {"--update-baseline", "--add-to-baseline"}
     held = project(
-        config, Path.cwd(), today=day(today, os.environ), exemptions=exemptions, devices=devices,
+        config,
+        Path.cwd(),
+        today=day(today, os.environ),
+        exemptions=exemptions,
+        devices=devices,
         complete=config.policy.complete if complete is None else complete,
         again=str(typed().without(rewriting, flags={"--update-baseline"})),
-    )  # fmt: skip
+    )
     if update_baseline or added:
         held = rewritten(held, merged, added, shorten=update_baseline)
     gated = gate(merged, held.policy)
@@ -87,7 +105,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             print(printable(line))
         last_line(gated.findings)
     if github or (github is None and ci.provider_of() == "github"):
-        from karat.report.github import workflow_commands  # noqa: PLC0415 - only in GitHub's own runners
+        from karat.report.github import workflow_commands
 
         stream = sys.stderr if json_file == "-" else sys.stdout
         stream.write(workflow_commands(gated.findings, "karat policy gate"))

@@ -29,48 +29,54 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option(
-    "--base-class", "base_classes", multiple=True, metavar="NAME",
+    "--base-class",
+    "base_classes",
+    multiple=True,
+    metavar="NAME",
     help="Another class whose subclasses are op tests, besides OpTest and the like. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Leave out files and folders. Repeatable."
 )
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out files and folders. Repeatable.")
 @click.option(
-    "--exemptions", metavar="F",
+    "--exemptions",
+    metavar="F",
     help="Hold skips against these exemptions; default: the file that karat.toml names, if it exists.",
-)  # fmt: skip
+)
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
 @click.option(
-    "--fail-on", multiple=True, metavar="WHAT",
+    "--fail-on",
+    multiple=True,
+    metavar="WHAT",
     help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
-)  # fmt: skip
+)
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
 @click.option(
-    "--json",
-    "json_file",
-    metavar="F",
-    help="Write the whole report, schema karat.policy-scan/1; - is stdout.",
+    "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-scan/1; - is stdout."
 )
-@click.option(
-    "--sarif", "sarif_file", metavar="F", help="Write SARIF 2.1.0 for code scanning; - is stdout."
-)
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: as many as help."
-)
+@click.option("--sarif", "sarif_file", metavar="F", help="Write SARIF 2.1.0 for code scanning; - is stdout.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: as many as help.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
-    *, paths: tuple[str, ...], base_classes: tuple[str, ...], exclude: tuple[str, ...], exemptions: str | None,
-    today: str | None, fail_on: tuple[str, ...], everything: bool, json_file: str | None, sarif_file: str | None,
-    jobs: int | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    paths: tuple[str, ...],
+    base_classes: tuple[str, ...],
+    exclude: tuple[str, ...],
+    exemptions: str | None,
+    today: str | None,
+    fail_on: tuple[str, ...],
+    everything: bool,
+    json_file: str | None,
+    sarif_file: str | None,
+    jobs: int | None,
+    quiet: bool,
+) -> int:
     """Read op tests without importing them, and report what is not checked.
 
     A PATH is a folder or a Python file. Classes are followed through imports, aliases, factories and inheritance;
     nothing is run. Reported are op tests without a gradient check, empty checks, flags set by hand, skips without
     a reason or an exemption, and widened tolerances.
     """
-    from karat.policy.scan.scanner import ScanOptions, scan  # noqa: PLC0415 - help must be quick
-    from karat.system.dates import day  # noqa: PLC0415
+    from karat.policy.scan.scanner import ScanOptions, scan
+    from karat.system.dates import day
 
     one_report_each({"--json": json_file, "--sarif": sarif_file})
     for name in base_classes:
@@ -80,23 +86,27 @@ def command(  # noqa: PLR0913 - one parameter per option
                 next_command="karat policy scan --help",
             )
     options = ScanOptions(
-        base_classes=base_classes, exclude=exclude, jobs=jobs, exemptions=_exemptions(exemptions),
-        today=day(today, os.environ), fail_on=parse_fail_on(fail_on, "--fail-on", "karat policy scan --help") if fail_on else ("fail",),
-    )  # fmt: skip
+        base_classes=base_classes,
+        exclude=exclude,
+        jobs=jobs,
+        exemptions=_exemptions(exemptions),
+        today=day(today, os.environ),
+        fail_on=parse_fail_on(fail_on, "--fail-on", "karat policy scan --help") if fail_on else ("fail",),
+    )
     progress = progress_line(sys.stderr, "reading {done}/{total} files", least=500)
     report = scan(paths, options, progress=None if quiet else progress)
     if json_file is not None:
-        from karat.policy.scan.report import document  # noqa: PLC0415 - only for those who asked
+        from karat.policy.scan.report import document
 
         deliver(json_file, document(report))
     if sarif_file is not None:
-        from karat import __version__  # noqa: PLC0415
-        from karat.policy.scan.report import sarif_log  # noqa: PLC0415
+        from karat import __version__
+        from karat.policy.scan.report import sarif_log
 
         deliver(sarif_file, sarif_log(report, __version__))
     if not quiet:
-        from karat.policy.scan.report import lines  # noqa: PLC0415
-        from karat.report.terminal import print_lines  # noqa: PLC0415
+        from karat.policy.scan.report import lines
+        from karat.report.terminal import print_lines
 
         if "-" not in {json_file, sarif_file}:
             print_lines(lines(report, everything=everything), sys.stdout)
@@ -106,8 +116,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _exemptions(named: str | None) -> Exemptions | None:
     """The exemptions that skips are held against; None where the project has no such file."""
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.policy.exemptions import read, read_named  # noqa: PLC0415
+    from karat.config import load
+    from karat.policy.exemptions import read, read_named
 
     if named is not None:
         return read_named(named, command="karat policy scan")

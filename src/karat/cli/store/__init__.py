@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="msgspec.Struct")
 
 store_option = click.option(
-    "--store", metavar="URL",
-    help="A folder, or s3://, gs://, az://; by default KARAT_STORE, or [store] of karat.toml.",
-)  # fmt: skip
+    "--store", metavar="URL", help="A folder, or s3://, gs://, az://; by default KARAT_STORE, or [store] of karat.toml."
+)
 jobs_option = click.option(
-    "-j", "--jobs", type=click.IntRange(1, 128), metavar="N",
-    help="Transfers at a time; by default KARAT_JOBS, or 16.",
-)  # fmt: skip
+    "-j", "--jobs", type=click.IntRange(1, 128), metavar="N", help="Transfers at a time; by default KARAT_JOBS, or 16."
+)
 
 
 def settings_of(store: str | None) -> tuple[str, StoreSettings]:
     """The store's URL, and what karat.toml says of stores."""
-    from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.store.backends import store_url  # noqa: PLC0415
+    from karat.config import load
+    from karat.store.backends import store_url
 
     settings = load(Path.cwd()).store
     return store_url(store, settings.url, os.environ), settings
@@ -42,7 +40,7 @@ def settings_of(store: str | None) -> tuple[str, StoreSettings]:
 
 def workers_of(jobs: int | None) -> int:
     """How many transfers run at once."""
-    from karat.system.pool import worker_count  # noqa: PLC0415
+    from karat.system.pool import worker_count
 
     return jobs or worker_count(os.environ)
 
@@ -53,14 +51,9 @@ class Report:
     def __init__(self, schema: str, json_file: str | None, *, quiet: bool) -> None:
         self._schema, self._json, self._quiet = schema, json_file, quiet
 
-    def of(
-        self,
-        work: Callable[[], T],
-        lines: Callable[[T], Iterable[str]],
-        errors: Sequence[KaratError] = (),
-    ) -> int:
+    def of(self, work: Callable[[], T], lines: Callable[[T], Iterable[str]], errors: Sequence[KaratError] = ()) -> int:
         """Does the work and tells of it; the exit code. `errors` is what the work leaves of its own accord."""
-        from karat.system.pool import in_parallel  # noqa: PLC0415 - help must be quick
+        from karat.system.pool import in_parallel
 
         try:
             # In a thread: obstore, waiting for a server that is silent, hears no Ctrl-C.
@@ -70,7 +63,7 @@ class Report:
         code = max((one.exit_code for one in errors), default=ExitCode.OK)
         self._deliver(result, tuple(_finding(one) for one in errors), code)
         if not self._quiet and self._json != "-":
-            from karat.report.words import printable  # noqa: PLC0415
+            from karat.report.words import printable
 
             for line in lines(result):
                 print(printable(line))
@@ -90,8 +83,8 @@ class Report:
 
     def refused(self, findings: tuple[Finding, ...]) -> int:
         """Nothing was done, because of these."""
-        from karat.findings import exit_code  # noqa: PLC0415
-        from karat.report.words import printable  # noqa: PLC0415
+        from karat.findings import exit_code
+        from karat.report.words import printable
 
         code = exit_code(findings, fail_on=("fail",))
         self._deliver(None, findings, code)
@@ -103,11 +96,9 @@ class Report:
         print(f"next: {printable(advice)}", file=sys.stderr)
         return int(code)
 
-    def _deliver(
-        self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode
-    ) -> None:
+    def _deliver(self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode) -> None:
         if self._json is not None:
-            from karat.store.report import document  # noqa: PLC0415 - only for those who asked
+            from karat.store.report import document
 
             deliver(self._json, document(self._schema, result, findings, code))
 
@@ -116,7 +107,7 @@ class Meter:
     """Bytes that have moved, result to a line on the terminal by many threads."""
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
-        from karat.cli.output import bytes_line  # noqa: PLC0415
+        from karat.cli.output import bytes_line
 
         self._show = None if quiet else bytes_line(sys.stderr, verb)
         self._lock = threading.Lock()

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import (
-    bytes_line,
-    deliver,
-    json_option,
-    last_line,
-    one_report_each,
-    quiet_option,
-    typed,
-)
+from karat.cli.output import bytes_line, deliver, json_option, last_line, one_report_each, quiet_option, typed
 from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
@@ -48,49 +40,59 @@ Examples:
 @click.command(epilog=_PACK_EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", default="packed", show_default=True, metavar="OUT",
+    "-o",
+    "--output",
+    default="packed",
+    show_default=True,
+    metavar="OUT",
     help="The folder to make; it must be empty or not there.",
-)  # fmt: skip
-@click.option(
-    "--compression", type=click.Choice(["stored", "deflate", "zstd"]), default="stored",
-    show_default=True, help="Floats hardly get smaller: stored is quickest.",
-)  # fmt: skip
-@click.option(
-    "--level", type=int, metavar="N", help="1 to 9 for deflate (6), 1 to 19 for zstd (3)."
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["stored", "deflate", "zstd"]),
+    default="stored",
+    show_default=True,
+    help="Floats hardly get smaller: stored is quickest.",
+)
+@click.option("--level", type=int, metavar="N", help="1 to 9 for deflate (6), 1 to 19 for zstd (3).")
 @click.option("--no-cases", is_flag=True, help="No zip per case.")
 @click.option("--no-combined", is_flag=True, help="No zip of all cases.")
 @click.option(
-    "--name", metavar="NAME",
-    help="The combined zip is NAME.zip; by default golden_artifacts_<yymmddHH>.zip, in UTC.",
-)  # fmt: skip
-@click.option(
-    "--at", metavar="TIME",
-    help="The hour in that name, ISO 8601 or seconds; by default SOURCE_DATE_EPOCH, or now.",
-)  # fmt: skip
-@click.option("--require-program", is_flag=True, help="A case without a program fails.")
-@click.option(
-    "--keep-going", is_flag=True, help="Pack the rest where cases fail; the exit code stays 1."
+    "--name", metavar="NAME", help="The combined zip is NAME.zip; by default golden_artifacts_<yymmddHH>.zip, in UTC."
 )
-@click.option("--replace", is_flag=True, help="Replace what an earlier pack left in OUT.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
-    help="Cases at a time; by default one per core.",
-)  # fmt: skip
+    "--at", metavar="TIME", help="The hour in that name, ISO 8601 or seconds; by default SOURCE_DATE_EPOCH, or now."
+)
+@click.option("--require-program", is_flag=True, help="A case without a program fails.")
+@click.option("--keep-going", is_flag=True, help="Pack the rest where cases fail; the exit code stays 1.")
+@click.option("--replace", is_flag=True, help="Replace what an earlier pack left in OUT.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Cases at a time; by default one per core.")
 @json_option("karat.pack/1")
 @quiet_option
 def pack(  # noqa: PLR0913 - one parameter per option
-    *, directories: tuple[str, ...], output: str, compression: Compression, level: int | None,
-    no_cases: bool, no_combined: bool, name: str | None, at: str | None, require_program: bool,
-    keep_going: bool, replace: bool, jobs: int | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    directories: tuple[str, ...],
+    output: str,
+    compression: Compression,
+    level: int | None,
+    no_cases: bool,
+    no_combined: bool,
+    name: str | None,
+    at: str | None,
+    require_program: bool,
+    keep_going: bool,
+    replace: bool,
+    jobs: int | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Pack captured cases into zips that any machine can verify.
 
     DIRs are capture directories, of one run or of several shards, flows and jobs. Every case becomes
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
     and OUT/SHA256SUMS lists them. The same cases give the same bytes. A case that is not whole fails.
     """
-    from karat.store.packing import pack as packing  # noqa: PLC0415 - help must be quick
+    from karat.store.packing import pack as packing
 
     one_report_each({"--json": json_file})
     if no_cases and no_combined:
@@ -99,13 +101,18 @@ def pack(  # noqa: PLR0913 - one parameter per option
             next_command="karat pack --help",
         )
     options = packing.PackOptions(
-        output=output, combined=None if no_combined else _combined_name(name, at, os.environ),
-        cases=not no_cases, compression=compression, level=level, keep_going=keep_going,
-        replace=replace, again=str(typed().plus("--replace")), require_program=require_program, jobs=jobs or 0,
-    )  # fmt: skip
-    packed = packing.pack(
-        directories, options, None if quiet else bytes_line(sys.stderr, "packing")
+        output=output,
+        combined=None if no_combined else _combined_name(name, at, os.environ),
+        cases=not no_cases,
+        compression=compression,
+        level=level,
+        keep_going=keep_going,
+        replace=replace,
+        again=str(typed().plus("--replace")),
+        require_program=require_program,
+        jobs=jobs or 0,
     )
+    packed = packing.pack(directories, options, None if quiet else bytes_line(sys.stderr, "packing"))
     if json_file is not None:
         deliver(json_file, packing.document(packed))
     if not quiet:
@@ -114,7 +121,7 @@ def pack(  # noqa: PLR0913 - one parameter per option
 
 
 def _print(lines: Iterable[str], findings: Iterable[Finding]) -> None:
-    from karat.report.words import printable  # noqa: PLC0415
+    from karat.report.words import printable
 
     for line in lines:
         print(printable(line))
@@ -151,23 +158,22 @@ def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
 @click.command(epilog=_VERIFY_EXAMPLES)
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @click.option(
-    "--store", metavar="URL",
+    "--store",
+    metavar="URL",
     help="The store that store:NAME means, or to verify; by default KARAT_STORE or karat.toml's.",
-)  # fmt: skip
+)
 @json_option("karat.verify/1")
 @quiet_option
-def verify(
-    *, targets: tuple[str, ...], store: str | None, json_file: str | None, quiet: bool
-) -> int:
+def verify(*, targets: tuple[str, ...], store: str | None, json_file: str | None, quiet: bool) -> int:
     """Verify captured cases without unpacking them.
 
     A TARGET is a capture directory, a zip, a folder that `karat pack` filled, a reference of a store
     (store:NAME, URL#NAME) or a store; without one, the whole store. Nothing is unpacked. Every tensor,
     program and manifest is held against its hash, and nothing may be missing or too much.
     """
-    from karat.config import load  # noqa: PLC0415
-    from karat.store import verify as verifying  # noqa: PLC0415
-    from karat.store.backends import store_url  # noqa: PLC0415
+    from karat.config import load
+    from karat.store import verify as verifying
+    from karat.store.backends import store_url
 
     one_report_each({"--json": json_file})
     url = store_url(store, load(Path.cwd()).store.url, os.environ)

@@ -52,8 +52,8 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
 
     Without REF, the newest of every name; with a name, all of it; with NAME@… or sha256:…, that one.
     """
-    from karat.store import listing, report  # noqa: PLC0415 - help must be quick
-    from karat.store.backends import open_store  # noqa: PLC0415
+    from karat.store import listing, report
+    from karat.store.backends import open_store
 
     one_report_each({"--json": json_file})
     if cases and reference is None:
@@ -67,9 +67,7 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
         if cases and reference is not None:
             return listing.list_cases(backend, reference)
         result, errors[:] = (
-            listing.list_names(backend)
-            if reference is None
-            else listing.list_entries(backend, reference)
+            listing.list_names(backend) if reference is None else listing.list_entries(backend, reference)
         )
         return result
 
@@ -86,38 +84,38 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
 @json_option("karat.pin/1")
 @quiet_option
 def pin(  # noqa: PLR0913 - one parameter per option
-    *, reference: str | None, store: str | None, reason: str | None, remove: bool, lock: str | None,
-    jobs: int | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    reference: str | None,
+    store: str | None,
+    reason: str | None,
+    remove: bool,
+    lock: str | None,
+    jobs: int | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Keep a snapshot for good, whatever becomes of its references.
 
     Its objects are copied, inside the store, to where neither `karat gc` nor a bucket's own rule deletes.
     """
-    from karat.store import report  # noqa: PLC0415 - help must be quick
-    from karat.store.backends import open_store  # noqa: PLC0415
+    from karat.store import report
+    from karat.store.backends import open_store
 
     one_report_each({"--json": json_file})
     if (reference is None) == (lock is None):
-        raise UsageError(
-            "expected REF or --lock FILE, found both or neither", next_command="karat pin --help"
-        )
+        raise UsageError("expected REF or --lock FILE, found both or neither", next_command="karat pin --help")
     if remove == bool(reason and reason.strip()):
         raise UsageError(
             "expected --reason WHY or --remove, found both or neither: whoever pins says why",
             next_command="karat pin --help",
         )
     if lock is not None and not Path(lock).is_file():
-        raise UsageError(
-            f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}"
-        )
+        raise UsageError(f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}")
     url = settings_of(store)[0]
     workers = workers_of(jobs)
 
     def work() -> Pinned:
-        if reference is not None:
-            words = [(open_store(url), reference)]
-        else:
-            words = _lines(Path(str(lock)), store)
+        words = [(open_store(url), reference)] if reference is not None else _lines(Path(str(lock)), store)
         return _pinned(words, reason, workers, quiet=quiet)
 
     def lines(result: Pinned) -> Iterator[str]:
@@ -128,8 +126,8 @@ def pin(  # noqa: PLR0913 - one parameter per option
 
 def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
     """What a lock names, each in the store that its line names, unless another was said."""
-    from karat.store.backends import open_store  # noqa: PLC0415
-    from karat.store.pins import read_lock, store_of  # noqa: PLC0415
+    from karat.store.backends import open_store
+    from karat.store.pins import read_lock, store_of
 
     opened: dict[str, Backend] = {}
     words = []
@@ -141,10 +139,8 @@ def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
     return words
 
 
-def _pinned(
-    words: list[tuple[Backend, str]], reason: str | None, workers: int, *, quiet: bool
-) -> Pinned:
-    from karat.store import pins, references  # noqa: PLC0415
+def _pinned(words: list[tuple[Backend, str]], reason: str | None, workers: int, *, quiet: bool) -> Pinned:
+    from karat.store import pins, references
 
     # All are looked up before any is touched.
     found = [(backend, references.resolve(backend, word)) for backend, word in words]
@@ -152,9 +148,7 @@ def _pinned(
     for backend, one in found:
         pin = pins.read(backend, one.digest)
         if reason is not None:
-            pin = pins.pin(
-                backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet)
-            )
+            pin = pins.pin(backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet))
         elif pin is not None:
             pins.remove(backend, one.digest)
         done += [pin] if pin is not None else []
@@ -166,42 +160,61 @@ def _pinned(
 @store_option
 @click.option("--dry-run", is_flag=True, help="Say what would go and why, delete nothing.")
 @click.option(
-    "--lock", "locks", multiple=True, metavar="FILE",
+    "--lock",
+    "locks",
+    multiple=True,
+    metavar="FILE",
     help="Never take what this lock file names; added to [store].locks. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--retention", type=click.IntRange(1, 36500), metavar="DAYS",
+    "--retention",
+    type=click.IntRange(1, 36500),
+    metavar="DAYS",
     help="How long references are kept whose push did not say; by default what held then.",
-)  # fmt: skip
+)
 @click.option(
-    "--grace", type=click.FloatRange(0), default=24.0, show_default=True, metavar="HOURS",
+    "--grace",
+    type=click.FloatRange(0),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
     help="How long an object stays that nothing needs.",
-)  # fmt: skip
-@click.option(
-    "--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired."
-)  # fmt: skip
+)
+@click.option("--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired.")
 @jobs_option
 @json_option("karat.gc/1")
 @quiet_option
 def gc(  # noqa: PLR0913 - one parameter per option
-    *, store: str | None, dry_run: bool, locks: tuple[str, ...], retention: int | None, grace: float,
-    expire_newest: bool, jobs: int | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    store: str | None,
+    dry_run: bool,
+    locks: tuple[str, ...],
+    retention: int | None,
+    grace: float,
+    expire_newest: bool,
+    jobs: int | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Delete expired references, and objects that nothing needs.
 
     What a pin, a lock file, a living reference or a push at work needs is never deleted. If anything of
     that cannot be read, nothing is deleted at all.
     """
-    from karat.store import report  # noqa: PLC0415 - help must be quick
-    from karat.store.backends import open_store  # noqa: PLC0415
-    from karat.store.gc import GcOptions, collect  # noqa: PLC0415
+    from karat.store import report
+    from karat.store.backends import open_store
+    from karat.store.gc import GcOptions, collect
 
     one_report_each({"--json": json_file})
     url, settings = settings_of(store)
     options = GcOptions(
-        dry_run=dry_run, locks=_lock_files(locks, settings.locks), retention=retention, grace=grace,
-        expire_newest=expire_newest, workers=workers_of(jobs),
-    )  # fmt: skip
+        dry_run=dry_run,
+        locks=_lock_files(locks, settings.locks),
+        retention=retention,
+        grace=grace,
+        expire_newest=expire_newest,
+        workers=workers_of(jobs),
+    )
 
     def work() -> GcResult:
         return collect(open_store(url), options)
@@ -211,7 +224,7 @@ def gc(  # noqa: PLR0913 - one parameter per option
 
 def _lock_files(said: Sequence[str], globs: Sequence[str]) -> tuple[Path, ...]:
     """Files that were named must be there; what globs of the configuration find is taken as well."""
-    from karat.config import find  # noqa: PLC0415
+    from karat.config import find
 
     file = find(Path.cwd())
     root = file.parent if file is not None else Path.cwd()

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karat.cli.output import bytes_line, json_option, one_report_each, quiet_option
-from karat.cli.store import (
-    Meter,
-    Report,
-    jobs_option,
-    notice,
-    settings_of,
-    store_option,
-    workers_of,
-)
+from karat.cli.store import Meter, Report, jobs_option, notice, settings_of, store_option, workers_of
 from karat.findings import KaratError, UsageError
 
 if TYPE_CHECKING:
@@ -54,44 +46,60 @@ Examples:
 @click.argument("name")
 @store_option
 @click.option(
-    "--keep", type=click.IntRange(1, 36500), metavar="DAYS",
+    "--keep",
+    type=click.IntRange(1, 36500),
+    metavar="DAYS",
     help="How long the reference is kept; by default [store].retention, 90.",
-)  # fmt: skip
+)
 @click.option("--pin", metavar="WHY", help="Keep it for good, and say why.")
 @click.option(
-    "--lifecycle", is_flag=True,
-    help="Also write the bucket's own rule that deletes what is old in expiring/.",
-)  # fmt: skip
+    "--lifecycle", is_flag=True, help="Also write the bucket's own rule that deletes what is old in expiring/."
+)
 @click.option(
-    "--verify-existing", is_flag=True,
-    help="Read objects that are there already, and replace those that are damaged.",
-)  # fmt: skip
+    "--verify-existing", is_flag=True, help="Read objects that are there already, and replace those that are damaged."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")
 @jobs_option
 @json_option("karat.push/1")
 @quiet_option
 def push(  # noqa: PLR0913 - one parameter per option
-    *, place: str, name: str, store: str | None, keep: int | None, pin: str | None, lifecycle: bool,
-    verify_existing: bool, dry_run: bool, jobs: int | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    place: str,
+    name: str,
+    store: str | None,
+    keep: int | None,
+    pin: str | None,
+    lifecycle: bool,
+    verify_existing: bool,
+    dry_run: bool,
+    jobs: int | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Upload captured cases to a store, under a name.
 
     PLACE is a capture directory, a zip, or store:REFERENCE; NAME is such as models/nightly. Every case is
     verified first. Only what the store lacks is sent, and the name means the new cases once all of them
     are there.
     """
-    from karat.store.backends import open_backend  # noqa: PLC0415 - help must be quick
-    from karat.store.place import open_word  # noqa: PLC0415
-    from karat.store.push import PushOptions  # noqa: PLC0415
-    from karat.store.references import check_name, ci_of  # noqa: PLC0415
+    from karat.store.backends import open_backend
+    from karat.store.place import open_word
+    from karat.store.push import PushOptions
+    from karat.store.references import check_name, ci_of
 
     one_report_each({"--json": json_file})
     check_name(name)
     url, settings = settings_of(store)
     options = PushOptions(
-        retention=settings.retention, keep=keep, pin=pin, verify_existing=verify_existing,
-        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ), again=str(push_command(place, name, pin)),
-    )  # fmt: skip
+        retention=settings.retention,
+        keep=keep,
+        pin=pin,
+        verify_existing=verify_existing,
+        dry_run=dry_run,
+        workers=workers_of(jobs),
+        ci=ci_of(os.environ),
+        again=str(push_command(place, name, pin)),
+    )
     report = Report("karat.push/1", json_file, quiet=quiet)
     # `store:` means the configured store, not the one that is pushed to.
     try:
@@ -99,27 +107,24 @@ def push(  # noqa: PLR0913 - one parameter per option
     except KaratError as error:
         return report.failed(error)
     try:
-        return _push(
-            opened, open_backend(url), name, options, report, lifecycle=lifecycle, quiet=quiet
-        )
+        return _push(opened, open_backend(url), name, options, report, lifecycle=lifecycle, quiet=quiet)
     finally:
         opened.close()
 
 
 def push_command(place: str, name: str, pin: str | None) -> Command:
     """The same push again."""
-    from karat.system.command import Command  # noqa: PLC0415 - help must be quick
+    from karat.system.command import Command
 
     return Command("karat", "push", place, name, *(() if pin is None else ("--pin", pin)))
 
 
 def _push(  # noqa: PLR0913 - what there is to know
-    place: Place, backend: Backend, name: str, options: PushOptions, report: Report, *,
-    lifecycle: bool, quiet: bool,
-) -> int:  # fmt: skip
-    from karat.store import report as telling  # noqa: PLC0415
-    from karat.store.backends import lifecycle as rules  # noqa: PLC0415
-    from karat.store.push import Watchers, gather, objections, push  # noqa: PLC0415  # noqa: PLC0415
+    place: Place, backend: Backend, name: str, options: PushOptions, report: Report, *, lifecycle: bool, quiet: bool
+) -> int:
+    from karat.store import report as telling
+    from karat.store.backends import lifecycle as rules
+    from karat.store.push import Watchers, gather, objections, push
 
     refused = objections(place, None if quiet else bytes_line(sys.stderr, "verifying"))
     if refused:
@@ -128,7 +133,7 @@ def _push(  # noqa: PLR0913 - what there is to know
     hashing.expect(sum(place.files().values()))
     watchers = Watchers(
         hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=notice(quiet=quiet)
-    )  # fmt: skip
+    )
     applied: list[Applied] = []
 
     def work() -> Pushed:
@@ -146,36 +151,38 @@ def _push(  # noqa: PLR0913 - what there is to know
 @click.argument("reference", metavar="REF")
 @click.argument("dest")
 @store_option
-@click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable."
-)
+@click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable.")
 @click.option("--replace", is_flag=True, help="Put it in the place of what DEST holds.")
-@click.option(
-    "--lock", metavar="FILE",
-    help="Pull what this lock file names; what it does not name yet is added.",
-)  # fmt: skip
+@click.option("--lock", metavar="FILE", help="Pull what this lock file names; what it does not name yet is added.")
 @click.option("--update", is_flag=True, help="Move the lock to what REF means now.")
 @jobs_option
 @json_option("karat.pull/1")
 @quiet_option
 def pull(  # noqa: PLR0913 - one parameter per option
-    *, reference: str, dest: str, store: str | None, only: tuple[str, ...], replace: bool,
-    lock: str | None, update: bool, jobs: int | None, json_file: str | None, quiet: bool,
-) -> int:  # fmt: skip
+    *,
+    reference: str,
+    dest: str,
+    store: str | None,
+    only: tuple[str, ...],
+    replace: bool,
+    lock: str | None,
+    update: bool,
+    jobs: int | None,
+    json_file: str | None,
+    quiet: bool,
+) -> int:
     """Download cases from a store into a new folder.
 
     REF is a name (the newest), NAME@2026-11-14, NAME@sha256:… or sha256:…. DEST appears once every byte
     has been verified. A pull that was broken off goes on where it was.
     """
-    from karat.store import report  # noqa: PLC0415 - help must be quick
-    from karat.store.pull import PullOptions  # noqa: PLC0415
-    from karat.store.references import parse  # noqa: PLC0415
+    from karat.store import report
+    from karat.store.pull import PullOptions
+    from karat.store.references import parse
 
     one_report_each({"--json": json_file, "--lock": lock})
     if update and lock is None:
-        raise UsageError(
-            "--update: expected --lock FILE beside it, found none", next_command="karat pull --help"
-        )
+        raise UsageError("--update: expected --lock FILE beside it, found none", next_command="karat pull --help")
     parse(reference)
     options = PullOptions(only=only, replace=replace, workers=workers_of(jobs))
     meter = Meter("pulling", quiet=quiet)
@@ -187,15 +194,14 @@ def pull(  # noqa: PLR0913 - one parameter per option
 
 
 def _pull(  # noqa: PLR0913 - what there is to know
-    reference: str, dest: Path, store: str | None, lock: str | None, options: PullOptions,
-    meter: Meter, *, update: bool,
-) -> Pulled:  # fmt: skip
-    import msgspec  # noqa: PLC0415
+    reference: str, dest: Path, store: str | None, lock: str | None, options: PullOptions, meter: Meter, *, update: bool
+) -> Pulled:
+    import msgspec
 
-    from karat.store import pins, references  # noqa: PLC0415
-    from karat.store.backends import open_store  # noqa: PLC0415
-    from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock  # noqa: PLC0415
-    from karat.store.pull import pull  # noqa: PLC0415
+    from karat.store import pins, references
+    from karat.store.backends import open_store
+    from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
+    from karat.store.pull import pull
 
     lines = read_lock(Path(lock)) if lock is not None else {}
     word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), dest, update=update)
@@ -220,8 +226,8 @@ def _locked(
     reference: str, lines: dict[str, Locked], rest: Sequence[str], dest: Path, *, update: bool
 ) -> tuple[str, Locked | None]:
     """What to pull: the line of the lock, if it has one and is not to be moved."""
-    from karat.store.references import parse  # noqa: PLC0415
-    from karat.system.command import Command  # noqa: PLC0415
+    from karat.store.references import parse
+    from karat.system.command import Command
 
     wanted = parse(reference)
     line = lines.get(wanted.name or "")

@@ -10,13 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import structs
 
-from karat.compare.gate.tolerance import (
-    Medians,
-    absolute_tolerance,
-    direction_of,
-    mode_of,
-    relative_tolerance,
-)
+from karat.compare.gate.tolerance import Medians, absolute_tolerance, direction_of, mode_of, relative_tolerance
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 
 Place: TypeAlias = int | str

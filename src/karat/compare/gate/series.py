@@ -8,22 +8,8 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from karat.compare.gate.result import (
-    CheckOutcome,
-    Deviation,
-    Judging,
-    MetricResult,
-    tolerance_text,
-    unknown,
-)
-from karat.compare.gate.tolerance import (
-    Gate,
-    gate,
-    gate_median,
-    mode_of,
-    relative_error,
-    share_used,
-)
+from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
+from karat.compare.gate.tolerance import Gate, gate, gate_median, mode_of, relative_error, share_used
 from karat.compare.gate.values import gate_leaves
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
@@ -36,13 +22,9 @@ _STEADY = 0.1
 _DEVIATIONS_KEPT = 50
 
 
-def gate_series(
-    golden: Series, actual: Series, judging: Judging
-) -> tuple[list[MetricResult], list[Finding]]:
+def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[MetricResult], list[Finding]]:
     """Results of every metric of the golden, and of what only the run has."""
-    results = [
-        _curve(name, metric, actual, judging) for name, metric in sorted(golden.metrics.items())
-    ]
+    results = [_curve(name, metric, actual, judging) for name, metric in sorted(golden.metrics.items())]
     beside = {**golden.scalars, **golden.others}
     if beside:
         found = {**actual.scalars, **actual.others}
@@ -112,9 +94,7 @@ def aligned(golden: Metric, actual: Metric) -> tuple[Values, np.ndarray]:
     return got, present
 
 
-def curve_result(
-    name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None
-) -> MetricResult:
+def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None) -> MetricResult:
     """The result of one curve that both sides have."""
     got, present = aligned(golden, actual)
     mode = mode_of(rule)
@@ -248,9 +228,7 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
     )
 
 
-def likely_kind(
-    steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool
-) -> str | None:
+def likely_kind(steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool) -> str | None:
     """One sentence, or None if the curves say nothing in particular."""
     absent = _absent(steps, gate)
     if absent is not None:
@@ -260,11 +238,7 @@ def likely_kind(
         if pair is None or not (pair.worse or pair.better) or not pair.expected:
             return None
         ratio = pair.got / pair.expected - 1
-        word = (
-            ("slower" if ratio > 0 else "faster")
-            if timing
-            else ("higher" if ratio > 0 else "lower")
-        )
+        word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
         return f"{abs(ratio):.1%} {word} over the whole window, by the median"
     usable = gate.demanded & ~gate.missing & ~gate.broken
     bad = (gate.worse if gate.fails else gate.better)[usable]
@@ -288,9 +262,7 @@ def _absent(steps: Steps, gate: Gate) -> str | None:
         last = int(steps[np.flatnonzero(demanded & ~gone)[-1]])
         end = int(steps[np.flatnonzero(demanded)[-1]])
         return f"ends at step {last} of {end}: the run was cut off"
-    return (
-        f"{count(int(np.count_nonzero(gone)), 'step')} without a value, the run goes on behind them"
-    )
+    return f"{count(int(np.count_nonzero(gone)), 'step')} without a value, the run goes on behind them"
 
 
 def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:

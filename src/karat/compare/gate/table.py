@@ -113,9 +113,7 @@ def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResu
     )
 
 
-def _cells(
-    name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]
-) -> list[GateCell]:
+def _cells(name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]) -> list[GateCell]:
     """The cells of a column in the rows that both tables have."""
     i, j = golden.columns.index(name), actual.columns.index(name)
     k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
@@ -125,11 +123,7 @@ def _cells(
             continue
         margin = None if k is None else _value(row[k])
         got = _value(actual.rows[key][j] or fill.get(name, ""))
-        cells.append(
-            GateCell(
-                row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None
-            )
-        )
+        cells.append(GateCell(row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None))
     return cells
 
 
@@ -150,12 +144,7 @@ def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricR
     how = "better" if improved else "worse"
     moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
     other = "worse" if improved else "better"
-    outcomes = {
-        d.place
-        for r in results
-        for d in r.deviations
-        if d.how == other and isinstance(d.expected, str)
-    }
+    outcomes = {d.place for r in results for d in r.deviations if d.how == other and isinstance(d.expected, str)}
     if not moved or not moved <= outcomes:
         return result
     if improved:
@@ -180,16 +169,13 @@ def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
     if wider:
         yield warn(
             "tolerance-widened",
-            f"{name}: the result asks for more tolerance than the golden allows, and does"
-            f" not get it: {few(wider, 5)}",
+            f"{name}: the result asks for more tolerance than the golden allows, and does not get it: {few(wider, 5)}",
             metric=name,
             where=wider[0],
         )
 
 
-def like_golden(
-    data: bytes, reading: Reading, golden: Table, judging: Judging, renamed: Mapping[str, str]
-) -> Reading:
+def like_golden(data: bytes, reading: Reading, golden: Table, judging: Judging, renamed: Mapping[str, str]) -> Reading:
     """The result's table read again as its golden would write it, where that fits.
 
     Benchmarks write their results without a header, or with more columns than the golden keeps; neither is a reason
@@ -205,14 +191,10 @@ def like_golden(
     again = read_table(data, [back[name] for name in golden.key])
     if not isinstance(again.golden, Table) or again.golden.columns != table.columns:
         return reading
-    return structs.replace(
-        again, golden=structs.replace(again.golden, columns=names, key=golden.key)
-    )
+    return structs.replace(again, golden=structs.replace(again.golden, columns=names, key=golden.key))
 
 
-def _names(
-    table: Table, golden: Table, judging: Judging, renamed: Mapping[str, str]
-) -> tuple[str, ...]:
+def _names(table: Table, golden: Table, judging: Judging, renamed: Mapping[str, str]) -> tuple[str, ...]:
     """The golden's names for the result's columns."""
     if table.header and golden.header:
         return tuple(renamed.get(name, name) for name in table.columns)
@@ -225,6 +207,4 @@ def _names(
 
 def _without_tolerances(golden: Table, judging: Judging) -> tuple[str, ...]:
     margins = {judging.rule(name).margin_column for name in golden.columns}
-    return tuple(
-        name for name in golden.columns if name not in margins and not judging.rule(name).tolerance
-    )
+    return tuple(name for name in golden.columns if name not in margins and not judging.rule(name).tolerance)

@@ -150,13 +150,7 @@ def allowance(total: int, rule: Rule) -> int:
     return int(min(max(by_share, rule.outliers), rule.outliers_max, fewer))
 
 
-def gate(
-    expected: Values,
-    got: Values,
-    present: Flags,
-    rule: Rule,
-    margins: Values | None = None,
-) -> Gate:
+def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Values | None = None) -> Gate:
     """Value by value; `margins` are relative tolerances of single values, where they are finite."""
     demanded = ~np.isnan(expected)
     missing = demanded & ~present
@@ -195,9 +189,7 @@ def _target(expected: Values, got: Values, rule: Rule) -> Values:
     return np.clip(got, low, high)
 
 
-def _out(
-    error: Values, tolerance: Values, usable: Flags, direction: str | None
-) -> tuple[Flags, Flags]:
+def _out(error: Values, tolerance: Values, usable: Flags, direction: str | None) -> tuple[Flags, Flags]:
     # An error too large for a float is out of any tolerance, also of an infinite one.
     with np.errstate(invalid="ignore"):
         inside = (np.abs(error) <= tolerance) & np.isfinite(error)

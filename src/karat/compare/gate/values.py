@@ -18,15 +18,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from karat.compare.gate.result import (
-    CheckOutcome,
-    Deviation,
-    Judging,
-    MetricResult,
-    Value,
-    tolerance_text,
-    unknown,
-)
+from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
 from karat.compare.gate.tolerance import Gate, gate, mode_of, relative_error, share_used
 from karat.compare.rules import Rule
 
@@ -50,9 +42,7 @@ class GateCell(msgspec.Struct, frozen=True):
         return self.expected is not None
 
 
-def gate_cells(
-    name: str, cells: Sequence[GateCell], judging: Judging, *, noun: str = "row"
-) -> list[MetricResult]:
+def gate_cells(name: str, cells: Sequence[GateCell], judging: Judging, *, noun: str = "row") -> list[MetricResult]:
     """The results of one column: one for the cells that no exemption covers, one per exemption."""
     rule = judging.rule(name)
     whole = judging.exempt(name, None)
@@ -60,10 +50,7 @@ def gate_cells(
     for cell in cells:
         mine = judging.exempt(name, cell.place)
         parts.setdefault(whole if mine is None else mine, []).append(cell)
-    return [
-        _part(name, part, rule, judging.status, noun, exemption)
-        for exemption, part in parts.items()
-    ]
+    return [_part(name, part, rule, judging.status, noun, exemption) for exemption, part in parts.items()]
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -90,12 +77,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def _part(
-    name: str,
-    cells: Sequence[GateCell],
-    rule: Rule,
-    status: Sequence[str],
-    noun: str,
-    exemption: int | None,
+    name: str, cells: Sequence[GateCell], rule: Rule, status: Sequence[str], noun: str, exemption: int | None
 ) -> MetricResult:
     if mode_of(rule) == "median":  # rows have no order that a window could mean
         rule = structs.replace(rule, check="approx")
@@ -143,20 +125,14 @@ def _is_outcome(deviation: Deviation) -> bool:
     return isinstance(deviation.expected, str)
 
 
-def _outcome(
-    found: _Found, mode: str, cells: Sequence[GateCell], noun: str
-) -> tuple[CheckOutcome, str]:
+def _outcome(found: _Found, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
     if found.absent:
         missing = any(d.how == "missing" for d in found.absent)
         return CheckOutcome.FAIL, "missing-actual" if missing else "new-nan"
     if not any(cell.demanded for cell in cells):
         # An empty column expects nothing; one of NaN was meant to.
         empty = all(cell.expected is None for cell in cells)
-        return (
-            (CheckOutcome.INFO, "")
-            if empty
-            else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
-        )
+        return (CheckOutcome.INFO, "") if empty else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
     if mode == "info":
         return CheckOutcome.INFO, "out-of-tolerance" if found.fails else ""
     if found.fails:
@@ -190,11 +166,7 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str])
     order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
-        how = (
-            _how_number(cell, numbers, index)
-            if isinstance(cell.expected, float)
-            else _how_text(cell, order)
-        )
+        how = _how_number(cell, numbers, index) if isinstance(cell.expected, float) else _how_text(cell, order)
         if how is None:
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
@@ -280,11 +252,7 @@ def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult
     columns: dict[str, list[GateCell]] = {}
     for path, (name, value) in expected.items():
         columns.setdefault(name, []).append(GateCell(path, value, got.get(path, (name, None))[1]))
-    return [
-        result
-        for name, cells in columns.items()
-        for result in gate_cells(name, cells, judging, noun="place")
-    ]
+    return [result for name, cells in columns.items() for result in gate_cells(name, cells, judging, noun="place")]
 
 
 def leaves(value: Any) -> Leaves:
@@ -294,10 +262,7 @@ def leaves(value: Any) -> Leaves:
     while stack:
         item, path, name = stack.pop()
         if isinstance(item, dict) and item:
-            stack.extend(
-                (child, path + _step(key), _generic(name, key))
-                for key, child in reversed(item.items())
-            )
+            stack.extend((child, path + _step(key), _generic(name, key)) for key, child in reversed(item.items()))
         elif isinstance(item, list) and item:
             last = len(item) - 1
             stack.extend((item[i], f"{path}[{i}]", name) for i in range(last, -1, -1))

@@ -25,9 +25,7 @@ from karat.tensors.report import comparison_json
 
 SCHEMA = "karat.diff/1"
 COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
-TENSOR_COLUMNS = (
-    "bit_equal", "mismatches", "max_abs", "mean_abs", "max_rel", "max_ulp", "sqnr_db", "cosine",
-)  # fmt: skip
+TENSOR_COLUMNS = ("bit_equal", "mismatches", "max_abs", "mean_abs", "max_rel", "max_ulp", "sqnr_db", "cosine")
 
 
 def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
@@ -151,10 +149,28 @@ def change_json(c: Change) -> dict[str, Any]:
 
 
 _PLAIN = (
-    "metric", "because", "rule", "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "mean_diff",
-    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
-    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "in_csv",
-)  # fmt: skip
+    "metric",
+    "because",
+    "rule",
+    "n_steps",
+    "avg_rel_diff",
+    "mean_abs_rel_diff",
+    "max_abs_rel_diff",
+    "mean_diff",
+    "max_step",
+    "max_old",
+    "max_new",
+    "first_diff_step",
+    "n_shared",
+    "bit_equal",
+    "steps_lost",
+    "steps_gained",
+    "nan_gained",
+    "nan_lost",
+    "tolerance_ratio",
+    "steady_rel_diff",
+    "in_csv",
+)
 
 
 def _metric_json(m: MetricChange) -> dict[str, Any]:

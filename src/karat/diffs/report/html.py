@@ -35,10 +35,24 @@ OVER_LIMIT: Final = -2
 
 # What a row carries besides file, metric, verdict and reason; the script uses the same names.
 _NUMBERS: Final = (
-    "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "max_step", "max_old",
-    "max_new", "first_diff_step", "bit_equal", "n_shared", "steps_lost", "steps_gained",
-    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "rule",
-)  # fmt: skip
+    "n_steps",
+    "avg_rel_diff",
+    "mean_abs_rel_diff",
+    "max_abs_rel_diff",
+    "max_step",
+    "max_old",
+    "max_new",
+    "first_diff_step",
+    "bit_equal",
+    "n_shared",
+    "steps_lost",
+    "steps_gained",
+    "nan_gained",
+    "nan_lost",
+    "tolerance_ratio",
+    "steady_rel_diff",
+    "rule",
+)
 _FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
 
 _WITHOUT_ROWS: Final = {
@@ -58,9 +72,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     """One self-contained HTML file; the same Diff always gives the same bytes."""
     heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
     rows = [
-        _Row(file, change, numbers)
-        for file, change in enumerate(diff.changes)
-        for numbers in change.metrics or (None,)
+        _Row(file, change, numbers) for file, change in enumerate(diff.changes) for numbers in change.metrics or (None,)
     ]
     rows = sorted(rows, key=lambda row: row.gravity)
     curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
@@ -72,9 +84,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
             "old": text(diff.old),
             "new": text(diff.new),
             "totals": " ".join(_totals(diff)),
-            "command": f'<p class="command"><code id="command">{text(command)}</code></p>'
-            if command
-            else "",
+            "command": f'<p class="command"><code id="command">{text(command)}</code></p>' if command else "",
             "noscript": _noscript(findings),
             "data": script_json(
                 {
@@ -85,15 +95,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                     "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
                     "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
                     "findings": [
-                        [
-                            f.severity.value,
-                            f.kind,
-                            f.path,
-                            f.metric,
-                            f.where,
-                            _without_metric(f),
-                            f.next,
-                        ]
+                        [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
                         for f in findings
                     ],
                     "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
@@ -272,6 +274,4 @@ def _noscript(findings: Iterable[Finding]) -> str:
 def _finding(finding: Finding) -> str:
     where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
     after = f"<br><code>{text(finding.next)}</code>" if finding.next else ""
-    return (
-        f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"
-    )
+    return f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"

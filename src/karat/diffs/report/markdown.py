@@ -141,22 +141,15 @@ def largest_tensors(diff: Diff, top: int) -> Section | None:
     return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))
 
 
-def sections(
-    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({})
-) -> list[Section]:
+def sections(diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({})) -> list[Section]:
     """The whole text, in order; `lines` are those of the lock."""
     rows = list(csv_rows(diff))
     found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record, lines))]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
+        found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
         found.append(
-            Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows))
-        )
-        found.append(
-            Section(
-                f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows",
-                _distribution(rows),
-            )
+            Section(f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows", _distribution(rows))
         )
         said = [f"- {line}" for line in _interpretation(diff)]
         if said:
@@ -165,11 +158,7 @@ def sections(
 
 
 def pull_request_text(
-    diff: Diff,
-    record: RefreshRecord | None = None,
-    lines: Lines = MappingProxyType({}),
-    *,
-    github: bool = False,
+    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({}), *, github: bool = False
 ) -> str:
     """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
     parts = sections(diff, record, lines)
@@ -186,9 +175,7 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str
     lines += _named("moved, with the same bytes", diff, _is_moved)
     lines += _named("new, without a baseline to compare with", diff, _is_new)
     lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED and not _is_moved(c))
-    lines += _named(
-        "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
-    )
+    lines += _named("unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE)
     if record is not None and record.date is not None:  # one that karat made, not the command line
         lines += origin_lines(diff, record, lock)
     lines += overruled_lines(diff, record, lock)
@@ -313,25 +300,18 @@ def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
     if moved:
         parts.append(f"moved in {count(len(moved), 'file')}: {_names(moved, root)}")
     if cut:
-        parts.append(
-            f"incomplete, so not judged, in {count(len(cut), 'file')}: {_names(cut, root)}"
-        )
+        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {_names(cut, root)}")
     yield f"{numbers} — {'; '.join(parts)}."
 
 
 def _memory(rows: Sequence[Row], root: str) -> str:
     judged, cut = _complete(rows)
     ranked = sorted(judged, key=_size, reverse=True)
-    still = sum(
-        row[1].verdict is Verdict.SAME or _size(row) < 1e-6 for row in judged if _quiet([row])
-    )
+    still = sum(row[1].verdict is Verdict.SAME or _size(row) < 1e-6 for row in judged if _quiet([row]))
     loud = [row for row in ranked if _size(row) >= 1e-3 or row[1].verdict is Verdict.BREAK]
     text = f"`mem-*`: {still} of {len(judged)} rows sit at `== 0` or `(0, 1e-6)`"
     if loud:
-        names = [
-            f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})"
-            for c, row in loud
-        ]
+        names = [f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})" for c, row in loud]
         return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {few(names, _NAMED)}{cut}."
     return f"{text}; none lands above `[1e-4, 1e-3)`{cut}."
 

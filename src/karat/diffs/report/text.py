@@ -11,16 +11,7 @@ from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_
 from karat.diffs.result import Diff, Group
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
-from karat.report.words import (
-    count,
-    elide,
-    number,
-    printable,
-    severity_counts,
-    short_path,
-    signed,
-    span,
-)
+from karat.report.words import count, elide, number, printable, severity_counts, short_path, signed, span
 from karat.tensors.report import TITLES, cells, type_text
 
 _FAILS_SHOWN = 12
@@ -86,9 +77,7 @@ def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
     if len(worth) > _GROUPS_SHOWN:
         yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
     if len(groups) > len(worth):
-        yield _more(
-            f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)"
-        )
+        yield _more(f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)")
 
 
 def _sentence(group: Group, diff: Diff) -> str:
@@ -156,19 +145,12 @@ class _Table:
     """Columns that a narrow terminal has no room for."""
 
     def lines(
-        self,
-        of: Sequence[tuple[Change, MetricChange]],
-        diff: Diff,
-        names: Mapping[str, str],
-        width: int | None,
+        self, of: Sequence[tuple[Change, MetricChange]], diff: Diff, names: Mapping[str, str], width: int | None
     ) -> Iterator[Line]:
         """The table; with a width, names of goldens give way to it."""
         table = [self.titles, *self.rows]
         if width is not None and width < _WIDE:
-            table = [
-                tuple(cell for i, cell in enumerate(row) if i not in self.dispensable)
-                for row in table
-            ]
+            table = [tuple(cell for i, cell in enumerate(row) if i not in self.dispensable) for row in table]
         columns = widths(table)
         room = max(width - sum(columns) - 2 * len(columns), 12) if width else None
         head, *rows = (aligned(row, columns, left=self.left) for row in table)

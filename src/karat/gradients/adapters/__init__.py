@@ -105,29 +105,18 @@ class Adapter(Protocol):
         """The outputs, without a graph."""
         return function(inputs)
 
-    def linearise(
-        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
-    ) -> Linearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         """The function at a point; the inputs are used as they are, with their strides."""
 
-    def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Any, ...]:
+    def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """J·u by forward mode; Unsupported where there is none."""
         raise Unsupported(f"{self.name} has no forward mode")
 
-    def differentiated(
-        self, function: FlatFunction, cotangents: Sequence[Any | None]
-    ) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         """The map x ↦ Jᵀv as a function that can itself be differentiated; Unsupported where that cannot be."""
 
     def accumulate(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        cotangents: Sequence[Any],
-        held: Sequence[Any],
-        times: int,
+        self, function: FlatFunction, inputs: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any], times: int
     ) -> tuple[Any, ...]:
         """What lies in the inputs' gradients after so many backwards, when `held` lay there before; or Unsupported."""
         raise Unsupported(f"{self.name} arrays hold no gradients")
@@ -183,7 +172,7 @@ def _built_in(name: str) -> Adapter:
 
 
 def _third_parties() -> dict[str, Any]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - only for third parties' tensors
+    from importlib.metadata import entry_points
 
     points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return {point.name: point for point in points if point.name not in BUILT_IN}

@@ -66,10 +66,7 @@ def _like(value: Any, parts: list[Any]) -> Any:
 
 
 def argument_names(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    named: Mapping[str, Any],
-    names: Sequence[str] | None,
+    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], names: Sequence[str] | None
 ) -> tuple[list[str], Sequence[str] | None]:
     """A name per argument; names that are meant for the tensors inside them are given back."""
     count = len(args) + len(named)
@@ -120,9 +117,7 @@ def _refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
             )
 
 
-def output_names(
-    found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None
-) -> list[str]:
+def output_names(found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None) -> list[str]:
     """Names of all tensors that come out; `out` if there is one."""
     # `out`, `out.0`, or the key under which a dict has it.
     names = [leaf.name or "out" for leaf in found]
@@ -226,9 +221,7 @@ class Call:
         self._bound: dict[str | None, tuple[Any, ...]] = {}
         self._functions: dict[str | None, Callable[..., Any]] = {}
 
-    def arguments(
-        self, inputs: Sequence[Any], dtype: str | None
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         leaves = [self.adapter.fresh(one) for one in self._bound_in(dtype)]
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)
@@ -302,12 +295,7 @@ class WrittenLinearised:
     """A forward run, and the hand-written backward that goes with it."""
 
     def __init__(
-        self,
-        call: Call,
-        backward: Backward,
-        inputs: Sequence[Any],
-        wanted: Sequence[bool],
-        dtype: str | None,
+        self, call: Call, backward: Backward, inputs: Sequence[Any], wanted: Sequence[bool], dtype: str | None
     ) -> None:
         self._call = call
         self._backward = backward
@@ -325,9 +313,7 @@ class WrittenLinearised:
         for index, one in zip(self._call.outputs or (), cotangents, strict=True):
             out = self._all[index]
             zeros = np.zeros(adapter.shape_of(out))
-            given[index] = (
-                adapter.from_numpy(zeros, adapter.dtype_of(out), like=out) if one is None else one
-            )
+            given[index] = adapter.from_numpy(zeros, adapter.dtype_of(out), like=out) if one is None else one
         result = self._backward(self._args, self._all, tuple(given))
         found = self._by_input(result)
         return tuple(one for one, want in zip(found, self._wanted, strict=True) if want)

@@ -10,14 +10,7 @@ import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients.adapters import (
-    Adapter,
-    FlatFunction,
-    Linearised,
-    MalformedGradient,
-    adapter_of,
-    calls,
-)
+from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
 from karat.gradients.adapters.calls import (
     SEED,
     Backward,
@@ -41,9 +34,7 @@ Inputs = Sequence[Any] | Mapping[str, Any] | Any
 class FrameworkProblem:
     """A `Problem` over an adapter; `opening.open_problem` makes them."""
 
-    def __init__(
-        self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None
-    ) -> None:
+    def __init__(self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None) -> None:
         self.op = op
         self.call = call
         self.adapter = adapter
@@ -108,9 +99,7 @@ class FrameworkProblem:
         return made
 
     def _in_double(self, array: Array, like: Any | None) -> Any:
-        return self.adapter.from_numpy(
-            array, "complex128" if np.iscomplexobj(array) else "float64", like
-        )
+        return self.adapter.from_numpy(array, "complex128" if np.iscomplexobj(array) else "float64", like)
 
     def _linearised(self, at: Arrays, dtype: str | None) -> Linearised:
         """The function at a point; at the problem's own point once for all, where nothing can keep state."""
@@ -147,9 +136,7 @@ class FrameworkProblem:
         """Arrays as tensors of the framework, in memory of their own."""
         precision = self.precision(dtype)
         return [
-            self.adapter.from_numpy(
-                one, slot.dtype if precision is None else of_precision(precision, slot.dtype), like
-            )
+            self.adapter.from_numpy(one, slot.dtype if precision is None else of_precision(precision, slot.dtype), like)
             for one, slot, like in zip(at, self.inputs, self._likes, strict=True)
         ]
 
@@ -169,14 +156,10 @@ class FrameworkProblem:
         wanted = [True] * len(inputs) if wanted is None else wanted
         self.forwards += 1
         if self.backward is not None and flat is None:
-            return WrittenLinearised(
-                self.call, self.backward, inputs, wanted, self.precision(dtype)
-            )
+            return WrittenLinearised(self.call, self.backward, inputs, wanted, self.precision(dtype))
         return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
 
-    def native_cotangents(
-        self, ran: Linearised, cotangents: Sequence[Array | None]
-    ) -> list[Any | None]:
+    def native_cotangents(self, ran: Linearised, cotangents: Sequence[Array | None]) -> list[Any | None]:
         """Cotangents as tensors like the outputs; real for a real one, where an imaginary part has no meaning."""
         found: list[Any | None] = []
         for one, out in zip(cotangents, ran.outputs, strict=True):
@@ -190,14 +173,10 @@ class FrameworkProblem:
         self.backwards += 1
         return ran.pullback(cotangents)
 
-    def gradients(
-        self, ran: Linearised, cotangents: Sequence[Array | None]
-    ) -> tuple[Array | None, ...]:
+    def gradients(self, ran: Linearised, cotangents: Sequence[Array | None]) -> tuple[Array | None, ...]:
         return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
-    def arrays(
-        self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None
-    ) -> tuple[Array | None, ...]:
+    def arrays(self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None) -> tuple[Array | None, ...]:
         return tuple(
             None if one is None else self._array(one, slot)
             for one, slot in zip(gradients, slots or self.inputs, strict=True)
@@ -230,9 +209,7 @@ def _of_another_shape(slot: Slot, found: Array) -> str:
         return f"{text}; it has an axis of length 1 too many, and wants a reshape"
     if extra > 0 and found.shape[extra:] == slot.shape:
         return f"{text}; the sum over the leading axes, which were broadcast, is missing"
-    if extra == 0 and all(
-        want in {have, 1} for have, want in zip(found.shape, slot.shape, strict=True)
-    ):
+    if extra == 0 and all(want in {have, 1} for have, want in zip(found.shape, slot.shape, strict=True)):
         return f"{text}; the sum over the axes of length 1, which were broadcast, is missing"
     if found.shape == slot.shape[::-1]:
         return f"{text}; it is transposed"
@@ -247,9 +224,7 @@ class GradientProblem(FrameworkProblem):
         self.first = first
         self.device = first.device
         self.inputs = first.inputs
-        self.outputs = tuple(
-            msgspec.structs.replace(slot, name=f"grad({slot.name})") for slot in first.inputs
-        )
+        self.outputs = tuple(msgspec.structs.replace(slot, name=f"grad({slot.name})") for slot in first.inputs)
         self.point = first.point
         self.notes = first.notes
         self.double = first.double
@@ -305,18 +280,12 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         args, named = (), dict(inputs)
     labels, rename = calls.argument_names(fn, args, named, names)
     values: list[Leaf] = []
-    flatten(
-        [args, named, kwargs or {}],
-        lambda value: not isinstance(value, list | tuple | dict),
-        "",
-        values,
-    )
+    flatten([args, named, kwargs or {}], lambda value: not isinstance(value, list | tuple | dict), "", values)
     adapter = adapter_of([leaf.value for leaf in values], framework)
     args, named = _brought(adapter, args, framework), _brought(adapter, named, framework)
     leaves: list[Leaf] = []
     form_args = tuple(
-        flatten(one, adapter.owns, label, leaves)
-        for one, label in zip(args, labels[: len(args)], strict=True)
+        flatten(one, adapter.owns, label, leaves) for one, label in zip(args, labels[: len(args)], strict=True)
     )
     form_named = {
         key: flatten(one, adapter.owns, label, leaves)
@@ -337,9 +306,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
     }
     call = Call(fn, (form_args, form_named), leaves, chosen, adapter)
-    problem = FrameworkProblem(
-        op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward
-    )
+    problem = FrameworkProblem(op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward)
     dtypes = [(leaf.name, adapter.dtype_of(leaf.value)) for leaf in leaves]
     problem.excluded = tuple(
         Excluded(name=name, why="not asked for" if is_float(dtype) else f"{dtype} has no gradient")
@@ -348,9 +315,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     )
     held = adapter.parameters(fn)
     if held:
-        problem.notes = (
-            f"parameters that the function holds are not inputs and were not checked: {few(held, 6)}",
-        )
+        problem.notes = (f"parameters that the function holds are not inputs and were not checked: {few(held, 6)}",)
     _look(problem, output_names)
     return problem
 
@@ -422,9 +387,7 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
         adapter.forward(run, inputs)
         if drew() and call.random_on is None:
             call.random_on = problem.device
-            problem.notes += (
-                "the function draws random numbers; each run starts from the same seed",
-            )
+            problem.notes += ("the function draws random numbers; each run starts from the same seed",)
     return found
 
 
@@ -450,10 +413,7 @@ def _brought(adapter: Adapter, value: Any, framework: str | None) -> Any:
 
 
 def _chosen(
-    leaves: Sequence[Leaf],
-    adapter: Adapter,
-    wrt: Sequence[str | int] | str | int | None,
-    labels: Sequence[str],
+    leaves: Sequence[Leaf], adapter: Adapter, wrt: Sequence[str | int] | str | int | None, labels: Sequence[str]
 ) -> list[int]:
     floats = [n for n, leaf in enumerate(leaves) if is_float(adapter.dtype_of(leaf.value))]
     if wrt is None:

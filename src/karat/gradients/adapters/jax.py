@@ -16,7 +16,7 @@ from karat.gradients.problem import Array, Unsupported
 
 
 def _jax() -> Any:
-    import jax  # noqa: PLC0415 - there is an array of it, or the user named it
+    import jax
 
     return jax
 
@@ -73,28 +73,22 @@ class JaxAdapter(Adapter):
         if hasattr(jax, "enable_x64"):
             wide: AbstractContextManager[object] = jax.enable_x64(True)
             return wide
-        from jax.experimental import enable_x64  # noqa: PLC0415 - where jax kept it before 0.8
+        from jax.experimental import enable_x64
 
         older: AbstractContextManager[object] = enable_x64()
         return older
 
-    def linearise(
-        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
-    ) -> JaxLinearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> JaxLinearised:
         chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]
 
         def of_chosen(*given: Any) -> tuple[Any, ...]:
             left = iter(given)
-            return function(
-                [next(left) if want else one for one, want in zip(inputs, wanted, strict=True)]
-            )
+            return function([next(left) if want else one for one, want in zip(inputs, wanted, strict=True)])
 
         outputs, pull = _jax().vjp(of_chosen, *chosen)
         return JaxLinearised(outputs, pull)
 
-    def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Any, ...]:
+    def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         try:
             _, found = _jax().jvp(lambda *given: function(given), tuple(inputs), tuple(tangents))
         except (TypeError, NotImplementedError) as error:
@@ -103,16 +97,13 @@ class JaxAdapter(Adapter):
             raise
         return tuple(found)
 
-    def differentiated(
-        self, function: FlatFunction, cotangents: Sequence[Any | None]
-    ) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         jax = _jax()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
             outputs, pull = jax.vjp(lambda *given: function(given), *inputs)
             given = [
-                None if one is None else one.astype(out.dtype)
-                for one, out in zip(cotangents, outputs, strict=True)
+                None if one is None else one.astype(out.dtype) for one, out in zip(cotangents, outputs, strict=True)
             ]
             return _pulled(pull, outputs, given)
 

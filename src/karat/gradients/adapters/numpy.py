@@ -57,17 +57,13 @@ class NumpyAdapter(Adapter):
         finally:
             np.random.set_state(state)  # noqa: NPY002
 
-    def linearise(
-        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
-    ) -> Linearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         raise Unsupported(
             "numpy functions have no gradient of their own;"
             " pass backward=f with f(inputs, outputs, cotangents) -> gradients"
         )
 
-    def differentiated(
-        self, function: FlatFunction, cotangents: Sequence[Any | None]
-    ) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         raise Unsupported("numpy cannot differentiate a backward that a person wrote")
 
     def in_graph(self, value: Any) -> Any:
@@ -95,7 +91,7 @@ def _dtype(name: str) -> Any:
     except TypeError:
         pass
     try:
-        import ml_dtypes  # noqa: PLC0415 - jax brings it
+        import ml_dtypes
     except ImportError as error:
         raise Unsupported(f"numpy has no {name} (pip install ml_dtypes)") from error
     found = getattr(ml_dtypes, name, None)

@@ -28,7 +28,7 @@ _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
 
 
 def _paddle() -> Any:
-    import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
+    import paddle
 
     return paddle
 
@@ -65,7 +65,7 @@ def tied(value: Any) -> Any | None:
 
 @cache
 def _tie() -> Any:
-    import paddle  # noqa: PLC0415 - a tensor of it is at hand
+    import paddle
 
     class Tie(paddle.autograd.PyLayer):  # type: ignore[misc]
         @staticmethod
@@ -83,11 +83,7 @@ def _tie() -> Any:
 
 class PaddleLinearised:
     def __init__(
-        self,
-        leaves: list[Any],
-        wanted: Sequence[bool],
-        outputs: tuple[Any, ...],
-        leads: Sequence[Any] = (),
+        self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...], leads: Sequence[Any] = ()
     ) -> None:
         self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
         self._outputs = outputs
@@ -189,9 +185,7 @@ class PaddleAdapter(Adapter):
         with _paddle().no_grad():
             return function(inputs)
 
-    def linearise(
-        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
-    ) -> PaddleLinearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> PaddleLinearised:
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
@@ -201,9 +195,7 @@ class PaddleAdapter(Adapter):
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
         return PaddleLinearised(leaves, wanted, outputs, leads)
 
-    def differentiated(
-        self, function: FlatFunction, cotangents: Sequence[Any | None]
-    ) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         paddle = _paddle()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -211,8 +203,7 @@ class PaddleAdapter(Adapter):
                 leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
                 outputs = function(leaves)
                 given = [
-                    None if one is None else one.astype(out.dtype)
-                    for one, out in zip(cotangents, outputs, strict=True)
+                    None if one is None else one.astype(out.dtype) for one, out in zip(cotangents, outputs, strict=True)
                 ]
                 asked = [*leaves, *leads]
                 found = _gradients(outputs, asked, given, create_graph=True)
@@ -224,12 +215,7 @@ class PaddleAdapter(Adapter):
         return gradient
 
     def accumulate(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        cotangents: Sequence[Any],
-        held: Sequence[Any],
-        times: int,
+        self, function: FlatFunction, inputs: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any], times: int
     ) -> tuple[Any, ...]:
         paddle = _paddle()
         leaves = [_leaf(one.clone(), wants=True) for one in inputs]
@@ -238,18 +224,12 @@ class PaddleAdapter(Adapter):
         for _ in range(times):
             with paddle.enable_grad(), tying() as leads:
                 outputs = function(leaves)
-            pairs = [
-                (out, one)
-                for out, one in zip(outputs, cotangents, strict=True)
-                if not out.stop_gradient
-            ]
+            pairs = [(out, one) for out, one in zip(outputs, cotangents, strict=True) if not out.stop_gradient]
             if _nodes(outputs).count(_HELD) > len(leaves) + len(leads):
                 # There is no way to keep gradients out of them.
                 raise Unsupported("the function holds parameters, which would get gradients, too")
             if pairs:
-                paddle.autograd.backward(
-                    [out for out, _ in pairs], [one.clone() for _, one in pairs]
-                )
+                paddle.autograd.backward([out for out, _ in pairs], [one.clone() for _, one in pairs])
         return tuple(leaf.grad.detach() for leaf in leaves)
 
     def in_graph(self, value: Any) -> Any:
@@ -271,10 +251,7 @@ class PaddleAdapter(Adapter):
 
 def _states(paddle: Any) -> list[list[str]]:
     """The generators' states as paddle writes them; without the address among the numbers."""
-    return [
-        [word for word in str(one).split() if not word.startswith("0x")]
-        for one in paddle.get_rng_state()
-    ]
+    return [[word for word in str(one).split() if not word.startswith("0x")] for one in paddle.get_rng_state()]
 
 
 def _nodes(outputs: Sequence[Any]) -> list[str]:
@@ -296,16 +273,10 @@ def _leaf(value: Any, *, wants: bool) -> Any:
 
 
 def _gradients(
-    outputs: Sequence[Any],
-    leaves: Sequence[Any],
-    cotangents: Sequence[Any | None],
-    *,
-    create_graph: bool,
+    outputs: Sequence[Any], leaves: Sequence[Any], cotangents: Sequence[Any | None], *, create_graph: bool
 ) -> tuple[Any, ...]:
     pairs = [
-        (out, one)
-        for out, one in zip(outputs, cotangents, strict=True)
-        if one is not None and not out.stop_gradient
+        (out, one) for out, one in zip(outputs, cotangents, strict=True) if one is not None and not out.stop_gradient
     ]
     if not pairs or not leaves:
         return (None,) * len(leaves)

@@ -20,7 +20,7 @@ _ONE_AT_A_TIME = RLock()
 
 
 def _torch() -> Any:
-    import torch  # noqa: PLC0415 - there is a tensor of it, or the user named it
+    import torch
 
     return torch
 
@@ -62,9 +62,7 @@ class TorchAdapter(Adapter):
             value = value.to_dense()  # as the gradient of an embedding may be
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
-        copied = value.detach().to(
-            "cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format
-        )
+        copied = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
         array: Array = copied.numpy(force=True)
         return array
 
@@ -115,8 +113,7 @@ class TorchAdapter(Adapter):
                     one.manual_seed(seed)
                 begun = [one.get_state() for one in generators]
                 yield lambda: any(
-                    not one.get_state().equal(state)
-                    for one, state in zip(generators, begun, strict=True)
+                    not one.get_state().equal(state) for one, state in zip(generators, begun, strict=True)
                 )
             finally:
                 for one, state in zip(generators, states, strict=True):
@@ -127,19 +124,13 @@ class TorchAdapter(Adapter):
         with _torch().enable_grad():
             return tuple(out.detach() for out in function(inputs))
 
-    def linearise(
-        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
-    ) -> TorchLinearised:
-        leaves = [
-            one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)
-        ]
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> TorchLinearised:
+        leaves = [one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)]
         with _torch().enable_grad():
             outputs = function(leaves)
         return TorchLinearised(leaves, wanted, outputs)
 
-    def pushforward(
-        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Any, ...]:
+    def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         torch = _torch()
         ad = torch.autograd.forward_ad
         try:
@@ -151,32 +142,23 @@ class TorchAdapter(Adapter):
                 ]
                 pairs = [ad.unpack_dual(out) for out in function(duals)]
                 return tuple(
-                    torch.zeros_like(pair.primal).detach()
-                    if pair.tangent is None
-                    else pair.tangent.detach()
+                    torch.zeros_like(pair.primal).detach() if pair.tangent is None else pair.tangent.detach()
                     for pair in pairs
                 )
         except NotImplementedError as error:
             raise Unsupported(f"torch has no forward mode here: {error}") from error
         except RuntimeError as error:
             # In place: on what it takes for a view of the input, which reverse mode speaks of.
-            if any(
-                word in str(error)
-                for word in ("forward AD", "forward mode AD", "jvp", "in-place operation")
-            ):
+            if any(word in str(error) for word in ("forward AD", "forward mode AD", "jvp", "in-place operation")):
                 raise Unsupported(f"torch has no forward mode here: {error}") from error
             raise
 
-    def differentiated(
-        self, function: FlatFunction, cotangents: Sequence[Any | None]
-    ) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         torch = _torch()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
             with torch.enable_grad():
-                leaves = [
-                    one if one.requires_grad else one.detach().requires_grad_() for one in inputs
-                ]
+                leaves = [one if one.requires_grad else one.detach().requires_grad_() for one in inputs]
                 outputs = function(leaves)
                 # With a graph of their own: a backward that is differentiable once looks at them alone.
                 given = [
@@ -186,19 +168,13 @@ class TorchAdapter(Adapter):
                 found = _gradients(outputs, leaves, given, create_graph=True)
             _refuse_once(found)
             return tuple(
-                torch.zeros_like(leaf) if one is None else one
-                for one, leaf in zip(found, leaves, strict=True)
+                torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)
             )
 
         return gradient
 
     def accumulate(
-        self,
-        function: FlatFunction,
-        inputs: Sequence[Any],
-        cotangents: Sequence[Any],
-        held: Sequence[Any],
-        times: int,
+        self, function: FlatFunction, inputs: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any], times: int
     ) -> tuple[Any, ...]:
         torch = _torch()
         leaves = [one.detach().clone().requires_grad_() for one in inputs]
@@ -207,16 +183,10 @@ class TorchAdapter(Adapter):
         for _ in range(times):
             with torch.enable_grad():
                 outputs = function(leaves)
-            pairs = [
-                (out, one)
-                for out, one in zip(outputs, cotangents, strict=True)
-                if out.requires_grad
-            ]
+            pairs = [(out, one) for out, one in zip(outputs, cotangents, strict=True) if out.requires_grad]
             if pairs:
                 # `inputs` keeps gradients out of parameters that the function holds.
-                torch.autograd.backward(
-                    [out for out, _ in pairs], [one.clone() for _, one in pairs], inputs=leaves
-                )
+                torch.autograd.backward([out for out, _ in pairs], [one.clone() for _, one in pairs], inputs=leaves)
         return tuple(leaf.grad.detach() for leaf in leaves)
 
     def in_graph(self, value: Any) -> Any:
@@ -241,17 +211,9 @@ class TorchAdapter(Adapter):
 
 
 def _gradients(
-    outputs: Sequence[Any],
-    leaves: Sequence[Any],
-    cotangents: Sequence[Any | None],
-    *,
-    create_graph: bool,
+    outputs: Sequence[Any], leaves: Sequence[Any], cotangents: Sequence[Any | None], *, create_graph: bool
 ) -> tuple[Any, ...]:
-    pairs = [
-        (out, one)
-        for out, one in zip(outputs, cotangents, strict=True)
-        if one is not None and out.requires_grad
-    ]
+    pairs = [(out, one) for out, one in zip(outputs, cotangents, strict=True) if one is not None and out.requires_grad]
     if not pairs or not leaves:
         return (None,) * len(leaves)
     try:

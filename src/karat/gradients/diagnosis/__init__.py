@@ -24,9 +24,7 @@ _AGREED = 1e-6
 """The relative error up to which four forwards are believed; a kink between their steps is far above it."""
 
 
-def diagnosis_of(
-    problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array | None = None
-) -> Diagnosis:
+def diagnosis_of(problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array | None = None) -> Diagnosis:
     """What is wrong with a failed pair.
 
     A cotangent is given for a low precision, which was compared with its own.
@@ -55,9 +53,7 @@ def diagnosis_of(
             )
         except Exception as error:  # noqa: BLE001 - a function that is wrong may also raise; the failure stands
             hint = f"the search for it ended in {type(error).__name__}: {str(error)[:200]}"
-    return Diagnosis(
-        input=failed.input, output=failed.output, dtype=failed.dtype, hint=hint, replay=replay
-    )
+    return Diagnosis(input=failed.input, output=failed.output, dtype=failed.dtype, hint=hint, replay=replay)
 
 
 def _at_point(problem: Problem, at: Baseline) -> Problem:
@@ -66,9 +62,7 @@ def _at_point(problem: Problem, at: Baseline) -> Problem:
     if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(given, at.flat.point, strict=True)):
         return problem
     there = copy.copy(problem)
-    there.point = tuple(
-        shaped(one, slot) for one, slot in zip(at.flat.point, problem.inputs, strict=True)
-    )
+    there.point = tuple(shaped(one, slot) for one, slot in zip(at.flat.point, problem.inputs, strict=True))
     return there
 
 

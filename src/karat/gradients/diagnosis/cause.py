@@ -175,14 +175,10 @@ class _Case:
 
     def __post_init__(self) -> None:
         rough = None if self.dtype or self.failure.rough is None else self.roughly
-        self.oracle = BoundedOracle(
-            self.deviation, MOST_PROBES, rough=rough, exhausted=self.failure.exhausted
-        )
+        self.oracle = BoundedOracle(self.deviation, MOST_PROBES, rough=rough, exhausted=self.failure.exhausted)
 
     def roughly(self, direction: Vector) -> float:
-        expected = (
-            self.failure.rough(shaped(direction, self.failure.slot)) if self.failure.rough else 0.0
-        )
+        expected = self.failure.rough(shaped(direction, self.failure.slot)) if self.failure.rough else 0.0
         return float(np.sum(self.gradient * direction)) - expected
 
     def deviation(self, direction: Vector) -> tuple[float, float]:
@@ -196,9 +192,7 @@ class _Case:
         given = () if self.dtype else self.failure.given
         most = WHOLE_EXACTLY if self.failure.failed.oracle == "complex-step" else WHOLE
         rng = self.failure.rng
-        return measure_slopes(
-            self.slope, self.scales, rng, exact=self.exact, given=given, most=most
-        )
+        return measure_slopes(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
 
     def found(self) -> _Culprit:
         lost = ~np.isfinite(self.gradient)
@@ -288,10 +282,7 @@ class _Case:
         return misbehaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
 
     def wrong(self) -> WrongGradient:
-        off = [
-            abs(float(np.dot(self.gradient, one.direction)) - one.expected)
-            for one in self.known.all
-        ]
+        off = [abs(float(np.dot(self.gradient, one.direction)) - one.expected) for one in self.known.all]
         return WrongGradient(
             problem=self.failure.problem,
             input=self.failure.input,
@@ -354,17 +345,13 @@ def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         expected, error = slope(direction)
         return pushed(direction) - expected, error
 
-    wrong = locate(
-        BoundedOracle(deviation, MOST_PROBES, exhausted=failure.exhausted), scales, failure.rng
-    )
+    wrong = locate(BoundedOracle(deviation, MOST_PROBES, exhausted=failure.exhausted), scales, failure.rng)
     if wrong is None:
         return _Culprit(hint=wrong_mode)
     first = wrong - wrong % failure.parts
     ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + failure.parts)]
     expected = [float(slope(one)[0] / scale) for one, scale in ones]
-    return _Culprit(
-        wrong, expected, [float(pushed(one) / scale) for one, scale in ones], wrong_mode
-    )
+    return _Culprit(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], wrong_mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,9 +385,7 @@ def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> I
         yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
 
 
-def _factor_words(
-    factor: float, slot: Slot, output: Slot, exact: float
-) -> tuple[float, str] | None:
+def _factor_words(factor: float, slot: Slot, output: Slot, exact: float) -> tuple[float, str] | None:
     """A factor that has a name: 2, ½, −1, or the length of something."""
     named = [
         (-1.0, "the sign is flipped"),
@@ -420,9 +405,7 @@ def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
     own = (1,) * lead + slot.shape if lead >= 0 else output.shape
     for axis, (have, length) in enumerate(zip(own, output.shape, strict=True)):
         if have == 1 and length > 1:
-            what = (
-                f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
-            )
+            what = f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
             yield length, what
     for one in (slot, output):
         for axis, length in enumerate(one.shape):

@@ -179,9 +179,7 @@ def measure_slopes(
             same = (known for known in given if np.array_equal(known.direction, one))
             found.append(next(same, None) or KnownSlope(one, *slope(one)))
     else:
-        more = (
-            random_weights(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given)))
-        )
+        more = (random_weights(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given))))
         found = [*given, *(KnownSlope(one, *slope(one)) for one in more)]
     known = [one for one in found if np.isfinite(one.expected) and np.isfinite(one.error)]
     return KnownSlopes(known, whole=whole and len(known) == len(found), exact=exact)
@@ -206,9 +204,7 @@ class WrongGradient:
     def slot(self) -> Slot:
         return self.problem.inputs[self.input]
 
-    def again(
-        self, cotangent: Array, at: Sequence[Array] | None = None, *, dtype: str | None = None
-    ) -> Vector | None:
+    def again(self, cotangent: Array, at: Sequence[Array] | None = None, *, dtype: str | None = None) -> Vector | None:
         """The gradient for another cotangent, or elsewhere."""
         given = [cotangent if k == self.output else None for k in range(len(self.problem.outputs))]
         point = self.problem.point if at is None else at
@@ -255,9 +251,7 @@ def _one_slice(wrong: WrongGradient) -> str:
 
 def _stale(wrong: WrongGradient) -> str:
     """Whether the gradient stays as it is where the function's own slope does not."""
-    moved = [
-        one * (1 + 0.125 * wrong.rng.choice([-1.0, 1.0], one.shape)) for one in wrong.problem.point
-    ]
+    moved = [one * (1 + 0.125 * wrong.rng.choice([-1.0, 1.0], one.shape)) for one in wrong.problem.point]
     there = wrong.again(wrong.cotangent, moved)
     back = wrong.again(wrong.cotangent)
     if there is None or back is None:
@@ -266,12 +260,12 @@ def _stale(wrong: WrongGradient) -> str:
         # Another gradient than before: by what was called before, or by chance?
         one, two = wrong.again(wrong.cotangent), wrong.again(wrong.cotangent)
         if one is not None and _same(two, one):
-            return (
-                "the gradient depends on what was computed before: something is kept between calls"
-            )
+            return "the gradient depends on what was computed before: something is kept between calls"
         return "the gradient is different each time"
     if _same(there, wrong.gradient) and _bends(wrong, moved):
-        return "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
+        return (
+            "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
+        )
     return ""
 
 
@@ -279,9 +273,7 @@ def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
     """Whether the function's slope at the moved point is another one."""
     direction = random_weights(wrong.scales.size, wrong.rng) * wrong.scales
     here, there = (_slope(wrong, at, direction) for at in (wrong.problem.point, moved))
-    return bool(
-        np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12
-    )
+    return bool(np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12)
 
 
 def _slope(wrong: WrongGradient, at: Sequence[Array], direction: Vector) -> float:
@@ -315,9 +307,7 @@ def _throughout(wrong: WrongGradient, mask: Mask) -> bool:
     for _ in range(4):
         some = mask & (wrong.rng.random(mask.size) < 0.125)
         some[wrong.rng.choice(np.flatnonzero(mask))] = True
-        if not wrong.oracle.clear(
-            random_weights(wrong.scales.size, wrong.rng) * wrong.scales * some
-        ):
+        if not wrong.oracle.clear(random_weights(wrong.scales.size, wrong.rng) * wrong.scales * some):
             return False
     return True
 
@@ -345,9 +335,7 @@ def missing_term(wrong: WrongGradient) -> str:
         return ""
     every = tuple(range(len(shape)))
     if wrong.scales.size > 2 and _no_deviation(wrong, _balanced(wrong, every, None)):
-        return (
-            "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
-        )
+        return "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, None)):
             return f"the deviation is the same all along axis {axis}: a mean or sum term over it is missing"
@@ -356,7 +344,9 @@ def missing_term(wrong: WrongGradient) -> str:
     out = wrong.problem.forward(wrong.problem.point)[wrong.output]
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, out)):
-            return f"the deviation is proportional to the output along axis {axis}: a term with a sum over it is missing"
+            return (
+                f"the deviation is proportional to the output along axis {axis}: a term with a sum over it is missing"
+            )
     return ""
 
 
@@ -429,13 +419,8 @@ def other_axis(wrong: WrongGradient) -> str:
         return ""
     if not ours or ours == right or len(ours) != len(right):
         return ""
-    names = [
-        f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}"
-        for axes in (ours, right)
-    ]
-    return (
-        f"along the wrong axis: the gradient runs along {names[0]}, the function along {names[1]}"
-    )
+    names = [f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}" for axes in (ours, right)]
+    return f"along the wrong axis: the gradient runs along {names[0]}, the function along {names[1]}"
 
 
 def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:

@@ -67,13 +67,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     if not (wanted and problem.outputs and any(one.size for one in problem.point)):
         return ()
     try:
-        trial = Trial(
-            problem,
-            rng,
-            tolerance=tolerance,
-            runs=nondeterminism_runs,
-            allowed=nondeterminism_bound,
-        )
+        trial = Trial(problem, rng, tolerance=tolerance, runs=nondeterminism_runs, allowed=nondeterminism_bound)
     except Unsupported:
         return ()
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
@@ -81,9 +75,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     laws = {name: LAWS[name] for name in LAWS if name in wanted}
     if in_place is not None and "in-place" in wanted:
         laws["in-place"] = lambda on: state.in_place(on, in_place)
-    return tuple(
-        found for name, law in laws.items() if (found := _tried(name, law, trial)) is not None
-    )
+    return tuple(found for name, law in laws.items() if (found := _tried(name, law, trial)) is not None)
 
 
 def _tried(name: str, law: Law, trial: Trial) -> Property | None:

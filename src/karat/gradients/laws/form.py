@@ -9,14 +9,7 @@ import numpy as np
 
 from karat.gradients.adapters import Adapter
 from karat.gradients.adapters.framework_problem import FrameworkProblem
-from karat.gradients.laws.trial import (
-    MARGIN,
-    Trial,
-    TwoWays,
-    describe_difference,
-    largest_gap,
-    needs_framework,
-)
+from karat.gradients.laws.trial import MARGIN, Trial, TwoWays, describe_difference, largest_gap, needs_framework
 from karat.gradients.problem import Array, Unsupported, error_line
 from karat.gradients.report import GradVerdict, Property
 
@@ -68,16 +61,12 @@ def absent_cotangent(trial: Trial) -> Property | None:
     last: Property | None = None
     for chosen in range(min(len(problem.outputs), _MOST_OUTPUTS)):
 
-        def attempt(
-            at: Sequence[Array], cotangents: Sequence[Array], chosen: int = chosen
-        ) -> TwoWays:
+        def attempt(at: Sequence[Array], cotangents: Sequence[Array], chosen: int = chosen) -> TwoWays:
             absent = [one if n == chosen else None for n, one in enumerate(cotangents)]
             zeros = [one if n == chosen else np.zeros_like(one) for n, one in enumerate(cotangents)]
             return TwoWays(problem.vjp(at, absent), problem.vjp(at, zeros), (trial.gradients,))
 
-        last = trial.judge(
-            "absent-cotangent", f"with {problem.outputs[chosen].name} alone in the loss", attempt
-        )
+        last = trial.judge("absent-cotangent", f"with {problem.outputs[chosen].name} alone in the loss", attempt)
         if last.verdict is not GradVerdict.PASS:
             break
     return last
@@ -109,9 +98,7 @@ def expanded_cotangent(trial: Trial, native: FrameworkProblem) -> Property | Non
     return _laid_out(trial, native, "expanded-cotangent", what, expanded)
 
 
-def _laid_out(
-    trial: Trial, native: FrameworkProblem, name: str, what: str, layout: Layout
-) -> Property | None:
+def _laid_out(trial: Trial, native: FrameworkProblem, name: str, what: str, layout: Layout) -> Property | None:
     with native.adapter.scope():
         outputs = native.run(native.natives(native.point, None), None)
         if all(layout(native.adapter, out) is None for out in outputs):
@@ -148,9 +135,7 @@ def cotangents_unmodified(trial: Trial, native: FrameworkProblem) -> Property:
     return unmodified(trial, "cotangents-unmodified", labels, before, after)
 
 
-def unmodified(
-    trial: Trial, name: str, labels: Sequence[str], before: Sequence[Any], after: Sequence[Any]
-) -> Property:
+def unmodified(trial: Trial, name: str, labels: Sequence[str], before: Sequence[Any], after: Sequence[Any]) -> Property:
     """Whether arrays are, bit for bit, what they were."""
     for label, old, new in zip(labels, before, after, strict=True):
         if not np.array_equal(old, new, equal_nan=True):
@@ -246,8 +231,7 @@ def non_contiguous(trial: Trial, native: FrameworkProblem) -> Property | None:
         return trial.judge(name, what, attempt, moving=True)
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
         return trial.outcome(
-            name,
-            f"the forward takes inputs that are not contiguous, the backward does not: {error_line(error)}",
+            name, f"the forward takes inputs that are not contiguous, the backward does not: {error_line(error)}"
         )
 
 
@@ -295,9 +279,7 @@ def forward_reverse(trial: Trial) -> Property | None:
     )
     if gap > bound:
         bound += 4.0 * _products_moved_by(trial, along, left - right)
-    failure = (
-        f"expected the same from both modes, found ⟨J·u, v⟩ = {left:.9g} and ⟨u, Jᵀv⟩ = {right:.9g}"
-    )
+    failure = f"expected the same from both modes, found ⟨J·u, v⟩ = {left:.9g} and ⟨u, Jᵀv⟩ = {right:.9g}"
     return trial.outcome("forward-reverse", failure if gap > bound else "", gap, bound)
 
 

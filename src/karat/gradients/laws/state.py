@@ -49,9 +49,7 @@ def deterministic_forward(trial: Trial) -> Property:
     return trial.outcome("deterministic-forward", failure, measured, trial.allowed)
 
 
-def _largest_change(
-    slots: Sequence[Slot], first: Gradients, others: Sequence[Gradients]
-) -> tuple[float, str]:
+def _largest_change(slots: Sequence[Slot], first: Gradients, others: Sequence[Gradients]) -> tuple[float, str]:
     """What repetition changes at most, relative to the largest element; and where."""
     measured, where = 0.0, ""
     for run in others:
@@ -85,10 +83,7 @@ def inputs_unmodified(trial: Trial, native: FrameworkProblem) -> Property | None
 @needs_framework
 def interleaving(trial: Trial, native: FrameworkProblem) -> Property | None:
     """A forward elsewhere, between a forward and its backward, does not matter."""
-    moved = [
-        one + _ELSEWHERE * trial.signs(one) * np.where(one == 0, 1.0, np.abs(one))
-        for one in native.point
-    ]
+    moved = [one + _ELSEWHERE * trial.signs(one) * np.where(one == 0, 1.0, np.abs(one)) for one in native.point]
     with native.adapter.scope():
         try:
             native.linearise(native.natives(moved, None))
@@ -118,14 +113,9 @@ def accumulation(trial: Trial, native: FrameworkProblem) -> Property | None:
     law: Property | None = None
     for times, word in ((1, "one backward"), (2, "two backwards")):
 
-        def attempt(
-            at: Sequence[Array], cotangents: Sequence[Array], times: int = times
-        ) -> TwoWays:
+        def attempt(at: Sequence[Array], cotangents: Sequence[Array], times: int = times) -> TwoWays:
             once = trial.usual(at, cotangents)
-            expected = [
-                before if one is None else before + times * one
-                for before, one in zip(held, once, strict=True)
-            ]
+            expected = [before if one is None else before + times * one for before, one in zip(held, once, strict=True)]
             with adapter.scope():
                 inputs = native.natives(at, None)
                 outputs = native.run(inputs, None)

@@ -30,9 +30,7 @@ Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 class TwoWays:
     """Gradients that were computed in two ways, and the sizes of what they were put together from."""
 
-    def __init__(
-        self, found: Gradients, expected: Gradients, sizes: Sequence[Gradients] = ()
-    ) -> None:
+    def __init__(self, found: Gradients, expected: Gradients, sizes: Sequence[Gradients] = ()) -> None:
         self.found = found
         self.expected = expected
         self.sizes = sizes
@@ -41,9 +39,7 @@ class TwoWays:
     def off(self) -> list[float]:
         """The largest deviation of each input's gradient."""
         differences = [self.difference(index) for index in range(len(self.found))]
-        return [
-            0.0 if one is None else float(np.max(np.abs(one), initial=0.0)) for one in differences
-        ]
+        return [0.0 if one is None else float(np.max(np.abs(one), initial=0.0)) for one in differences]
 
     def difference(self, index: int) -> Array | None:
         """Found less expected; zero where what it was put together from is not finite."""
@@ -112,9 +108,7 @@ class Trial:
         return self.problem.vjp(at, cotangents)
 
     def draw(self) -> tuple[Array, ...]:
-        return tuple(
-            self.normal(slot.shape, is_complex=slot.complex) for slot in self.problem.outputs
-        )
+        return tuple(self.normal(slot.shape, is_complex=slot.complex) for slot in self.problem.outputs)
 
     def normal(self, shape: tuple[int, ...], *, is_complex: bool = False) -> Array:
         """Normal numbers, that a kernel in its own precision sees as they are."""
@@ -139,11 +133,7 @@ class Trial:
         return floor + MARGIN * self.eps * max(sizes) * float(np.sqrt(count))
 
     def outcome(
-        self,
-        name: str,
-        failure: str = "",
-        measured: float | None = None,
-        bound: float | None = None,
+        self, name: str, failure: str = "", measured: float | None = None, bound: float | None = None
     ) -> Property:
         """The law's outcome, in the precision it was tried in; it holds where there is no failure."""
         return Property(
@@ -166,10 +156,7 @@ class Trial:
         if any(one > bound for one, bound in zip(off, bounds, strict=True)):
             moved = self._moved_by(attempt, compared, moving=moving)
             bounds = [bound + 4.0 * one for bound, one in zip(bounds, moved, strict=True)]
-        ratios = [
-            one / bound if bound else np.inf if one else 0.0
-            for one, bound in zip(off, bounds, strict=True)
-        ]
+        ratios = [one / bound if bound else np.inf if one else 0.0 for one, bound in zip(off, bounds, strict=True)]
         worst = int(np.argmax(ratios))
         failure = ""
         if ratios[worst] > 1.0:
@@ -194,9 +181,7 @@ class Trial:
                     found[index] = max(found[index], change)
         return found
 
-    def judge_outputs(
-        self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]
-    ) -> Property:
+    def judge_outputs(self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]) -> Property:
         """Whether another way of computing the outputs agrees within round-off; the worst output is reported."""
         problem = self.problem
         compared = TwoWays(other(problem.point), problem.forward(problem.point))
@@ -247,10 +232,7 @@ def largest_gap(found: Array | None, expected: Array | None) -> float:
 
 def describe_difference(name: str, found: Array | None, expected: Array | None) -> str:
     if found is None or expected is None:
-        have, want = (
-            "None" if one is None else f"values up to {largest(one):.3g}"
-            for one in (found, expected)
-        )
+        have, want = ("None" if one is None else f"values up to {largest(one):.3g}" for one in (found, expected))
         return f"gradient of {name}: expected {want}, found {have}"
     if not found.size:
         return f"gradient of {name} is empty"

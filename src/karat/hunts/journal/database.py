@@ -111,7 +111,7 @@ ORDER BY p.stage, m.position, p.position, a.number, s.number;
 
 def statements() -> Iterator[str]:
     """What makes an empty file a journal, one statement at a time."""
-    import sqlite3  # noqa: PLC0415 - help must be quick
+    import sqlite3
 
     yield f"PRAGMA application_id = {APPLICATION_ID}"
     yield f"PRAGMA user_version = {VERSION}"
@@ -138,23 +138,19 @@ def resume_command(journal: str, *, budget: int = 0) -> Command:
 
 
 def no_journal(path: Path) -> CannotVerify:
-    return CannotVerify(
-        f"expected the journal of a hunt at {path}, found none", next_command="karat hunt run"
-    )
+    return CannotVerify(f"expected the journal of a hunt at {path}, found none", next_command="karat hunt run")
 
 
 def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     """The file as a database; to be written, or only looked at."""
-    import sqlite3  # noqa: PLC0415 - help must be quick
-    from urllib.parse import quote  # noqa: PLC0415
+    import sqlite3
+    from urllib.parse import quote
 
     if not path.is_file():
         raise no_journal(path)
     uri = f"file:{quote(str(path.absolute()))}"
     try:
-        db = sqlite3.connect(
-            f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30
-        )
+        db = sqlite3.connect(f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30)
         if writing and not _is_foreign(db):
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
@@ -179,7 +175,7 @@ def _is_foreign(db: sqlite3.Connection) -> bool:
 
 def is_empty(path: Path) -> bool:
     """Whether a file has no tables: what is left of a hunt that was killed before it began."""
-    import sqlite3  # noqa: PLC0415 - help must be quick
+    import sqlite3
 
     db = connect(path, writing=False)
     try:
@@ -197,14 +193,13 @@ def has_journal_name(path: Path) -> bool:
 
 
 def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
-    import sqlite3  # noqa: PLC0415 - help must be quick
+    import sqlite3
 
     # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
     later = isinstance(error, sqlite3.OperationalError) or not has_journal_name(path)
     way = Command("ls", "-ld", str(path)) if later else fresh_command(path)
     return CannotVerify(
-        f"expected to {verb} the journal {path}, but: {error}",
-        next_command="df -h" if "full" in str(error) else way,
+        f"expected to {verb} the journal {path}, but: {error}", next_command="df -h" if "full" in str(error) else way
     )
 
 
@@ -222,8 +217,7 @@ class WriterLock:
             handle = hold(path, mode=0o644)
         except OSError as error:
             raise CannotVerify(
-                f"expected to write {path}, but: {error.strerror}",
-                next_command=Command("ls", "-ld", str(path.parent)),
+                f"expected to write {path}, but: {error.strerror}", next_command=Command("ls", "-ld", str(path.parent))
             ) from error
         if handle is None:
             raise UsageError(

@@ -74,7 +74,7 @@ class Journal:
 
     @contextmanager
     def _errors(self, verb: str) -> Iterator[None]:
-        import sqlite3  # noqa: PLC0415 - help must be quick
+        import sqlite3
 
         try:
             yield
@@ -108,19 +108,13 @@ class Journal:
         return dict(self._rows("SELECT key, value FROM hunt"))
 
     def metrics(self) -> tuple[tuple[Metric, str], ...]:
-        rows = self._rows(
-            "SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position"
-        )
-        return tuple(
-            (Metric(name=n, better=b, threshold=t, binary=bool(x)), unit)
-            for n, b, unit, t, x in rows
-        )
+        rows = self._rows("SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position")
+        return tuple((Metric(name=n, better=b, threshold=t, binary=bool(x)), unit) for n, b, unit, t, x in rows)
 
     def stages(self) -> tuple[StageRow, ...]:
         """All stages in the order in which they were begun."""
         rows = self._rows(
-            "SELECT key, title, timeline, state, parent, levels, window, decision, notes "
-            "FROM stages ORDER BY ordinal"
+            "SELECT key, title, timeline, state, parent, levels, window, decision, notes FROM stages ORDER BY ordinal"
         )
         return tuple(
             StageRow(
@@ -143,9 +137,7 @@ class Journal:
 
     def points(self, stage: str) -> tuple[Point, ...]:
         """The points of a stage's timeline, oldest first."""
-        sql = (
-            "SELECT document FROM points WHERE stage = ? AND position IS NOT NULL ORDER BY position"
-        )
+        sql = "SELECT document FROM points WHERE stage = ? AND position IS NOT NULL ORDER BY position"
         return tuple(self._read(text, Point) for (text,) in self._rows(sql, stage))
 
     def point(self, stage: str, name: str) -> Point | None:
@@ -161,9 +153,7 @@ class Journal:
         )
         return tuple((stage, self._read(text, Point)) for stage, text in rows)
 
-    def attempts(
-        self, stage: str | None = None, point: str | None = None
-    ) -> tuple[AttemptRow, ...]:
+    def attempts(self, stage: str | None = None, point: str | None = None) -> tuple[AttemptRow, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
         rows = self._rows(
             "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
@@ -186,8 +176,10 @@ class Journal:
         rows = self._rows(
             "SELECT l.data FROM logs AS l JOIN attempts AS a ON a.id = l.attempt "
             "WHERE a.stage = ? AND a.point = ? AND a.number = ?",
-            stage, point, number,
-        )  # fmt: skip
+            stage,
+            point,
+            number,
+        )
         try:
             return zlib.decompress(rows[0][0]) if rows else b""
         except zlib.error as error:
@@ -197,8 +189,10 @@ class Journal:
         rows = self._rows(
             "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
             "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number",
-            stage, point, number,
-        )  # fmt: skip
+            stage,
+            point,
+            number,
+        )
         return tuple(self._read(text, CommandRow) for (text,) in rows)
 
     def changes(self, stage: str) -> dict[int, ChangeRow]:
@@ -253,13 +247,12 @@ class Journal:
             yield self._db
 
     def _begin(self, hunt: HuntRow) -> None:
-        from karat import __version__  # noqa: PLC0415 - only here
+        from karat import __version__
 
         if self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
             self.close()
             raise CannotVerify(
-                f"expected no journal at {self.path} yet, found one",
-                next_command=resume_command(str(self.path)),
+                f"expected no journal at {self.path} yet, found one", next_command=resume_command(str(self.path))
             )
         facts = {
             **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
@@ -287,10 +280,7 @@ class Journal:
 
     def add_event(self, message: str, stage: str = "") -> None:
         with self._writing() as db:
-            db.execute(
-                "INSERT INTO events (at, stage, message) VALUES (?, ?, ?)",
-                (time.time(), stage, message),
-            )
+            db.execute("INSERT INTO events (at, stage, message) VALUES (?, ?, ?)", (time.time(), stage, message))
 
     def begin_stage(self, stage: StageRow, points: Sequence[Point]) -> None:
         """Keep a new stage with its points, all or nothing."""
@@ -299,10 +289,15 @@ class Journal:
                 "INSERT INTO stages (key, ordinal, title, timeline, state, parent, levels, window) "
                 "VALUES (?, (SELECT count(*) FROM stages), ?, ?, ?, ?, ?, ?)",
                 (
-                    stage.key, stage.title, stage.timeline, stage.state, stage.parent, _text(stage.levels),
+                    stage.key,
+                    stage.title,
+                    stage.timeline,
+                    stage.state,
+                    stage.parent,
+                    _text(stage.levels),
                     None if stage.window is None else _text(stage.window),
                 ),
-            )  # fmt: skip
+            )
             db.executemany(_POINT, [_point_row(stage.key, i, p) for i, p in enumerate(points)])
 
     def add_mixed_point(self, stage: str, point: Point) -> None:
@@ -347,9 +342,7 @@ class Journal:
         with self._writing() as db:
             db.execute("DELETE FROM running")
 
-    def add_attempt(
-        self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
-    ) -> None:
+    def add_attempt(self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """Keep an attempt with all that belongs to it, all or nothing."""
         attempt = entry.attempt
         # SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told.
@@ -364,11 +357,20 @@ class Journal:
                 "INSERT INTO attempts (stage, point, number, purpose, outcome, signature, identity_key, shared_with, "
                 "lost, started, seconds, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    attempt.stage, attempt.point, attempt.number, entry.purpose, attempt.outcome.value,
-                    attempt.signature, attempt.identity_key, attempt.shared_with, entry.lost, attempt.started,
-                    attempt.seconds, _text(attempt),
+                    attempt.stage,
+                    attempt.point,
+                    attempt.number,
+                    entry.purpose,
+                    attempt.outcome.value,
+                    attempt.signature,
+                    attempt.identity_key,
+                    attempt.shared_with,
+                    entry.lost,
+                    attempt.started,
+                    attempt.seconds,
+                    _text(attempt),
                 ),
-            )  # fmt: skip
+            )
             row = cursor.lastrowid
             db.execute(
                 "DELETE FROM running WHERE stage = ? AND point = ? AND number = ?",
@@ -388,9 +390,7 @@ class Journal:
 
     def save_change(self, stage: str, number: int, found: ChangeRow) -> None:
         with self._writing() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found))
-            )
+            db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found)))
 
     def _read(self, text: str, shape: Any) -> Any:
         try:
@@ -400,8 +400,7 @@ class Journal:
 
     def _damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
-            f"expected the journal {self.path} to be whole, but: {said}",
-            next_command=fresh_command(self.path),
+            f"expected the journal {self.path} to be whole, but: {said}", next_command=fresh_command(self.path)
         )
 
 
@@ -446,9 +445,7 @@ def archive(path: Path) -> Path:
                 next_command=Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt"),
             ) from error
     target = next(
-        free
-        for number in range(1, 1_000_000)
-        if not (free := path.with_name(f"{path.name}.{number}")).exists()
+        free for number in range(1, 1_000_000) if not (free := path.with_name(f"{path.name}.{number}")).exists()
     )
     try:
         for tail in ("-wal", "-shm", ""):

@@ -22,9 +22,7 @@ _LONG = 8
 
 def settings_json(settings: HuntSettings) -> str:
     """The settings as JSON: of environment variables the names only, of URLs no user and no password."""
-    return msgspec.json.encode(
-        _without_secrets(msgspec.to_builtins(settings)), order="sorted"
-    ).decode()
+    return msgspec.json.encode(_without_secrets(msgspec.to_builtins(settings)), order="sorted").decode()
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:

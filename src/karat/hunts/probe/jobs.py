@@ -11,14 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from karat.engines.job import Job, JobCommand, Resources
 from karat.hunts.model import Point
-from karat.hunts.settings import (
-    HuntSettings,
-    ProbeSettings,
-    Words,
-    parse_duration,
-    parse_size,
-    split_command,
-)
+from karat.hunts.settings import HuntSettings, ProbeSettings, Words, parse_duration, parse_size, split_command
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 # Runs on the Python under test, not here. One line, so that whoever is shown the command can paste it. The first of a name
@@ -59,20 +52,11 @@ def job_for(
     folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
     return Job(
         key=key,
-        commands=(
-            *timeline.prepare(point),
-            *(timeline.command(point, command) for command in _commands(probe, env)),
-        ),
+        commands=(*timeline.prepare(point), *(timeline.command(point, command) for command in _commands(probe, env))),
         resources=Resources(
-            cores=engine.cores or 1,
-            gpus=engine.gpus,
-            memory=parse_size(engine.memory),
-            custom=engine.resources,
+            cores=engine.cores or 1, gpus=engine.gpus, memory=parse_size(engine.memory), custom=engine.resources
         ),
-        collect=(
-            *(f"{folder}/{glob}" for folder in folders if folder for glob in wanted),
-            *wanted,
-        ),
+        collect=(*(f"{folder}/{glob}" for folder in folders if folder for glob in wanted), *wanted),
         hash_files=probe.hash_files,
         known=tuple(known),
         identity=dict(timeline.identity(point)),
@@ -92,9 +76,7 @@ def reads_failures(probe: ProbeSettings) -> bool:
 def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobCommand]:
     """Setup, what tells the identity, warm-ups, then the measured runs."""
     timeout = parse_duration(probe.timeout)
-    setup, identify, argv = (
-        _words(words, env) for words in (probe.setup, probe.identify, probe.command)
-    )
+    setup, identify, argv = (_words(words, env) for words in (probe.setup, probe.identify, probe.command))
     if setup:
         yield JobCommand(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
     if identify:

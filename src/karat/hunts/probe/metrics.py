@@ -31,11 +31,9 @@ _RESERVED = (CRASH, "outcome", "signature")
 _KEY = re.compile(r"[^.\[\]\"']+")
 _BRACKET = re.compile(r"""\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
 _ESCAPED = re.compile(r"\\(.)")
-_NUMBER = re.compile(
-    r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})"
-)
+_NUMBER = re.compile(r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})")
 _WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
-_SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}  # fmt: skip
+_SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 # Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
 _DECODER = json.JSONDecoder(parse_int=float)
 _BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
@@ -69,18 +67,14 @@ class PatternTimeout(Exception):  # noqa: N818 - a state of knowledge
 def check_metrics(probe: ProbeSettings) -> None:
     """Raise for the first metric that cannot be read."""
     if not probe.metrics and probe.crash is None:
-        raise mistake(
-            "probe: expected [[probe.metrics]] or [probe.crash] to say what to measure, found neither"
-        )
+        raise mistake("probe: expected [[probe.metrics]] or [probe.crash] to say what to measure, found neither")
     seen: set[str] = set()
     for number, metric in enumerate(probe.metrics, 1):
         name, where = metric.name, f"probe.metrics number {number}"
         if not name.strip() or not name.isprintable():
             raise mistake(f"{where}: expected a name, found {name!r}")
         if name in _RESERVED:
-            raise mistake(
-                f"{where}: expected a name of its own, found {name!r}, which karat uses itself"
-            )
+            raise mistake(f"{where}: expected a name of its own, found {name!r}, which karat uses itself")
         if name in seen:
             raise mistake(f"{where}: expected each name once, found {name!r} twice")
         seen.add(name)
@@ -95,16 +89,12 @@ def _check_crash(crash: CrashSettings) -> None:
     if crash.kind == "exception" and not crash.pattern:
         raise mistake('probe.crash: expected pattern beside kind = "exception", found none')
     if crash.signal and crash.kind != "signal":
-        raise mistake(
-            f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"'
-        )
+        raise mistake(f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"')
     if crash.signal:
-        from signal import Signals  # noqa: PLC0415 - only for hunted signals
+        from signal import Signals
 
         if crash.signal not in Signals.__members__:
-            raise mistake(
-                f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}"
-            )
+            raise mistake(f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}")
 
 
 def _check_metric(metric: MetricSettings, where: str) -> None:
@@ -120,19 +110,13 @@ def _check_metric(metric: MetricSettings, where: str) -> None:
         except UsageError as error:
             raise mistake(f"{where}: json: {error}") from error
     if sources[0] in {"golden", "junit"} and not metric.file:
-        raise mistake(
-            f"{where}: expected file (what the run leaves) beside {sources[0]}, found none"
-        )
+        raise mistake(f"{where}: expected file (what the run leaves) beside {sources[0]}, found none")
     if metric.threshold is None:
         return
     if metric.better == "equal":
-        raise mistake(
-            f'{where}: expected no threshold beside better = "equal", which has no worse side'
-        )
+        raise mistake(f'{where}: expected no threshold beside better = "equal", which has no worse side')
     if metric.direction is None:
-        raise mistake(
-            f'{where}: expected better = "higher" or "lower" beside threshold, found nothing'
-        )
+        raise mistake(f'{where}: expected better = "higher" or "lower" beside threshold, found nothing')
     if not isfinite(metric.threshold):
         raise mistake(f"{where}: threshold must be a finite number, found {metric.threshold}")
 
@@ -141,9 +125,7 @@ def _check_pattern(pattern: str, where: str, *, group: bool) -> None:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise mistake(
-            f"{where}: expected a regular expression, found {pattern!r}: {error}"
-        ) from error
+        raise mistake(f"{where}: expected a regular expression, found {pattern!r}: {error}") from error
     if group and not compiled.groups:
         raise mistake(f"{where}: expected a group (…) around the number, found none in {pattern!r}")
 
@@ -199,9 +181,7 @@ def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
     if document is None:
         document = _last_object(text)
     if document is None:
-        raise NoValue(
-            f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}"
-        )
+        raise NoValue(f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}")
     try:
         found = find_json(document, parse_json_path(metric.json or ""))
     except LookupError as error:
@@ -320,9 +300,7 @@ def parse_json_path(text: str) -> JsonPath:
         steps.append(name[0].strip())
         place = name.end()
     if not steps or place < len(text) or text.endswith("."):
-        raise mistake(
-            f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}"
-        )
+        raise mistake(f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}")
     return tuple(steps)
 
 
@@ -409,9 +387,7 @@ def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
     return tuple(reader.found)
 
 
-def junit_value(
-    found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]
-) -> float | None:
+def junit_value(found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]) -> float | None:
     """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     run = [case for case in found if case.matches(glob) and case.result != "skipped"]
     if not run:

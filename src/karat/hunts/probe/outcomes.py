@@ -28,15 +28,7 @@ from karat.changepoints.signatures import signature as signature_of
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import reads_failures, run_folder
-from karat.hunts.probe.metrics import (
-    NoValue,
-    PatternTimeout,
-    RunOutput,
-    Unverified,
-    matches,
-    output_lines,
-    value_of,
-)
+from karat.hunts.probe.metrics import NoValue, PatternTimeout, RunOutput, Unverified, matches, output_lines, value_of
 from karat.hunts.settings import CrashSettings, HuntSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
 from karat.hunts.timelines.timeline import Workspace
@@ -71,12 +63,7 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
 def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
     """What the search looks at: the metrics, and a hunted crash as one of its own, 1 where it happened."""
     listed = [
-        Metric(
-            name=metric.name,
-            better=metric.direction,
-            threshold=metric.threshold,
-            binary=metric.is_binary,
-        )
+        Metric(name=metric.name, better=metric.direction, threshold=metric.threshold, binary=metric.is_binary)
         for metric in settings.probe.metrics
     ]
     if settings.probe.crash is not None:
@@ -85,13 +72,7 @@ def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
 
 
 def read_attempt(
-    result: JobResult,
-    settings: HuntSettings,
-    *,
-    stage: str,
-    point: Point,
-    number: int,
-    place: Workspace,
+    result: JobResult, settings: HuntSettings, *, stage: str, point: Point, number: int, place: Workspace
 ) -> Attempt:
     attempt = Attempt(
         stage=stage,
@@ -105,9 +86,7 @@ def read_attempt(
         where=result.where,
     )
     if result.lost:
-        return msgspec.structs.replace(
-            attempt, note=f"the worker was lost: {_printable_text(result.lost)}"
-        )
+        return msgspec.structs.replace(attempt, note=f"the worker was lost: {_printable_text(result.lost)}")
     failed = _failed_before(result.ran)
     if failed is not None:
         said, note = _failure_before(failed)
@@ -153,9 +132,7 @@ def _failure_before(failed: Ran) -> tuple[str, str]:
 
 
 def _signature(ran: Ran) -> str:
-    return signature_of(
-        ran.output, exit_code=ran.exit_code, signal=ran.signal, timed_out=ran.timed_out
-    )
+    return signature_of(ran.output, exit_code=ran.exit_code, signal=ran.signal, timed_out=ran.timed_out)
 
 
 def _wrong_commit(point: Point, identity: Mapping[str, str]) -> str:
@@ -223,9 +200,7 @@ def _printable_text(text: str) -> str:
     return printable(text)[:500]
 
 
-def read_run(
-    run: RunOutput, probe: ProbeSettings, root: Path, *, contained: bool = False
-) -> RunReading:
+def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: bool = False) -> RunReading:
     """What one measured command says; a golden's path is relative to `root`."""
     ran = run.ran
     own = engine_failure(ran.exit_code, ran.output) if contained else ""
@@ -272,7 +247,7 @@ def _values(run: RunOutput, probe: ProbeSettings, root: Path, *, failed: bool) -
             if metric.golden is None:
                 values[metric.name] = value_of(metric, run)
             else:
-                from karat.hunts.probe.golden import compare_with_golden  # noqa: PLC0415 - few probes do
+                from karat.hunts.probe.golden import compare_with_golden
 
                 values[metric.name], note = compare_with_golden(metric, run, root)
                 notes += [note] if note else []
@@ -283,10 +258,7 @@ def _values(run: RunOutput, probe: ProbeSettings, root: Path, *, failed: bool) -
     if probe.crash is not None:
         values[CRASH] = 0.0
     return RunReading(
-        outcome=Outcome.OK,
-        values=values,
-        note="; ".join(notes),
-        hunted=False if probe.crash is not None else None,
+        outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=False if probe.crash is not None else None
     )
 
 
@@ -306,7 +278,7 @@ def is_hunted_crash(crash: CrashSettings, ran: Ran, signature: str) -> bool:
 
 def _was_killed(name: str, ran: Ran, signature: str) -> bool:
     """Whether a signal ended it: seen by the runner, told by a shell's exit code, or named by the signature."""
-    import signal  # noqa: PLC0415 - only for hunted signals
+    import signal
 
     number = ran.signal
     if number is None and ran.exit_code is not None and ran.exit_code in _SHELL_SIGNALS:

@@ -80,9 +80,7 @@ def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
         return None
 
 
-def _stage(
-    journal: Journal, row: StageRow, settings: HuntSettings | None, state: str
-) -> StageReport:
+def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state: str) -> StageReport:
     decision = row.decision or Decision(asks=())
     points = journal.points(row.key)
     attempts: dict[str, list[Attempt]] = {}
@@ -151,9 +149,7 @@ def _outcome(attempts: Sequence[Attempt]) -> Outcome | None:
     return next((one for one in wanted if one in outcomes), None)
 
 
-def _reproduce(
-    journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport
-) -> str:
+def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport) -> str:
     """One line for a shell, or the command that shows every step."""
     point, last = tried.point, tried.attempts[-1] if tried.attempts else None
     line = ""
@@ -162,11 +158,7 @@ def _reproduce(
         ran = journal.commands(row.key, point.id, last.number) if last else ()
         podman = any(PurePath(command.argv[0]).name == "podman" for command in ran)
         line = reproduce_command(
-            settings,
-            row.timeline,
-            point,
-            last.identity if last else {},
-            engine="podman" if podman else "docker",
+            settings, row.timeline, point, last.identity if last else {}, engine="podman" if podman else "docker"
         )
     # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
     return line or str(show_command(point.id, stage=row.key))
@@ -259,10 +251,7 @@ def _as_before(point: PointReport, span: Span) -> bool:
 
 
 def _dipped(
-    leaf: ChangeReport,
-    coarse: ChangeReport,
-    path: tuple[str, ...],
-    numbers: dict[tuple[str, int], int],
+    leaf: ChangeReport, coarse: ChangeReport, path: tuple[str, ...], numbers: dict[tuple[str, int], int]
 ) -> ChangeReport:
     """The change with the number of its dip in the whole hunt: every stage counts its own from 0.
 

@@ -118,9 +118,7 @@ def _table(stage: StageReport) -> Iterator[str]:
     metrics = _metrics(stage)
     yield f"<details><summary>{count(len(tried), 'point')} and their attempts</summary><div class='wide'><table>"
     heads = ["point", "outcome", *metrics, "attempts", "time", "what was under test"]
-    yield (
-        "<thead><tr>" + "".join(f"<th>{text(head)}</th>" for head in heads) + "</tr></thead><tbody>"
-    )
+    yield ("<thead><tr>" + "".join(f"<th>{text(head)}</th>" for head in heads) + "</tr></thead><tbody>")
     for index, one in tried:
         yield _row(stage, index, one, metrics)
     yield "</tbody></table></div></details>"
@@ -136,9 +134,13 @@ def _row(stage: StageReport, index: int, one: PointReport, metrics: Sequence[str
     under = "; ".join(f"{key}={value}" for key, value in identity.items())
     flags = "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags)
     cells = [
-        f"{text(one.point.label)}{flags}", outcome, *map(text, values), str(len(one.attempts) or ""),
-        say.duration(seconds) if one.attempts else "", f"<small>{text(under)}</small>",
-    ]  # fmt: skip
+        f"{text(one.point.label)}{flags}",
+        outcome,
+        *map(text, values),
+        str(len(one.attempts) or ""),
+        say.duration(seconds) if one.attempts else "",
+        f"<small>{text(under)}</small>",
+    ]
     return f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 

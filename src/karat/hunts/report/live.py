@@ -174,18 +174,13 @@ class Progress:
         low, high = min(self._values.values()), max(self._values.values())
         room = (high - low) or 1.0
         return [
-            (self._values[i] - low) / room if i in self._values and high > low else
-            (0.5 if i in self._values else None)
+            (self._values[i] - low) / room if i in self._values and high > low else (0.5 if i in self._values else None)
             for i in range(len(self.points))
-        ]  # fmt: skip
+        ]
 
     def took(self, attempt: Attempt) -> str:
         """`12 min`, or whose result it is."""
-        return (
-            f"as {printable(attempt.shared_with)}"
-            if attempt.shared_with
-            else duration(attempt.seconds)
-        )
+        return f"as {printable(attempt.shared_with)}" if attempt.shared_with else duration(attempt.seconds)
 
     def result(self, attempt: Attempt) -> str:
         """`577.1 MLUPS`, or how it failed."""
@@ -282,7 +277,7 @@ class LiveListener(_ProgressListener):
 
     def said(self, message: str) -> None:
         """Stays above the view."""
-        from rich.text import Text  # noqa: PLC0415 - only a terminal is worth the wait
+        from rich.text import Text
 
         self.waiting()
         if self._live is not None:
@@ -293,15 +288,13 @@ class LiveListener(_ProgressListener):
 
         From the hunt's own thread: it comes by at least twice a second, and nothing is seen half made.
         """
-        from karat.hunts.report.live_view import render  # noqa: PLC0415 - only a terminal is worth the wait
+        from karat.hunts.report.live_view import render
 
         if self._live is None:
-            from rich.console import Console  # noqa: PLC0415
-            from rich.live import Live  # noqa: PLC0415
+            from rich.console import Console
+            from rich.live import Live
 
-            self._live = Live(
-                console=Console(file=self._stream), auto_refresh=False, transient=True
-            )
+            self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=True)
             self._live.start()
         size = self._live.console.size
         view = render(self._progress, size.width, size.height, time.monotonic())

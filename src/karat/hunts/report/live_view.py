@@ -23,23 +23,19 @@ _MARKS = {
 }
 _LEVELS = {"good": "green", "worse": "red", "better": "blue", "moved": "magenta", "dip": "yellow"}
 _NAMES = {
-    "good": "as at first", "worse": "worse", "better": "better", "moved": "moved", "dip": "dip", "crash": "crash",
-    "hang": "hang", "broken": "could not be tried", RUNNING: "runs now", UNKNOWN: "not tried",
-}  # fmt: skip
+    "good": "as at first",
+    "worse": "worse",
+    "better": "better",
+    "moved": "moved",
+    "dip": "dip",
+    "crash": "crash",
+    "hang": "hang",
+    "broken": "could not be tried",
+    RUNNING: "runs now",
+    UNKNOWN: "not tried",
+}
 # Of several points in one cell, the first of these that is among them is shown.
-_ORDER = (
-    RUNNING,
-    "crash",
-    "hang",
-    "worse",
-    "dip",
-    "moved",
-    "better",
-    "good",
-    "broken",
-    UNKNOWN,
-    "missing",
-)
+_ORDER = (RUNNING, "crash", "hang", "worse", "dip", "moved", "better", "good", "broken", UNKNOWN, "missing")
 _ROOMY = 20
 _RUNNING = 8
 
@@ -68,11 +64,7 @@ def _head(progress: Progress, width: int) -> Text:
     seconds = progress.seconds_left
     if seconds is not None and left:
         words.append(f"about {duration(seconds)} left")
-    where = (
-        progress.title
-        if progress.stage in {"", "0"}
-        else f"{progress.title} (stage {progress.stage})"
-    )
+    where = progress.title if progress.stage in {"", "0"} else f"{progress.title} (stage {progress.stage})"
     text = Text().append(elide(printable(where), max(10, width // 2)), style="bold")
     return text.append(f"  {' · '.join(words)}", style="dim")
 
@@ -120,9 +112,7 @@ def _changes(progress: Progress, height: int) -> Iterator[Text]:
 
 
 def _colour(span: Span) -> str:
-    return {"regression": "worse", "crash": "worse", "improvement": "better"}.get(
-        span.kind, "moved"
-    )
+    return {"regression": "worse", "crash": "worse", "improvement": "better"}.get(span.kind, "moved")
 
 
 def _change(progress: Progress, span: Span) -> str:

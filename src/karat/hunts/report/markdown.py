@@ -11,14 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import (
-    Culprit,
-    HuntReport,
-    Point,
-    PointReport,
-    StageReport,
-    Suspect,
-)
+from karat.hunts.model import Culprit, HuntReport, Point, PointReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
 from karat.report.markdown import code, prose, table
 from karat.report.words import printable
@@ -33,9 +26,7 @@ def render(report: HuntReport) -> str:
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
     if not report.culprits:
-        parts.append(
-            "\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages)
-        )
+        parts.append("\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages))
     parts += [*_not_seen(report), *_failures(report), *_lacking(report)]
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
     file = code(PurePath(report.file).name)
@@ -61,9 +52,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     yield "\n".join(facts)
     yield from _suspects(culprit)
     if change.verdict.tried:
-        yield "Tried to find out:\n\n" + "\n".join(
-            f"- {prose(line)}" for line in change.verdict.tried
-        )
+        yield "Tried to find out:\n\n" + "\n".join(f"- {prose(line)}" for line in change.verdict.tried)
     if stage is not None:
         yield from _points(stage, culprit)
         yield from _difference(stage, culprit)
@@ -96,11 +85,7 @@ def _points(stage: StageReport, culprit: Culprit) -> Iterator[str]:
     span = culprit.change.span
     chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
     rows = [
-        (
-            code(one.point.label),
-            _outcome(one),
-            ", ".join(map(say.value, one.values.get(culprit.metric, ()))),
-        )
+        (code(one.point.label), _outcome(one), ", ".join(map(say.value, one.values.get(culprit.metric, ()))))
         for one in chosen
         if one.outcome is not None
     ]
@@ -130,11 +115,7 @@ def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
 
 
 def _not_seen(report: HuntReport) -> Iterator[str]:
-    lines = [
-        f"- {prose(stage.title)}: {prose(stage.missed.message)}"
-        for stage in report.stages
-        if stage.missed
-    ]
+    lines = [f"- {prose(stage.title)}: {prose(stage.missed.message)}" for stage in report.stages if stage.missed]
     lines += [
         f"- {prose(stage.title)}: {prose(note)}"
         for stage in report.stages
@@ -155,9 +136,7 @@ def _failures(report: HuntReport) -> Iterator[str]:
             if log:
                 tail = _fenced("\n".join(log.splitlines()[-_LOG_LINES:]), "text")
                 inner = "\n".join(f"  {line}" for line in tail.splitlines())
-                blocks.append(
-                    f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>"
-                )
+                blocks.append(f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>")
     if blocks:
         yield "## Crashed, hung or broken\n\n" + "\n".join(blocks)
 

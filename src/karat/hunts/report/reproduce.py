@@ -44,12 +44,7 @@ def _character(one: str) -> str:
 
 
 def reproduce_command(
-    settings: HuntSettings,
-    timeline: str,
-    point: Point,
-    identity: Mapping[str, str],
-    *,
-    engine: Kind = "docker",
+    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], *, engine: Kind = "docker"
 ) -> str:
     """The line, to be run in hunt.toml's folder; empty where one is not enough. `engine` runs containers."""
     # What is run at a point, setup first, with what karat would put into it.
@@ -84,9 +79,7 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
     return [
-        f'{name}="${name}"'
-        if text == NOT_KEPT or _SECRET.search(name)
-        else f"{name}={shell_quote(text)}"
+        f'{name}="${name}"' if text == NOT_KEPT or _SECRET.search(name) else f"{name}={shell_quote(text)}"
         for name, text in env.items()
     ]
 
@@ -99,11 +92,7 @@ def _steps(variables: Sequence[str], commands: Sequence[str]) -> list[str]:
 
 
 def _container(
-    settings: HuntSettings,
-    point: Point,
-    identity: Mapping[str, str],
-    commands: Sequence[str],
-    found: Kind,
+    settings: HuntSettings, point: Point, identity: Mapping[str, str], commands: Sequence[str], found: Kind
 ) -> str:
     asked, image = settings.containers, point.parts.get("image", "")
     if asked is None or not image:
@@ -160,11 +149,7 @@ def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str
 
 
 def _package(
-    settings: HuntSettings,
-    point: Point,
-    identity: Mapping[str, str],
-    variables: Sequence[str],
-    commands: Sequence[str],
+    settings: HuntSettings, point: Point, identity: Mapping[str, str], variables: Sequence[str], commands: Sequence[str]
 ) -> str:
     asked = settings.packages
     if asked is None:
@@ -172,9 +157,7 @@ def _package(
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
     if asked.at_its_time:
         # The dependencies that were there, each in its version: the index has newer ones by now.
-        there = {
-            k.removeprefix("package."): v for k, v in identity.items() if k.startswith("package.")
-        }
+        there = {k.removeprefix("package."): v for k, v in identity.items() if k.startswith("package.")}
         wanted += [f"{name}=={version}" for name, version in there.items() if name != asked.name]
     words = [*variables, "uv", "run", "--no-project", "--isolated"]
     words += ["--python", shell_quote(asked.python)] if asked.python else []

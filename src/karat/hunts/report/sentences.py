@@ -27,13 +27,7 @@ _TOLD = ("commit.", "image", "package.", "value")
 _EVIDENCE = (Outcome.OK, Outcome.CRASH, Outcome.HANG)
 
 
-_MARKS = {
-    Outcome.OK: "·",
-    Outcome.CRASH: "✗",
-    Outcome.HANG: "∞",
-    Outcome.BROKEN: "□",
-    Outcome.MISSING: " ",
-}
+_MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
 _TRIED = tuple(_MARKS[one] for one in (Outcome.CRASH, Outcome.HANG, Outcome.OK, Outcome.BROKEN))
 UNTRIED = "˙"
 _PAIR = 2
@@ -200,9 +194,7 @@ def strip(points: Sequence[PointReport], changes: Sequence[ChangeReport], width:
     """The timeline in one line: a mark per point or, where there is no room, per stretch; `|` where it changed."""
     cuts = {change.new.id for change in changes}
     marks = [UNTRIED if p.outcome is None else _MARKS[p.outcome] for p in points]
-    cells = [
-        f"|{mark}" if p.point.id in cuts else mark for p, mark in zip(points, marks, strict=True)
-    ]
+    cells = [f"|{mark}" if p.point.id in cuts else mark for p, mark in zip(points, marks, strict=True)]
     if sum(map(len, cells)) <= width:
         return "".join(cells)
     size = -(-len(points) // max(1, width - len(cuts)))
@@ -295,9 +287,7 @@ def conclusion(report: HuntReport) -> str:
         return f"{report.name}: no change found{state}"
     dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
     kinds = [c.change.kind for c in report.culprits if c.change.dip is None]
-    words = [
-        f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)
-    ]
+    words = [f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)]
     if dips:
         words.append(f"{dips} {_plural('dip', dips)}")
     return f"{report.name}: {', '.join(words)}{state}"

@@ -15,14 +15,7 @@ from karat.findings import UsageError, suggest
 from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow, StageRow
-from karat.hunts.model import (
-    Attempt,
-    Culprit,
-    HuntReport,
-    Point,
-    PointReport,
-    StageReport,
-)
+from karat.hunts.model import Attempt, Culprit, HuntReport, Point, PointReport, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
 from karat.hunts.report.reproduce import shell_quote
@@ -31,13 +24,7 @@ from karat.report.terminal import Line
 from karat.report.words import count
 from karat.system.command import Command
 
-_STYLES = {
-    "regression": "bold red",
-    "crash": "bold red",
-    "improvement": "green",
-    "dip": "yellow",
-    "shift": "yellow",
-}
+_STYLES = {"regression": "bold red", "crash": "bold red", "improvement": "green", "dip": "yellow", "shift": "yellow"}
 _SUSPECTS = 8
 _POINTS = 6
 _WIDE = 100
@@ -204,9 +191,7 @@ def _stage_status(stage: StageReport, row: StageRow) -> StageStatus:
     )
 
 
-def _seconds_left(
-    journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]
-) -> float | None:
+def _seconds_left(journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]) -> float | None:
     """Runs still to come at what the last ones took, over the slots that the engine has."""
     if not stages or stages[-1].expected_left is None:
         return None
@@ -234,9 +219,7 @@ def status_lines(status: Status, report: HuntReport, width: int | None = None) -
         yield ((note, "yellow"),)
 
 
-def _stage_lines(
-    one: StageStatus, stage: StageReport, report: HuntReport, width: int
-) -> Iterator[Line]:
+def _stage_lines(one: StageStatus, stage: StageReport, report: HuntReport, width: int) -> Iterator[Line]:
     left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
     lacking = f", {one.missing:,} not available" if one.missing else ""
     yield (
@@ -254,8 +237,7 @@ def _stage_lines(
 def _result(point: PointReport, report: HuntReport) -> str:
     if point.values:
         return ", ".join(
-            f"{value(fmean(samples))} {report.units.get(name) or name}"
-            for name, samples in point.values.items()
+            f"{value(fmean(samples))} {report.units.get(name) or name}" for name, samples in point.values.items()
         )
     last = point.attempts[-1]
     return f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
@@ -304,9 +286,7 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
         if ids:
             raise UsageError(
                 f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
-                next_command=show_command(
-                    matches[0][1].id, stage=matches[0][0], journal=str(journal.path)
-                ),
+                next_command=show_command(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
             )
     labels = [p.label for _, p in every]
     raise UsageError(
@@ -327,11 +307,7 @@ def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> Sho
         number = row.attempt.number
         log = journal.log(stage, point.id, number).decode("utf-8", "backslashreplace")
         ran = journal.commands(stage, point.id, number)
-        attempts.append(
-            ShownAttempt(
-                attempt=row.attempt, purpose=row.purpose, commands=ran, log=log if logs else None
-            )
-        )
+        attempts.append(ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=ran, log=log if logs else None))
     return ShownPoint(
         stage=stage,
         point=point,
@@ -371,18 +347,12 @@ def _attempt(one: ShownAttempt) -> Iterator[Line]:
     )
     for name, samples in attempt.samples.items():
         yield _fact(name, ", ".join(value(sample) for sample in samples))
-    for name, text in (
-        ("signature", attempt.signature),
-        ("note", attempt.note),
-        ("shared with", attempt.shared_with),
-    ):
+    for name, text in (("signature", attempt.signature), ("note", attempt.note), ("shared with", attempt.shared_with)):
         if text:
             yield _fact(name, text)
     if attempt.started:
         began = datetime.fromtimestamp(attempt.started, UTC)
-        yield _fact(
-            "ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}"
-        )
+        yield _fact("ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}")
     for name, text in attempt.identity.items():
         yield _fact("under test", f"{name} = {text}")
 

@@ -87,9 +87,7 @@ def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, 
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
-def level_belief(
-    values: Mapping[int, Sequence[float]], first: int, last: int, spread: float
-) -> Belief:
+def level_belief(values: Mapping[int, Sequence[float]], first: int, last: int, spread: float) -> Belief:
     """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
     inside = {at: numbers for at, numbers in values.items() if first <= at <= last}
     logs = _relative(inside)
@@ -109,9 +107,7 @@ def _relative(values: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
     return {at: [value / scale for value in numbers] for at, numbers in values.items()}
 
 
-def _levels(
-    logs: Mapping[int, Sequence[float]], first: int, last: int, model: tuple[float, float, float]
-) -> Belief:
+def _levels(logs: Mapping[int, Sequence[float]], first: int, last: int, model: tuple[float, float, float]) -> Belief:
     old, new, spread = model
     as_old, as_new = np.zeros((1, last - first + 1)), np.zeros((1, last - first + 1))
     for at, numbers in logs.items():
@@ -142,12 +138,7 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
     rest = [weights * _NOTHING / 2 * np.exp(none - best) for none in (none_old, none_new)]
     total = float(each.sum() + rest[0].sum() + rest[1].sum())
     share = (each.sum(axis=1) + rest[0] + rest[1]) / total
-    return (
-        each.sum(axis=0) / total,
-        float(rest[0].sum()) / total,
-        float(rest[1].sum()) / total,
-        share,
-    )
+    return (each.sum(axis=0) / total, float(rest[0].sum()) / total, float(rest[1].sum()) / total, share)
 
 
 class MetricAnswer(NamedTuple):
@@ -163,25 +154,14 @@ class MetricAnswer(NamedTuple):
 class Bisect:
     """Known good and bad; `good` may be the newer one: then the change is a repair."""
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        count: int,
-        metrics: Sequence[Metric],
-        *,
-        good: int,
-        bad: int,
-    ) -> None:
+    def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, good: int, bad: int) -> None:
         self.settings, self.count, self._metrics = settings, count, tuple(metrics)
         self.first, self.last = min(good, bad), max(good, bad)
         self.old = int(bad < good)
 
-    def decide(
-        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> Decision:
+    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         answers = [
-            _Search(self, metric, read_metric(metric, seen), in_flight).answer(max(room, 1))
-            for metric in self._metrics
+            _Search(self, metric, read_metric(metric, seen), in_flight).answer(max(room, 1)) for metric in self._metrics
         ]
         requests = [request for answer in answers for request in answer.requests]
         limit = self.settings.max_runs
@@ -207,9 +187,7 @@ class Bisect:
 class _Search:
     """One metric, at one moment."""
 
-    def __init__(
-        self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]
-    ) -> None:
+    def __init__(self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]) -> None:
         self.settings, self.count = of.settings, of.count
         self.first, self.last, self.old = of.first, of.last, of.old
         self.metric, self.in_flight = metric, in_flight
@@ -225,10 +203,7 @@ class _Search:
         return level_map(self.values, self.count, smallest=self.smallest)
 
     def answer(self, room: int) -> MetricAnswer:
-        retries = [
-            RunRequest(1, at, "again: it failed")
-            for at in sorted(self.again - self.in_flight.keys())
-        ]
+        retries = [RunRequest(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
         inside = [at for at in self.values if self.first <= at <= self.last]
         if ends or len(inside) < 2:
@@ -244,10 +219,7 @@ class _Search:
             belief = level_belief(self.values, low, high, max(spread, 1e-12))
             # Whether the levels of both ends differ, from the runs of the ends alone.
             apart = differ(
-                self.values[low],
-                self.values[high],
-                smallest=self.smallest,
-                spread=spread if self.map.sure else None,
+                self.values[low], self.values[high], smallest=self.smallest, spread=spread if self.map.sure else None
             )
             nothing = max(belief.all_old + belief.all_new, 1 - apart)
         if nothing >= self.settings.confidence or (
@@ -267,11 +239,7 @@ class _Search:
             if at in self.values or at in self.again or at in self.in_flight:
                 return
             if at not in self.dead:
-                yield RunRequest(
-                    0,
-                    at,
-                    "end point" if at == end else "in place of an end point that cannot be run",
-                )
+                yield RunRequest(0, at, "end point" if at == end else "in place of an end point that cannot be run")
                 return
             at += inward * step
             step *= 2
@@ -399,9 +367,7 @@ class _Search:
         return best if found is None else found
 
 
-def _against(
-    metric: Metric, values: Mapping[int, tuple[float, ...]]
-) -> Mapping[int, tuple[float, ...]]:
+def _against(metric: Metric, values: Mapping[int, tuple[float, ...]]) -> Mapping[int, tuple[float, ...]]:
     """Good or bad by the threshold, where there is one."""
     if metric.threshold is None or metric.binary:
         return values

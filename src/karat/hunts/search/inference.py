@@ -89,11 +89,7 @@ class ChangeMap(NamedTuple):
 
 
 def level_map(
-    values: Mapping[int, Sequence[float]],
-    count: int,
-    *,
-    smallest: float,
-    spread: float | None = None,
+    values: Mapping[int, Sequence[float]], count: int, *, smallest: float, spread: float | None = None
 ) -> ChangeMap:
     """The changes of a metric that has levels. `spread`: known beforehand, relative."""
     positions = tuple(sorted(values))
@@ -155,19 +151,14 @@ def _settle(model: _Model, start: float) -> _Fit:
 
 
 def _off_level(
-    numbers: Sequence[Sequence[float]],
-    positions: Sequence[int],
-    fit: _Fit,
-    least: float,
+    numbers: Sequence[Sequence[float]], positions: Sequence[int], fit: _Fit, least: float
 ) -> tuple[int, ...]:
     """Points whose few numbers together lie off the level."""
     starts = np.cumsum([0, *(len(at) for at in numbers)])
     means = np.add.reduceat(fit.off, starts[:-1]) / np.diff(starts)
     beyond = np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(np.diff(starts)), least)
     few = np.diff(starts) <= _ODD_RUNS
-    return tuple(
-        position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd
-    )
+    return tuple(position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd)
 
 
 def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
@@ -219,9 +210,7 @@ def _grid(flat: Array, sigma: float) -> Array:
     return np.asarray(base + step * around, dtype=np.float64)
 
 
-def _emissions(
-    flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float
-) -> tuple[Array, float, float]:
+def _emissions(flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float) -> tuple[Array, float, float]:
     """How likely a point's numbers are at each level, scaled to 1 at the best one; of an outlier; what was scaled away."""
     off = (flat[:, None] - levels[None, :]) / sigma
     reach = max(float(np.ptp(flat)) / sigma, 20.0)
@@ -320,9 +309,7 @@ def rate_pairs() -> tuple[Array, Array, Array]:
     return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
 
 
-def flake_map(
-    values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None
-) -> ChangeMap:
+def flake_map(values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
     positions = tuple(sorted(values))
     bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
@@ -351,9 +338,7 @@ def seen_rate(flakes: float, rate: float) -> float:
 
 def _log(rate: Array, wrong: Array, right: Array) -> Array:
     """How likely so many wrong and right answers are, for each rate of wrong ones."""
-    return np.asarray(
-        wrong[None, :] * np.log(rate)[:, None] + right[None, :] * np.log1p(-rate)[:, None]
-    )
+    return np.asarray(wrong[None, :] * np.log(rate)[:, None] + right[None, :] * np.log1p(-rate)[:, None])
 
 
 def _two_state_forward(emission: Array, hazards: Array) -> tuple[Array, Array]:
@@ -437,9 +422,7 @@ def judge(
     return Judgement(verdict=verdict, probability=probability)
 
 
-def differ(
-    before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None
-) -> float:
+def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
     """The probability that two levels differ by at least `smallest`."""
     sigma = _within(before, after, smallest) if spread is None else spread
     return float(solve([before, after], np.array([0.5]), (0, 1), smallest, sigma).chance[0])

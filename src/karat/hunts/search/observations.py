@@ -63,9 +63,7 @@ def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
             dead.add(index)
             if weight >= TRIES:
                 failed.add(index)
-    return Readings(
-        values=values, dead=frozenset(dead), again=frozenset(again), failed=frozenset(failed)
-    )
+    return Readings(values=values, dead=frozenset(dead), again=frozenset(again), failed=frozenset(failed))
 
 
 def samples(metric: Metric, at: Observed) -> tuple[float, ...]:

@@ -56,11 +56,7 @@ def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
 
 
 def choose_next(
-    requests: Sequence[RunRequest],
-    limit: int,
-    seen: Mapping[int, Observed],
-    in_flight: Mapping[int, int],
-    room: int,
+    requests: Sequence[RunRequest], limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
 ) -> tuple[tuple[Ask, ...], tuple[int, ...]]:
     """What may start now, with `limit` runs in all (0: no limit), and the points that most likely follow."""
     if limit:
@@ -70,9 +66,7 @@ def choose_next(
     return wanted, tuple(ask.index for ask in rest)
 
 
-def allowance(
-    limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-) -> int:
+def allowance(limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> int:
     """How many runs may start, with `limit` in all (0: no limit)."""
     if not limit:
         return max(room, 0)
@@ -80,17 +74,13 @@ def allowance(
     return max(min(room, limit - spent), 0)
 
 
-def nearest_runnable(
-    wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()
-) -> int | None:
+def nearest_runnable(wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()) -> int | None:
     """The point from low to high to run instead of `wanted`: none of the dead (sorted) nor of the taken ones."""
     inside = dead[bisect_left(dead, low) : bisect_left(dead, high + 1)]
     if is_broken_range(inside):
         # The middle of the longer of the two stretches that touch a point that runs.
         sides = sorted([(low, inside[0] - 1), (inside[-1] + 1, high)], key=lambda s: s[0] - s[1])
-        tries = (
-            _outward((first + last) // 2, (first, last), (), taken, 1) for first, last in sides
-        )
+        tries = (_outward((first + last) // 2, (first, last), (), taken, 1) for first, last in sides)
         return next((found for found in tries if found is not None), None)
     keep = 1 << min(max(len(inside) - 1, 0), 20)
     while keep:
@@ -212,11 +202,7 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 def split_requests(state: SearchState, room: int) -> list[RunRequest]:
     """Runs that would decide something, best first."""
-    requests = [
-        RunRequest(1.2, at, "again: off its level")
-        for at in state.map.odd
-        if not state.pending.get(at)
-    ]
+    requests = [RunRequest(1.2, at, "again: off its level") for at in state.map.odd if not state.pending.get(at)]
     for i in range(len(state.map.chance)):
         requests += _gap(state, i, room)
     return requests

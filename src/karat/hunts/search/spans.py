@@ -29,8 +29,7 @@ def spans_of(
     at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else _LIKELY)]
     edges = [-1, *at, len(found.positions) - 1]
     levels = [
-        middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]])
-        for a, b in pairwise(edges)
+        middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]]) for a, b in pairwise(edges)
     ]
     if metric.binary:
         levels = [round(level) for level in levels]
@@ -78,9 +77,7 @@ def change_kind(better: Better | None, moved: float) -> str:
     return "regression" if (moved < 0) == (better == "higher") else "improvement"
 
 
-def missed_dips(
-    count: int, tested: Collection[int], dead: Collection[int], rule_out: str
-) -> Missed:
+def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
     """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
     stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
     if dead:
@@ -137,9 +134,7 @@ def likelier_than_flakes(
     )
 
 
-def edge_requests(
-    found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]
-) -> Iterator[RunRequest]:
+def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]) -> Iterator[RunRequest]:
     """Halves each end until neighbours are found."""
     for edge in found:
         for index in midpoints(edge.low, edge.high, dead, pending):
@@ -150,10 +145,7 @@ def edge_requests(
 
 
 def edge_spans(
-    metric: Metric,
-    found: Sequence[Edge],
-    values: Mapping[int, Sequence[float]],
-    dead: Collection[int],
+    metric: Metric, found: Sequence[Edge], values: Mapping[int, Sequence[float]], dead: Collection[int]
 ) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
     return tuple(
@@ -171,14 +163,10 @@ def edge_spans(
     )
 
 
-def surely_failing(
-    again: Collection[int], values: Collection[int], failed: Collection[int]
-) -> frozenset[int]:
+def surely_failing(again: Collection[int], values: Collection[int], failed: Collection[int]) -> frozenset[int]:
     """Points that failed once, and whose tested neighbours failed for good: no second try is needed."""
     tested = sorted({*values, *failed, *again})
     beside = zip([-1, *tested], tested, [*tested[1:], -1], strict=False)
     return frozenset(
-        at
-        for left, at, right in beside
-        if at in again and {left, right} - {-1} and {left, right} - {-1} <= set(failed)
+        at for left, at, right in beside if at in again and {left, right} - {-1} and {left, right} - {-1} <= set(failed)
     )

@@ -58,9 +58,7 @@ class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adaptive:
-    def __init__(
-        self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False
-    ) -> None:
+    def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False) -> None:
         self._settings = settings
         self._count = count
         self._metrics = tuple(metrics)
@@ -69,9 +67,7 @@ class Adaptive:
         self._grid = count if zoom else grid_width(count, settings.grid)
         self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
 
-    def decide(
-        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> Decision:
+    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
         limit = self._settings.max_runs
         requests = [request for plan in plans for request in plan.requests]
@@ -81,9 +77,7 @@ class Adaptive:
         if not requests and not in_flight:
             notes = wide_span_notes(spans)
         elif limit and not wanted and not in_flight and count_runs(seen) >= limit:
-            notes = (
-                f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",
-            )
+            notes = (f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",)
         return Decision(
             asks=wanted,
             likely_next=following,
@@ -95,11 +89,7 @@ class Adaptive:
         )
 
     def _plan(
-        self,
-        number: int,
-        metric: Metric,
-        seen: Mapping[int, Observed],
-        in_flight: Mapping[int, int],
+        self, number: int, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int]
     ) -> MetricPlan:
         read = read_metric(metric, seen)
         sure = surely_failing(read.again, read.values, read.failed)
@@ -108,9 +98,7 @@ class Adaptive:
         there = {*read.values, *in_flight}
         requests = grid_requests(self._count, self._grid, there, dead, again)
         grid_left = len(requests)
-        requests += [
-            RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())
-        ]
+        requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
         left, flakes = 0, None
         if len(read.values) > 1:
@@ -137,9 +125,7 @@ class Adaptive:
         )
 
 
-def change_map(
-    metric: Metric, values: Mapping[int, Sequence[float]], count: int, smallest: float
-) -> ChangeMap:
+def change_map(metric: Metric, values: Mapping[int, Sequence[float]], count: int, smallest: float) -> ChangeMap:
     """Where a metric changed, as far as is known."""
     if metric.binary:
         return flake_map(values, count)
@@ -165,9 +151,7 @@ class Sweep:
         self._missing = frozenset(missing)
         self._names = names or tuple(map(str, range(count)))
 
-    def decide(
-        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> Decision:
+    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         """The next points in order; the answer when all have been run."""
         seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
         done = {*self._missing, *seen, *in_flight}
@@ -197,8 +181,7 @@ class Sweep:
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
                 observations = tuple(
-                    _observation(metric, at, name, seen.get(at))
-                    for at, name in enumerate(self._names)
+                    _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
                 )
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 analysis = detect(series, DetectOptions(smallest=smallest))
@@ -225,9 +208,7 @@ class Sweep:
             analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
             missed=missed_dips(self._count, tested, dead, "a larger max_runs"),
-            notes=(f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",)
-            if left
-            else (),
+            notes=(f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",) if left else (),
         )
 
     def _failures(self, metric: Metric, read: Readings) -> tuple[Span, ...]:
@@ -311,13 +292,9 @@ class PresentPoints:
         self._place = {at: k for k, at in enumerate(there)}
         self._gone = tuple(at for at in range(count) if at not in self._place)
 
-    def decide(
-        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-    ) -> Decision:
+    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         if not self._there:
-            return Decision(
-                asks=(), expected_left=0, notes=("no point of the timeline is available",)
-            )
+            return Decision(asks=(), expected_left=0, notes=("no point of the timeline is available",))
         place, there = self._place, self._there
         decision = self._inner.decide(
             {place[at]: one for at, one in seen.items() if at in place and one.outcomes},

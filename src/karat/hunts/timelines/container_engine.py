@@ -79,15 +79,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     def run_detached(
         self, image: str, argv: Sequence[str], options: Sequence[str], *, insecure: bool = False
     ) -> tuple[str, ...]:
-        return (
-            self.program,
-            "run",
-            "--detach",
-            *self._tls_options(insecure=insecure),
-            *options,
-            image,
-            *argv,
-        )
+        return (self.program, "run", "--detach", *self._tls_options(insecure=insecure), *options, image, *argv)
 
     def exec(self, name: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         """Runs a command in a container that runs already."""
@@ -122,9 +114,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         if self.name == "docker":
             # docker reads this option as a row of CSV, so that a list needs quotes of its own.
             return ("--gpus", f'"{wanted}"' if "," in wanted else wanted)
-        return tuple(
-            word for device in devices for word in ("--device", f"nvidia.com/gpu={device}")
-        )
+        return tuple(word for device in devices for word in ("--device", f"nvidia.com/gpu={device}"))
 
     def _tls_options(self, *, insecure: bool) -> tuple[str, ...]:
         # docker decides by the daemon's settings, and takes loopback as it is.
@@ -185,9 +175,7 @@ def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
     """Names of this hunt's containers that an earlier process has left behind on this machine."""
     mine = f"{SESSION_LABEL}={session()}"
     own = set(_container_names(engine, f"{HUNT_LABEL}={hunt}", mine))
-    return tuple(
-        name for name in _container_names(engine, f"{HUNT_LABEL}={hunt}") if name not in own
-    )
+    return tuple(name for name in _container_names(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
 
 
 def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
@@ -222,7 +210,7 @@ def image_sizes(engine: ContainerEngine, images: Sequence[str]) -> dict[str, int
 @cache
 def session() -> str:
     """One word per process, by which its containers are told from those of a process that was killed."""
-    import secrets  # noqa: PLC0415 - only for those who run containers
+    import secrets
 
     return secrets.token_hex(4)
 
@@ -234,9 +222,7 @@ def _gpu_devices(wanted: str) -> tuple[str, ...]:
         return tuple(str(number) for number in range(int(wanted)))
     found = re.fullmatch(r"device=([\w:-]+(?:,[\w:-]+)*)", wanted)
     if not found:
-        raise mistake(
-            f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}"
-        )
+        raise mistake(f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}")
     return tuple(found[1].split(","))
 
 
@@ -267,13 +253,7 @@ def _output_of(argv: Sequence[str]) -> str:
 
 def _run_client(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
     try:
-        return subprocess.run(
-            argv,
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_ANSWER_SECONDS,
-        )
+        return subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
@@ -287,15 +267,11 @@ def absolute_mount(mount: str, root: Path) -> str:
     """`HOST:CONTAINER[:ro]` with an absolute HOST."""
     found = _MOUNT.fullmatch(mount)
     if not found:
-        raise mistake(
-            f"containers.mounts: expected HOST:CONTAINER or HOST:CONTAINER:ro, found {mount!r}"
-        )
+        raise mistake(f"containers.mounts: expected HOST:CONTAINER or HOST:CONTAINER:ro, found {mount!r}")
     host = (root / Path(found["host"]).expanduser()).resolve()
     if not host.exists():
         # docker would make an empty folder of it, and the probe would find nothing there.
-        raise mistake(
-            f"containers.mounts: expected {mount!r} to name an existing folder or file, found none at {host}"
-        )
+        raise mistake(f"containers.mounts: expected {mount!r} to name an existing folder or file, found none at {host}")
     return f"{check_mountable(host)}:{found['inside']}{found['options'] or ''}"
 
 
@@ -339,20 +315,20 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     def start(self) -> JobCommand:
         """Makes it run, unless it does; one that was stopped is started again."""
         options = [
-            "--name", self.full_name,
+            "--name",
+            self.full_name,
             *(("--replace",) if self.engine.name == "podman" else ()),
             *self.engine.labels(self.hunt or self.name),
             *(word for mount in self.mounts for word in ("--volume", mount)),
             *self.engine.gpus(self.gpus),
-            "--entrypoint", "sleep",
+            "--entrypoint",
+            "sleep",
             *self.options,
-        ]  # fmt: skip
+        ]
         return JobCommand(
             role="prepare",
             name="container",
-            argv=self.engine.run_detached(
-                self.image, ("infinity",), options, insecure=parse(self.image).is_loopback
-            ),
+            argv=self.engine.run_detached(self.image, ("infinity",), options, insecure=parse(self.image).is_loopback),
             unless=self.engine.start(self.full_name),
             timeout=_START_SECONDS,
             when_killed=(self.engine.remove(self.full_name),),
@@ -363,9 +339,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
         options, env = env_options({**self.env, **command.env})
         return msgspec.structs.replace(
             command,
-            argv=self.engine.exec(
-                self.full_name, command.argv, ("--workdir", command.cwd, *options)
-            ),
+            argv=self.engine.exec(self.full_name, command.argv, ("--workdir", command.cwd, *options)),
             cwd="@AREA@",
             env=env,
             unless=self.engine.exec(self.full_name, command.unless, ("--workdir", command.cwd))

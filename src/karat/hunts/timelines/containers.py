@@ -109,37 +109,23 @@ class Containers(Timeline):
         found = self._images[point.id]
         if not found.digest:
             return {}
-        return {
-            "image.digest": found.digest,
-            **commits_of(self._labels_of(point), self._repositories),
-        }
+        return {"image.digest": found.digest, **commits_of(self._labels_of(point), self._repositories)}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         """What a killed job left in this slot is removed; the image is pulled, unless it is here."""
         image = self._images[point.id].run
-        commands = [
-            JobCommand(
-                role="prepare",
-                name="clear",
-                argv=self._engine.remove(self._container),
-                may_fail=True,
-            )
-        ]
+        commands = [JobCommand(role="prepare", name="clear", argv=self._engine.remove(self._container), may_fail=True)]
         if surplus := self._cache.use(image):
             argv = self._engine.remove_images(*surplus)
             commands.append(JobCommand(role="prepare", name="make room", argv=argv, may_fail=True))
         here, pull = self._pull_words(image)
-        commands.append(
-            JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
-        )
+        commands.append(JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS))
         if self._stays:
             # A container for the whole job, so that commands find what `setup` left.
             words = (*self._options, "--entrypoint", "sleep", *self._own.options)
             argv = self._engine.run_detached(image, ("infinity",), words)
             killed = (self._engine.remove(self._container),)
-            commands.append(
-                JobCommand(role="prepare", name="container", argv=argv, when_killed=killed)
-            )
+            commands.append(JobCommand(role="prepare", name="container", argv=argv, when_killed=killed))
         return commands
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
@@ -156,26 +142,23 @@ class Containers(Timeline):
             argv = engine.run(self._images[point.id].run, command.argv, words)
             killed = engine.remove(name)
         return msgspec.structs.replace(
-            command,
-            argv=argv,
-            env=env,
-            cwd="@AREA@",
-            unless=(),
-            when_killed=(killed, *command.when_killed),
+            command, argv=argv, env=env, cwd="@AREA@", unless=(), when_killed=(killed, *command.when_killed)
         )
 
     @property
     def _options(self) -> tuple[str, ...]:
         """For every container, before those of hunt.toml."""
         return (
-            "--name", self._container,
+            "--name",
+            self._container,
             *(("--replace",) if self._engine.name == "podman" else ()),
             *self._engine.labels(self._place.hunt),
-            "--volume", "@OUT@:@OUT@",
+            "--volume",
+            "@OUT@:@OUT@",
             "--cpuset-cpus=@CORES@",
             *self._mounts,
             *self._gpus,
-        )  # fmt: skip
+        )
 
     def ahead(self, points: Sequence[Point]) -> None:
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
@@ -253,9 +236,7 @@ class Containers(Timeline):
             return {}
 
 
-def open_containers(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
-) -> Containers:
+def open_containers(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Containers:
     """The images of a range of dates, each asked of its registry; nothing is pulled."""
     own = _table(settings)
     step = stage.step if stage.step is not None else parse_duration(own.step)

@@ -33,13 +33,7 @@ from karat.hunts.timelines.git_mirror import (
     line_between,
     suspects_between,
 )
-from karat.hunts.timelines.git_repositories import (
-    SHORT,
-    Repositories,
-    history_findings,
-    open_repositories,
-    point_id,
-)
+from karat.hunts.timelines.git_repositories import SHORT, Repositories, history_findings, open_repositories, point_id
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 _ID = re.compile(r"[0-9a-f]{7,64}")
@@ -70,13 +64,7 @@ class GitTimeline(Timeline):
     findings: Sequence[Finding] = ()
 
     def __init__(
-        self,
-        name: str,
-        repositories: Repositories,
-        points: Sequence[Point],
-        notes: Sequence[str],
-        *,
-        absent: str = "",
+        self, name: str, repositories: Repositories, points: Sequence[Point], notes: Sequence[str], *, absent: str = ""
     ) -> None:
         self.name, self.points, self._repositories = name, tuple(points), repositories
         self.absent = absent
@@ -161,9 +149,7 @@ def open_commits(
         found = {n: line_between(mirrors[n], ends[n].old, ends[n].new, every=every) for n in start}
         lines = {name: line.commits for name, line in found.items()}
         notes += [note for line in found.values() for note in line.notes]
-        return GitTimeline(
-            "commits", repositories, _commit_points(repositories, start, lines), notes
-        )
+        return GitTimeline("commits", repositories, _commit_points(repositories, start, lines), notes)
     name, merge = moved[0], ends[moved[0]].new[:SHORT]
     base, line = branch
     notes += [
@@ -188,9 +174,7 @@ def _commit_points(
 
     moves = interleave(lines)
     # Where all start: as old as the newest of their commits, and no newer than what comes next.
-    latest = max(
-        repositories.mirrors[n].listed("--no-walk", c)[0][0].time for n, c in start.items()
-    )
+    latest = max(repositories.mirrors[n].listed("--no-walk", c)[0][0].time for n, c in start.items())
     first = min(latest, moves[0][1].time) if moves else latest
     commits = dict(start)
     found = [repositories.point(commits, label(commits), first)]
@@ -241,9 +225,7 @@ Lines = dict[str, tuple[Sequence[Commit], bool]]
 """Repository → its commits, oldest first, and whether the first and the last are exactly the ends."""
 
 
-def open_checkouts(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
-) -> GitTimeline:
+def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> GitTimeline:
     """The instants between two moments, or between two points of a coarser stage."""
     repositories = open_repositories(settings, settings.checkouts, window, place)
     step = stage.step if stage.step is not None else parse_duration(settings.checkouts.step)
@@ -297,9 +279,7 @@ def _checkout_times(
     return TimeRange(start=min(s.start for s in spans), end=max(s.end for s in spans))
 
 
-def _checkout_points(
-    repositories: Repositories, lines: Lines, moments: Sequence[float]
-) -> list[Point]:
+def _checkout_points(repositories: Repositories, lines: Lines, moments: Sequence[float]) -> list[Point]:
     found: list[Point] = []
     before: dict[str, str] | None = None
     last = len(moments) - 1
@@ -323,9 +303,7 @@ def _checkout_points(
     return found
 
 
-def _recorded_ranges(
-    repositories: Repositories, window: Window
-) -> tuple[dict[str, CommitRange], list[str]]:
+def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[str, CommitRange], list[str]]:
     """Repositories whose commits a coarser stage recorded, at both of its points; and what is odd about them."""
     found: dict[str, CommitRange] = {}
     notes: list[str] = []

@@ -298,9 +298,7 @@ class Mirror:
             names = [f"refs/heads/{own}", f"refs/tags/{own}", own]
             if own.startswith("origin/"):
                 theirs = (f"refs/remotes/{own}", own.removeprefix("origin/"))
-                names[:0] = [
-                    f"{at}{name}" for name in theirs for at in ("refs/heads/", "refs/tags/", "")
-                ]
+                names[:0] = [f"{at}{name}" for name in theirs for at in ("refs/heads/", "refs/tags/", "")]
         flags = ("--verify", "--quiet", "--end-of-options")
         for name in names:
             # Only names and ids: what begins with a dash or has git's operators in it is looked up nowhere.
@@ -326,19 +324,12 @@ class Mirror:
                 raise
 
     def _fetch(self, held: int, *wanted: str, flags: tuple[str, ...] = ()) -> None:
-        flags += (
-            "--quiet",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-            "--update-shallow",
-        )
+        flags += ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--update-shallow")
         try:
             git.remote(self.path, "fetch", *flags, "--", self.url, *wanted, held=held)
         except CannotVerify as error:
             raise CannotVerify(
-                f"repository {self.name}: {error}",
-                next_command=Command("git", "ls-remote", self.shown_url),
+                f"repository {self.name}: {error}", next_command=Command("git", "ls-remote", self.shown_url)
             ) from error
 
     @contextmanager

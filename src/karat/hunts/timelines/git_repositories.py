@@ -46,11 +46,7 @@ _FETCH_SECONDS = 7200.0
 _CHECKOUT_SECONDS = 1800.0
 LAST_GOOD = "last good"
 # The area belongs to another user than the container's root, as git sees it.
-_TRUST = {
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "safe.directory",
-    "GIT_CONFIG_VALUE_0": "*",
-}
+_TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 SHORT = 12
 """Digits of a commit in ids and labels."""
 
@@ -79,22 +75,38 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             self._command("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
             self._command(
-                "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
-                "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
+                "heal",
+                "find",
+                git_folder,
+                "-path",
+                "*/objects",
+                "-prune",
+                "-o",
+                "-type",
+                "f",
+                "-name",
+                "*.lock",
+                "-exec",
+                "rm",
+                "-f",
+                "{}",
+                "+",
             ),
             self._command(
-                "init", *self._words(_LOCAL), "init", "--quiet", "--template=",
+                "init",
+                *self._words(_LOCAL),
+                "init",
+                "--quiet",
+                "--template=",
                 env={**git.ALONE, "GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]},
             ),
-            self._command(
-                "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
-            ),
+            self._command("borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True),
             self._fetch(commit),
             *clean,
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
             *(self._submodules() if self.mirror.settings.submodules else ()),
             *clean,
-        ]  # fmt: skip
+        ]
 
     def _fetch(self, commit: str) -> JobCommand:
         """From the URL, unless the commit is there: borrowed, or fetched before."""
@@ -129,12 +141,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(command, timeout=_FETCH_SECONDS)
 
     def _command(
-        self,
-        name: str,
-        *argv: str,
-        cwd: str = "",
-        env: Mapping[str, str] | None = None,
-        may_fail: bool = False,
+        self, name: str, *argv: str, cwd: str = "", env: Mapping[str, str] | None = None, may_fail: bool = False
     ) -> JobCommand:
         return JobCommand(
             role="prepare",
@@ -148,11 +155,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_container(
-    hunt: HuntSettings,
-    settings: CheckoutSettings,
-    window: Window | None,
-    place: Workspace,
-    mirrors: Sequence[Mirror],
+    hunt: HuntSettings, settings: CheckoutSettings, window: Window | None, place: Workspace, mirrors: Sequence[Mirror]
 ) -> KeptContainer | None:
     """The container, as hunt.toml wants it; None: builds run on the host."""
     if not settings.container:
@@ -171,9 +174,7 @@ def open_container(
     if image == LAST_GOOD:
         image = window.old.parts.get("image", "") if window else ""
         if not image:
-            raise mistake(
-                f'container = "{LAST_GOOD}": expected a containers stage before this one, found none'
-            )
+            raise mistake(f'container = "{LAST_GOOD}": expected a containers stage before this one, found none')
     # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
     divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
     return KeptContainer(
@@ -231,14 +232,9 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """A command of the user's at that point."""
-        commits = {
-            self.mirrors[name].settings.commit_variable: commit
-            for name, commit in self.commits(point).items()
-        }
+        commits = {self.mirrors[name].settings.commit_variable: commit for name, commit in self.commits(point).items()}
         placed = msgspec.structs.replace(
-            command,
-            cwd=self.home if command.cwd == "@AREA@" else command.cwd,
-            env={**commits, **command.env},
+            command, cwd=self.home if command.cwd == "@AREA@" else command.cwd, env={**commits, **command.env}
         )
         return self.container.inside(placed) if self.container else placed
 
@@ -254,18 +250,11 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
             if mirror.shallow_at:
                 cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
                 odd.append(
-                    (
-                        f"{cut}; older commits are not available",
-                        NextCommand("git", "-C", url, "fetch", "--unshallow"),
-                    )
+                    (f"{cut}; older commits are not available", NextCommand("git", "-C", url, "fetch", "--unshallow"))
                 )
             found += [
                 Finding(
-                    kind="history-odd",
-                    severity=Severity.WARN,
-                    message=message,
-                    path=mirror.shown_url,
-                    next=command,
+                    kind="history-odd", severity=Severity.WARN, message=message, path=mirror.shown_url, next=command
                 )
                 for message, command in odd
             ]

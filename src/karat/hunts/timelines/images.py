@@ -68,10 +68,7 @@ def check_template(template: str, step: float) -> None:
     """Refuses a template without a date, or whose date is coarser than the step."""
     rest = _DATE.sub("", template)
     if rest == template or "{" in rest or "}" in rest:
-        raise mistake(
-            "containers.image: expected a date in it, such as nightly-{date:%Y-%m-%d}, "
-            f"found {template!r}"
-        )
+        raise mistake(f"containers.image: expected a date in it, such as nightly-{{date:%Y-%m-%d}}, found {template!r}")
     first = dt.datetime(2023, 8, 24, tzinfo=dt.UTC)
     if image_at(template, first) == image_at(template, first + dt.timedelta(seconds=step)):
         raise mistake(
@@ -107,9 +104,7 @@ def in_utc(when: dt.datetime) -> dt.datetime:
         raise mistake(f"containers: expected a time that UTC has as well, found {when}") from error
 
 
-def commits_of(
-    labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()
-) -> dict[str, str]:
+def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()) -> dict[str, str]:
     """`commit.NAME` of each repository that a label tells of.
 
     The OCI label names one revision and maybe its source: it is the repository with that address, or the only one.
@@ -167,9 +162,7 @@ class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be said whether it exists; it is tried by its tag then."""
 
 
-def open_registry(
-    own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine
-) -> Registry | None:
+def open_registry(own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine) -> Registry | None:
     """The registry of the images; None for those that only the engine can have."""
     first = references[0]
     if any(reference.host != first.host for reference in references):
@@ -182,9 +175,7 @@ def open_registry(
         else registry_auth.stored(first, os.environ)
     )
     # A password of one's own is what was refused then, not the engine's login.
-    advice = (
-        f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
-    )
+    advice = f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
     return Registry(first, login, insecure=own.insecure, advice=advice)
 
 
@@ -213,9 +204,7 @@ def list_images(
     return found
 
 
-def _list_image(
-    reference: Reference, engine: ContainerEngine, registry: Registry | None
-) -> ListedImage:
+def _list_image(reference: Reference, engine: ContainerEngine, registry: Registry | None) -> ListedImage:
     if registry is None:
         image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
         exact = f"sha256:{image}" if image else ""
@@ -263,18 +252,11 @@ class ImageCache:
     """The images that a hunt has pulled onto this machine, oldest use first."""
 
     def __init__(
-        self,
-        file: Path,
-        limit: int,
-        sizes: Callable[[Sequence[str]], Mapping[str, int]],
-        *,
-        keep: int,
+        self, file: Path, limit: int, sizes: Callable[[Sequence[str]], Mapping[str, int]], *, keep: int
     ) -> None:
         self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
         self._lock = threading.Lock()
-        self._images: list[
-            str
-        ] = []  # then nothing is known to be the hunt's, and nothing is removed
+        self._images: list[str] = []  # then nothing is known to be the hunt's, and nothing is removed
         with suppress(OSError, ValueError):
             self._images = msgspec.json.decode(file.read_bytes(), type=list[str])
 
@@ -287,9 +269,7 @@ class ImageCache:
             if image in sizes and image not in self._images:
                 return ()  # it was here before the hunt
             self._images = [one for one in self._images if one in sizes and one != image]
-            surplus = over_limit(
-                [(one, sizes[one]) for one in self._images], self._limit, self._keep
-            )
+            surplus = over_limit([(one, sizes[one]) for one in self._images], self._limit, self._keep)
             self._images = [*(one for one in self._images if one not in surplus), image]
             self._save()
             return surplus
@@ -324,9 +304,7 @@ def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tupl
 class Puller:
     """Pulls the images that come next, one after the other, in the background."""
 
-    def __init__(
-        self, most: int, commands: Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]
-    ) -> None:
+    def __init__(self, most: int, commands: Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
         """`commands` gives what succeeds if an image is here, and what pulls it."""
         self._most, self._commands = most, commands
         self._wanted: list[str] = []
@@ -380,10 +358,7 @@ class Puller:
                 return 0
             try:
                 self._process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
+                    argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
             except OSError:
                 return 0

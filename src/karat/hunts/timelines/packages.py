@@ -94,8 +94,7 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
         if version.local is not None:
             local.setdefault(version.public, []).append(str(version))
     return [
-        _release(version, grouped[version], python, tuple(local.get(str(version), ())))
-        for version in sorted(grouped)
+        _release(version, grouped[version], python, tuple(local.get(str(version), ()))) for version in sorted(grouped)
     ]
 
 
@@ -118,26 +117,24 @@ def same_version(one: str, other: str) -> bool:
 
 
 def _parse_version(text: str, key: str) -> Version | None:
-    from packaging.version import InvalidVersion  # noqa: PLC0415 - an extra
+    from packaging.version import InvalidVersion
 
     try:
         return _version_of(text) if text else None
     except InvalidVersion as error:
-        raise mistake(
-            f"packages.{key}: expected a version such as '1.26.0', found {text!r}"
-        ) from error
+        raise mistake(f"packages.{key}: expected a version such as '1.26.0', found {text!r}") from error
 
 
 @cache
 def _version_of(text: str) -> Version:
-    from packaging.version import Version  # noqa: PLC0415 - an extra
+    from packaging.version import Version
 
     return Version(text)
 
 
 def _version(name: str, filename: str) -> Version | None:
     """The version of a wheel or a source archive of this project; None of anything else."""
-    from packaging import utils  # noqa: PLC0415 - an extra
+    from packaging import utils
 
     try:
         if filename.endswith(".whl"):
@@ -151,9 +148,7 @@ def _version(name: str, filename: str) -> Version | None:
     return version if theirs == utils.canonicalize_name(name) else None
 
 
-def _release(
-    version: Version, files: Sequence[IndexFile], python: tuple[int, ...], local: tuple[str, ...]
-) -> Release:
+def _release(version: Version, files: Sequence[IndexFile], python: tuple[int, ...], local: tuple[str, ...]) -> Release:
     times = sorted(file.uploaded for file in files if file.uploaded is not None)
     early = [time for time in times if time <= times[0] + _SETTLED]
     reasons = [file.yanked for file in files]
@@ -170,8 +165,8 @@ def _release(
 
 def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     """Why no file of a release can be installed; empty if one can."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - an extra
-    from packaging.utils import parse_wheel_filename  # noqa: PLC0415
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.utils import parse_wheel_filename
 
     here = ".".join(map(str, python))
     fitting = []
@@ -192,7 +187,7 @@ def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
 
 @cache
 def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
-    from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415 - an extra
+    from packaging.tags import compatible_tags, cpython_tags
 
     interpreter = f"cp{''.join(map(str, python))}"
     return frozenset([*cpython_tags(python), *compatible_tags(python, interpreter=interpreter)])
@@ -203,9 +198,7 @@ def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str
     if not old or not new:
         return {}
     return {
-        name: (old.get(name, ""), new.get(name, ""))
-        for name in sorted({*old, *new})
-        if old.get(name) != new.get(name)
+        name: (old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new}) if old.get(name) != new.get(name)
     }
 
 
@@ -239,14 +232,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             ("environment", (*uv, "venv", "--python", self.python, self.folder)),
             ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
             ("mark", ("touch", mark)),
-        )  # fmt: skip
+        )
         return (
             *(
                 JobCommand(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            JobCommand(role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS),
-        )  # fmt: skip
+            JobCommand(
+                role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS
+            ),
+        )
 
     def around(self, command: JobCommand, root: Path) -> JobCommand:
         """A command with this environment before all others, in hunt.toml's folder."""
@@ -297,11 +292,7 @@ class Packages(Timeline):
     findings: Sequence[Finding] = ()
 
     def __init__(
-        self,
-        settings: PackageSettings,
-        found: Sequence[Release],
-        address: IndexAddress,
-        place: Workspace,
+        self, settings: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace
     ) -> None:
         self._settings, self._address, self._place = settings, address, place
         self._uv = find_uv()
@@ -349,13 +340,17 @@ class Packages(Timeline):
                 Suspect(
                     part=other,
                     id=after or "gone",
-                    title=f"was {before}" if not after else f"moved with it, from {before}" if before else "came with it",
+                    title=f"was {before}"
+                    if not after
+                    else f"moved with it, from {before}"
+                    if before
+                    else "came with it",
                 )
                 for other, (before, after) in moved.items()
                 if other != plain_name(name)
             ),
             *(self._suspect(self._releases[version]) for version in between),
-        ]  # fmt: skip
+        ]
 
     def _suspect(self, release: Release) -> Suspect:
         name = self._settings.name
@@ -380,9 +375,7 @@ class Packages(Timeline):
             before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
         return Environment(
             requirements=(
-                ",".join(
-                    [f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)]
-                ),
+                ",".join([f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)]),
                 *settings.requires,
             ),
             python=settings.python or sys.executable,
@@ -405,8 +398,7 @@ def open_packages(
         raise mistake("expected a table [packages], found none")
     if importlib.util.find_spec("packaging") is None:
         raise UsageError(
-            "the packages timeline needs packaging, which is not installed",
-            next_command="pip install 'karat[hunt]'",
+            "the packages timeline needs packaging, which is not installed", next_command="pip install 'karat[hunt]'"
         )
     local = tuple(resolve_requirement(place.root, requirement) for requirement in wanted.requires)
     wanted = msgspec.structs.replace(wanted, requires=local)
@@ -418,10 +410,7 @@ def open_packages(
         release
         for release in inside
         if any(same_version(release.version, version) for version in (start, end))
-        or (
-            (wanted.prereleases or not release.prerelease)
-            and (wanted.yanked or release.yanked is None)
-        )
+        or ((wanted.prereleases or not release.prerelease) and (wanted.yanked or release.yanked is None))
     ]
     if not chosen:
         found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked"
@@ -441,16 +430,11 @@ def open_packages(
     return timeline
 
 
-def _left_out(
-    inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings
-) -> Iterator[Finding]:
+def _left_out(inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings) -> Iterator[Finding]:
     kept = {release.version for release in chosen}
     gone = [release for release in inside if release.version not in kept]
     early = sum(r.prerelease and not wanted.prereleases for r in gone)
-    for what, key, number in (
-        ("pre-release", "prereleases", early),
-        ("yanked version", "yanked", len(gone) - early),
-    ):
+    for what, key, number in (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early)):
         if number:
             said = f"{count(number, what)} of {wanted.name} left out; packages.{key} = true includes them"
             yield Finding(kind="points-missing", severity=Severity.INFO, message=said)

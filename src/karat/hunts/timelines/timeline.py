@@ -85,9 +85,7 @@ class Timeline(Protocol):
 Factory = Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
 
 
-def open_timeline(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
-) -> Timeline:
+def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Timeline:
     """The timeline of a stage: its points are listed, and nothing is pulled or built yet."""
     for number, metric in enumerate(settings.probe.metrics, 1):
         # A golden that is not there would make every point broken, after all of them were built.
@@ -105,7 +103,7 @@ def _factory(name: str) -> Factory:
     if name in _BUILT_IN:
         factory: Factory = pkgutil.resolve_name(_BUILT_IN[name])
         return factory
-    from importlib.metadata import entry_points  # noqa: PLC0415 - only for third parties' timelines
+    from importlib.metadata import entry_points
 
     point = next(iter(entry_points(group=GROUP, name=name)), None)
     if point is None:

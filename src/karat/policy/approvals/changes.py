@@ -54,26 +54,16 @@ def added_grants(
     order = {id(w): i for i, w in enumerate(waiting)}
     waiting, _ = table.pair(waiting, lambda w: (place(w), w.identity, w.grant))
     # The same in another file: only a whole definition can be known again.
-    waiting, _ = table.pair(
-        waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None
-    )
+    waiting, _ = table.pair(waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None)
     waiting, same = table.pair(waiting, lambda w: (place(w), w.identity))
-    found = [
-        PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)
-    ]
-    waiting, same = table.pair(
-        waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant)
-    )
+    found = [PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)]
+    waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant))
     for waiver, before in same:
-        note = (
-            f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
-        )
+        note = f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
         found.append(PolicyChange(waiver=waiver, before=before, note=note))
     waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
     for waiver, before in same:
-        note = (
-            f"it stood on {before.scope or 'the module'}; under another name it is approved again"
-        )
+        note = f"it stood on {before.scope or 'the module'}; under another name it is approved again"
         if waiver.kind == "exemption":
             note = f"its scope was {before.scope}"
         found.append(PolicyChange(waiver=waiver, before=before, note=note))
@@ -92,9 +82,7 @@ class _Table:
         # The laxest excuses most, so it is the first to be used, and by the laxest.
         self._left = sorted(waivers, key=_laxness)
 
-    def pair(
-        self, waiters: list[Waiver], key: Key
-    ) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
+    def pair(self, waiters: list[Waiver], key: Key) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
         """New waivers without an old one of the same key, and those with one, which is used up; None is nobody's key."""
         by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
         for candidate in self._left:
@@ -128,21 +116,27 @@ def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Findi
         limit = f", up to {max(bounds):g}" if max(bounds) else ""
         waivers.append(
             Waiver(
-                rule=entry.rule, kind="exemption", path=path, line=entry.line, scope=entry.scope, op=entry.op,
-                about=f"exemption from {entry.rule}", amounts=(ends, *bounds),
+                rule=entry.rule,
+                kind="exemption",
+                path=path,
+                line=entry.line,
+                scope=entry.scope,
+                op=entry.op,
+                about=f"exemption from {entry.rule}",
+                amounts=(ends, *bounds),
                 value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
                 shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
             )
-        )  # fmt: skip
+        )
     return waivers, found.findings
 
 
 def baseline_waivers(data: bytes, path: str) -> list[Waiver]:
     """Ops that the baseline excuses; raises `UsageError` for what is no such list."""
-    from karat.policy.gate import baseline  # noqa: PLC0415 - it brings the gate along
+    from karat.policy.gate import baseline
 
     ops = baseline.parse(data, path)
-    return [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]  # fmt: skip
+    return [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]
 
 
 def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:
@@ -164,12 +158,12 @@ def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list
     return [
         Waiver(rule="policy", kind="setting", path=path, about=f"[policy] {key}", value=value, shown=value)
         for key, value in found
-    ]  # fmt: skip
+    ]
 
 
 def file_waiver(path: str, what: str, value: str) -> Waiver:
     """A file that says who may approve."""
-    return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown="who may approve")  # fmt: skip
+    return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown="who may approve")
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,10 +199,13 @@ def changed_files(span: Range) -> list[ChangedFile]:
         was, is_ = (mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode))
         found.append(
             ChangedFile(
-                old_path=first if was else None, old=old if was else None, new=new if is_ else None,
-                new_path=second if is_ or new_mode in _DETOURS else None, detour=_DETOURS.get(new_mode, ""),
+                old_path=first if was else None,
+                old=old if was else None,
+                new=new if is_ else None,
+                new_path=second if is_ or new_mode in _DETOURS else None,
+                detour=_DETOURS.get(new_mode, ""),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -281,9 +278,7 @@ def commit_of(root: Path, revision: str) -> str:
     out = git.resolve(root, f"{revision}^{{commit}}")
     if out is None:
         remote, slash, branch = revision.partition("/")
-        fetch = (
-            f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
-        )
+        fetch = f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
         raise CannotVerify(f"there is no commit {revision!r} here", next_command=fetch)
     _refuse_ambiguous(root, revision)
     return out
@@ -315,8 +310,7 @@ def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
     for oid, data in found.items():
         if data is None:
             raise CannotVerify(
-                f"this clone lacks the object {oid}",
-                next_command=f"git -C {shlex.quote(str(root))} fetch --refetch",
+                f"this clone lacks the object {oid}", next_command=f"git -C {shlex.quote(str(root))} fetch --refetch"
             )
     return {oid: data for oid, data in found.items() if data is not None}
 
@@ -340,10 +334,7 @@ class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_changes(
-    span: Range,
-    old: PlacedSettings,
-    new: PlacedSettings,
-    *others: tuple[PlacedSettings, PlacedSettings],
+    span: Range, old: PlacedSettings, new: PlacedSettings, *others: tuple[PlacedSettings, PlacedSettings]
 ) -> RangeChanges:
     """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
     pairs = ((old, new), *others)
@@ -396,15 +387,9 @@ class _Reader:
         """A file behind a link cannot be verified; folders are only reported: a data folder would stop every merge."""
         if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
             self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
-        elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(
-            path
-        ):
-            text = (
-                f"{path} is {what} that the range adds or changes; what is behind it is not checked"
-            )
-            self.findings.append(
-                Finding(kind="unreadable", severity=Severity.WARN, message=text, path=path)
-            )
+        elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(path):
+            text = f"{path} is {what} that the range adds or changes; what is behind it is not checked"
+            self.findings.append(Finding(kind="unreadable", severity=Severity.WARN, message=text, path=path))
 
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
         """Waivers of the changed Python files on both sides, and which file was which."""
@@ -475,22 +460,20 @@ class _Reader:
             if not old:
                 self._cannot_read(path, self._span.head, why)
                 return ()
-            text = (
-                f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
-            )
-            self.findings.append(
-                Finding(kind="unreadable", severity=Severity.INFO, message=text, path=path)
-            )
+            text = f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
+            self.findings.append(Finding(kind="unreadable", severity=Severity.INFO, message=text, path=path))
             return ()
 
     def _cannot_read(self, path: str, commit: str, why: str) -> None:
         self.findings.append(
             Finding(
-                kind="cannot-read", severity=Severity.FAIL, path=path,
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                path=path,
                 message=f"{path} at {commit[:12]}: {why}; what it grants is unknown",
                 next=f"git show {commit[:12]}:{shlex.quote(path)}",
             )
-        )  # fmt: skip
+        )
 
     def _wanted(self, path: str) -> bool:
         if not path.endswith(".py"):

@@ -50,9 +50,7 @@ UNSIGNED = "an unsigned list"
 _ROWS = 200
 """GitHub takes a step summary of 1 MiB, and shows none that is larger."""
 _HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
-_WHO = (
-    "[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign",
-)  # fmt: skip
+_WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,23 +133,21 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             sign_off = _sign_off(sides, options)
-            judged = _judge(
-                sides, found.changes, ApprovalJudge(request, forge, sign_off, sides.authors())
-            )
+            judged = _judge(sides, found.changes, ApprovalJudge(request, forge, sign_off, sides.authors()))
     finally:
         if forge is not None:
             forge.close()
-    findings = [
-        *found.findings,
-        *about_range(sides, found, options.base),
-        *about_sign_off(sign_off),
-    ]
+    findings = [*found.findings, *about_range(sides, found, options.base), *about_sign_off(sign_off)]
     if found.changes:
         findings += objections(judged, place, sign_off, sides.span.head, options.again)
     return Approvals(
-        base=sides.span.base, head=sides.span.head, request=request.label if request else None,
-        files=found.files, judged=judged, findings=tuple(findings),
-    )  # fmt: skip
+        base=sides.span.base,
+        head=sides.span.head,
+        request=request.label if request else None,
+        files=found.files,
+        judged=judged,
+        findings=tuple(findings),
+    )
 
 
 def _sides(folder: Path, options: Options) -> Sides:
@@ -180,13 +176,9 @@ def _step_back(sides: Sides, request: Request) -> bool:
     )
 
 
-def _judge(
-    sides: Sides, changes: Sequence[PolicyChange], judge: ApprovalJudge
-) -> tuple[ChangeApproval, ...]:
+def _judge(sides: Sides, changes: Sequence[PolicyChange], judge: ApprovalJudge) -> tuple[ChangeApproval, ...]:
     approvers, owners = sides.trusted.settings.approvers, sides.owners()
-    return tuple(
-        judge.judge(change, required_approval(change, approvers, owners)) for change in changes
-    )
+    return tuple(judge.judge(change, required_approval(change, approvers, owners)) for change in changes)
 
 
 def _sign_off(sides: Sides, options: Options) -> SignOff | None:
@@ -261,12 +253,10 @@ class ApprovalJudge:
 
     def __init__(
         self, request: Request | None, forge: Forge | None, sign_off: SignOff | None, commits: Authors
-    ) -> None:  # fmt: skip
+    ) -> None:
         known = request.authors if request else Authors()
         # The forge's words first: it knows accounts, and commits know addresses.
-        self._authors = Authors(
-            logins={**commits.logins, **known.logins}, emails={**commits.emails, **known.emails}
-        )
+        self._authors = Authors(logins={**commits.logins, **known.logins}, emails={**commits.emails, **known.emails})
         self._forge = forge
         self._sign_off = sign_off
         self._has_source = request is not None or sign_off is not None
@@ -289,14 +279,10 @@ class ApprovalJudge:
         people = self._of(good, need.people, unknown)
         owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
         if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
-            named = dict.fromkeys(
-                v.name for found in (people, *(f for _, f in owners)) for v in found
-            )
+            named = dict.fromkeys(v.name for found in (people, *(f for _, f in owners)) for v in found)
             return ChangeApproval(change=change, needed=needed, approved_by=tuple(named))
         why = tuple(self._why(need, given, owners)) or ("nobody who may has approved",)
-        return ChangeApproval(
-            change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown))
-        )
+        return ChangeApproval(change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown)))
 
     def _reviewer(self, standing: Standing) -> Approver:
         login, email, why = standing.reviewer.lower(), None, standing.why
@@ -315,14 +301,9 @@ class ApprovalJudge:
         why = next((known[name] for name in sorted(names) if name in known), "")
         digests = self._sign_off.digests if self._sign_off else frozenset()
         name = f"{signer.principals[0]} ({signer.signature})"
-        return Approver(
-            name=name, counts=not why, why=why, names=names, principals=signer.principals,
-            digests=digests,
-        )  # fmt: skip
+        return Approver(name=name, counts=not why, why=why, names=names, principals=signer.principals, digests=digests)
 
-    def _of(
-        self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]
-    ) -> list[Approver]:
+    def _of(self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]) -> list[Approver]:
         return [v for v in those if any(self._is(v, word, unknown) for word in words)]
 
     def _is(self, approver: Approver, word: str, unknown: list[str]) -> bool:
@@ -356,10 +337,7 @@ class ApprovalJudge:
         return self._emails[login.lower()]
 
     def _why(
-        self,
-        need: RequiredApproval,
-        given: Sequence[Approver],
-        owners: Sequence[tuple[Section, list[Approver]]],
+        self, need: RequiredApproval, given: Sequence[Approver], owners: Sequence[tuple[Section, list[Approver]]]
     ) -> Iterator[str]:
         """Every reason a person could act on."""
         if need.note:
@@ -383,17 +361,20 @@ def about_range(sides: Sides, found: RangeChanges, base: str) -> Iterator[Findin
     """That there is nothing to look at; that the range changes who may approve."""
     if sides.span.base == sides.span.head:
         yield Finding(
-            kind="nothing-compared", severity=Severity.FAIL,
+            kind="nothing-compared",
+            severity=Severity.FAIL,
             message=f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
             next=f"git log --oneline -5 {shlex.quote(base)}",
-        )  # fmt: skip
+        )
     for waiver in (change.waiver for change in found.changes):
         if waiver.about in _WHO:
             yield Finding(
-                kind="approvers-changed", severity=Severity.WARN, path=waiver.path,
+                kind="approvers-changed",
+                severity=Severity.WARN,
+                path=waiver.path,
                 message=f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
                 f"({sides.tip.commit[:12]}) are asked",
-            )  # fmt: skip
+            )
 
 
 def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
@@ -407,21 +388,20 @@ def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
             "approve"
         )
     for message in messages:
-        yield Finding(
-            kind="approval-missing", severity=Severity.WARN, message=message, path=sign_off.path
-        )
+        yield Finding(kind="approval-missing", severity=Severity.WARN, message=message, path=sign_off.path)
 
 
 def objections(
     judged: Sequence[ChangeApproval], place: RequestPlace | None, sign_off: SignOff | None, head: str, again: str
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding]:
     """One finding for each change that is not approved, or not known to be."""
     if place is None and sign_off is None:
         yield Finding(
-            kind="nothing-compared", severity=Severity.FAIL,
+            kind="nothing-compared",
+            severity=Severity.FAIL,
             message="expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
             next=f"{again} --pr N",
-        )  # fmt: skip
+        )
         return
     for one in judged:
         if one.approved_by:
@@ -431,16 +411,16 @@ def objections(
         what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
         who = " or ".join(one.needed) if one.needed else "somebody"
         yield Finding(
-            kind="cannot-read" if one.unknown else "approval-missing", severity=Severity.FAIL,
+            kind="cannot-read" if one.unknown else "approval-missing",
+            severity=Severity.FAIL,
             message=f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
-            path=waiver.path, where=f"line {waiver.line}" if waiver.line else None,
+            path=waiver.path,
+            where=f"line {waiver.line}" if waiver.line else None,
             next=_next(one, place, sign_off, again),
-        )  # fmt: skip
+        )
 
 
-def _next(
-    one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: str
-) -> str:
+def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: str) -> str:
     people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
     if one.unknown and place is not None and place.forge == "github":
         return "gh auth refresh --scopes read:org"
@@ -521,9 +501,7 @@ def _summary(report: Approvals) -> str:
     states = ("approved", "missing", "unknown")
     parts = [f"{tally[state]:,} {state}" for state in states if tally[state]]
     of = f" ({report.request})" if report.request else ""
-    span = (
-        f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
-    )
+    span = f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
     if not report.judged:
         verified = report.exit_code is ExitCode.OK
         return f"{'nothing to approve' if verified else 'not verified'}: {span}"

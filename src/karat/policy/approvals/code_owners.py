@@ -24,9 +24,7 @@ PLACES: dict[ForgeName, tuple[str, ...]] = {
 """Where each looks, in its order; the first that is there is the only one."""
 _WORDS = re.compile(r"(?:\\.|\S)+")
 _OWNER = re.compile(r"@{1,2}[\w.-]+(?:/[\w.-]+)*|[^\s@]+@[^\s@]+\.[^\s@]+")
-_TOKEN = re.compile(
-    r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL
-)
+_TOKEN = re.compile(r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL)
 _HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d+)\])?(.*)")
 
 
@@ -75,9 +73,7 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
         for name, rule in found.items():
             if rule.owners and name not in excluded:
                 heading = self.headings.get(name.casefold(), _Heading())
-                sections.append(
-                    Section(name=name, owners=rule.owners, count=heading.count, optional=heading.optional)
-                )  # fmt: skip
+                sections.append(Section(name=name, owners=rule.owners, count=heading.count, optional=heading.optional))
         return tuple(sections)
 
 
@@ -120,7 +116,7 @@ def _gitlab(lines: Sequence[str]) -> CodeOwners:
             before = headings.get(key, _Heading(optional=True))
             headings[key] = _Heading(
                 count=max(before.count, int(heading[3] or 1)), optional=before.optional and heading[1] is not None
-            )  # fmt: skip
+            )
             continue
         pattern, *_ = _WORDS.findall(line)
         owners = _owners(line[len(pattern) :]) or defaults

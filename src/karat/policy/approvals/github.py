@@ -13,24 +13,11 @@ from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
-from karat.policy.approvals.reviews import (
-    Request,
-    Review,
-    State,
-    Unknown,
-    authors_of,
-    commit_people,
-    moved,
-    not_found,
-)
+from karat.policy.approvals.reviews import Request, Review, State, Unknown, authors_of, commit_people, moved, not_found
 
 _REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
-_STATES: dict[str, State] = {
-    "APPROVED": "approved",
-    "CHANGES_REQUESTED": "changes-requested",
-    "DISMISSED": "dismissed",
-}
+_STATES: dict[str, State] = {"APPROVED": "approved", "CHANGES_REQUESTED": "changes-requested", "DISMISSED": "dismissed"}
 _RETARGETED = "base_ref_changed"
 _MOST_COMMITS = 250
 """GitHub lists no more of a pull request."""
@@ -97,9 +84,15 @@ class GitHubReviews:
     name = "github"
 
     def __init__(
-        self, repo: str, number: int, *, env: Mapping[str, str], again: str, retry: Retry | None = None,
+        self,
+        repo: str,
+        number: int,
+        *,
+        env: Mapping[str, str],
+        again: str,
+        retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
             raise UsageError(
                 f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
@@ -111,9 +104,14 @@ class GitHubReviews:
         self._home = f"/repos/{repo}/pulls/{number}"
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
-            root, github_token(env, host), headers=_HEADERS, retry=retry, connections=2, notice=notice,
+            root,
+            github_token(env, host),
+            headers=_HEADERS,
+            retry=retry,
+            connections=2,
+            notice=notice,
             advice=Advice(again=again, login=f"gh auth login --hostname {host}"),
-        )  # fmt: skip
+        )
 
     def request(self) -> Request:
         """The pull request; raises `CannotVerify` where it moved while it was being read."""
@@ -174,10 +172,13 @@ class GitHubReviews:
             why = f"they approved before the base branch was changed, at {retargeted}"
             kept.append(
                 Review(
-                    reviewer=review.user.login, state=_STATES[review.state], commit=review.commit_id,
-                    on_head=on_head and not stale, why=why if stale and on_head else "",
+                    reviewer=review.user.login,
+                    state=_STATES[review.state],
+                    commit=review.commit_id,
+                    on_head=on_head and not stale,
+                    why=why if stale and on_head else "",
                 )
-            )  # fmt: skip
+            )
         return tuple(kept)
 
     def _retargeted(self) -> str:
@@ -204,5 +205,5 @@ class GitHubReviews:
                 author, committer = (
                     (person.email or "" if person else "", account.login if account else None)
                     for person, account in ((inner.author, commit.author), (inner.committer, commit.committer))
-                )  # fmt: skip
+                )
                 yield from commit_people(commit.sha, inner.message, author, committer)

@@ -19,15 +19,7 @@ from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
-from karat.policy.approvals.reviews import (
-    Request,
-    Review,
-    Unknown,
-    authors_of,
-    commit_people,
-    moved,
-    not_found,
-)
+from karat.policy.approvals.reviews import Request, Review, Unknown, authors_of, commit_people, moved, not_found
 
 _PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _ROLES = {"@@developer": 30, "@@maintainer": 40, "@@owner": 50}
@@ -92,9 +84,15 @@ class GitLabReviews:
     name = "gitlab"
 
     def __init__(
-        self, project: str, number: int, *, env: Mapping[str, str], again: str, retry: Retry | None = None,
+        self,
+        project: str,
+        number: int,
+        *,
+        env: Mapping[str, str],
+        again: str,
+        retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
             raise UsageError(
                 f"expected a project on GitLab, its number or GROUP/NAME, found {project!r}",
@@ -106,18 +104,20 @@ class GitLabReviews:
         self._numbers: dict[str, int] = {}
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
-            gitlab_root(env), gitlab_token(env), headers={"Accept": "application/json"}, retry=retry, connections=2,
-            notice=notice, advice=Advice(again=again, login="export GITLAB_TOKEN=YOUR_TOKEN"),
-        )  # fmt: skip
+            gitlab_root(env),
+            gitlab_token(env),
+            headers={"Accept": "application/json"},
+            retry=retry,
+            connections=2,
+            notice=notice,
+            advice=Advice(again=again, login="export GITLAB_TOKEN=YOUR_TOKEN"),
+        )
 
     def request(self) -> Request:
         """The merge request; raises `CannotVerify` where it moved while it was being read."""
         asked = self._merge_request()
         if asked.sha is None:
-            raise CannotVerify(
-                f"{self._label} has no head (is it empty?)",
-                next_command=self._client.advice.again,
-            )
+            raise CannotVerify(f"{self._label} has no head (is it empty?)", next_command=self._client.advice.again)
         reviews = tuple(self._reviews(asked.sha))
         authors = authors_of(self._authors(asked))
         if self._merge_request().sha != asked.sha:
@@ -169,9 +169,7 @@ class GitLabReviews:
             yield _review(one.user.username, when, pushed)
         for reviewer in self._reviewers():
             if reviewer.state == "requested_changes":
-                yield Review(
-                    reviewer=reviewer.user.username, state="changes-requested", on_head=True
-                )
+                yield Review(reviewer=reviewer.user.username, state="changes-requested", on_head=True)
 
     def _pushed(self, head: str) -> datetime | None:
         """When the head became the head, the last time that it did."""
@@ -182,9 +180,7 @@ class GitLabReviews:
     def _noted(self) -> dict[str, datetime]:
         """When each approved, by the notes in the discussion; whoever withdrew is out again."""
         path = f"{self._home}/notes"
-        pages = self._client.pages(
-            path, tuple[_Note, ...], sort="asc", order_by="created_at", per_page=100
-        )
+        pages = self._client.pages(path, tuple[_Note, ...], sort="asc", order_by="created_at", per_page=100)
         found: dict[str, datetime] = {}
         for note in (note for page in pages for note in page if note.system):
             if note.body == _APPROVED:
@@ -210,9 +206,7 @@ class GitLabReviews:
         for commit in (commit for page in pages for commit in page):
             if len(commit.parent_ids) < 2:  # bringing a branch up to date makes nobody its author
                 author, committer = commit.author_email or "", commit.committer_email or ""
-                yield from commit_people(
-                    commit.id, commit.message, (author, None), (committer, None)
-                )
+                yield from commit_people(commit.id, commit.message, (author, None), (committer, None))
 
 
 def _review(username: str, when: datetime | None, pushed: datetime | None) -> Review:

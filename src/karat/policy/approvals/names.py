@@ -86,10 +86,7 @@ class Bindings:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._bind(target, value)
-            case (
-                ast.AnnAssign(target=target, value=ast.expr() as value)
-                | ast.NamedExpr(target=target, value=value)
-            ):
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 self._bind(target, value)
             case ast.AugAssign(target=target, op=op, value=value):
                 self._bind(target, ast.BinOp(left=target, op=op, right=value))
@@ -281,20 +278,14 @@ class FileNames:
         reported = parameter in ANYWHERE  # at the call itself
         yield from function.decorator_list
         for call in self.bound.calls.get(function.name, ()):
-            bare = (
-                plain[1:]
-                if isinstance(call.func, ast.Attribute) and plain[:1] == ["self"]
-                else plain
-            )
+            bare = plain[1:] if isinstance(call.func, ast.Attribute) and plain[:1] == ["self"] else plain
             yield from (v for n, v in zip(bare, call.args, strict=False) if n == parameter)
             yield from (a for a in call.args if isinstance(a, ast.Starred))
             words = (k for k in call.keywords if k.arg in {None, parameter})
             yield from (k.value for k in words if not (reported and k.arg))
             if function.args.kwarg and function.args.kwarg.arg == parameter:
                 passed = [k for k in call.keywords if k.arg in IN_CHECKS]
-                yield from (
-                    ast.Call(func=_expression("dict"), args=[], keywords=[k]) for k in passed
-                )
+                yield from (ast.Call(func=_expression("dict"), args=[], keywords=[k]) for k in passed)
         if not reported:
             yield from (value for name, value in defaults(function) if name == parameter)
 
@@ -336,11 +327,7 @@ class FileNames:
         for module, name in sorted(self.bound.imports.get(parts[0], ())):
             chain = [*filter(None, (name, *parts[1:]))]
             # Whatever is not the last part is a module of a package.
-            home = (
-                ".".join((module, *chain[:-1]))
-                if module.strip(".")
-                else module + ".".join(chain[:-1])
-            )
+            home = ".".join((module, *chain[:-1])) if module.strip(".") else module + ".".join(chain[:-1])
             if chain and (names := self._load(home, skips)) is not None:
                 yield names, chain[-1]
         if len(parts) == 1:
@@ -435,9 +422,7 @@ class FileNames:
                 return self._named_numbers(node, parameters, depth)
         return []
 
-    def _named_numbers(
-        self, node: ast.Name | ast.Attribute, parameters: Parameters, depth: int
-    ) -> list[float]:
+    def _named_numbers(self, node: ast.Name | ast.Attribute, parameters: Parameters, depth: int) -> list[float]:
         name = bound_name(node)
         given = list(self.bound.values.get(name, ()))
         if name in parameters:

@@ -30,19 +30,8 @@ from karat.policy.approvals.changes import (
     policy_changes,
     range_of,
 )
-from karat.policy.approvals.code_owners import (
-    PLACES,
-    CodeOwners,
-    ForgeName,
-    is_owner,
-    parse,
-)
-from karat.policy.approvals.reviews import (
-    Authors,
-    Forge,
-    authors_of,
-    commit_people,
-)
+from karat.policy.approvals.code_owners import PLACES, CodeOwners, ForgeName, is_owner, parse
+from karat.policy.approvals.reviews import Authors, Forge, authors_of, commit_people
 from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.policy.settings import DEFAULT_RULE
 from karat.system import git
@@ -73,24 +62,24 @@ def settings_at(side: Side, folder: str) -> PlacedSettings:
         except UsageError as error:
             message = str(error).replace(f"{root}{os.sep}", "")
             raise UsageError(
-                f"{message} (at {side.commit[:12]})",
-                next_command=f"git show {side.commit[:12]} --stat",
+                f"{message} (at {side.commit[:12]})", next_command=f"git show {side.commit[:12]} --stat"
             ) from error
         file = config.file.relative_to(root).as_posix() if config.file else ""
     settings, home = config.policy, posixpath.dirname(file)
     _inside("", settings.signers, "signers")
     return PlacedSettings(
-        settings=settings, file=file, exemptions=_inside(home, settings.exemptions, "exemptions"),
+        settings=settings,
+        file=file,
+        exemptions=_inside(home, settings.exemptions, "exemptions"),
         baseline=_inside(home, settings.baseline, "baseline"),
-    )  # fmt: skip
+    )
 
 
 def _inside(home: str, name: str, key: str) -> str:
     path = posixpath.normpath(posixpath.join(home, name))
     if path.startswith(("/", "../")) or path in {"..", "."}:
         raise UsageError(
-            f"[policy] {key}: expected a file of the repository, found {name!r}",
-            next_command="karat config",
+            f"[policy] {key}: expected a file of the repository, found {name!r}", next_command="karat config"
         )
     return path
 
@@ -108,8 +97,7 @@ def check_approvers(placed: PlacedSettings, commit: str) -> None:
     for rule, people in approvers.items():
         if not people:
             raise UsageError(
-                f"[policy] approvers of {rule}: expected somebody, found nobody",
-                next_command="karat config",
+                f"[policy] approvers of {rule}: expected somebody, found nobody", next_command="karat config"
             )
         for word in people:
             if word != CODE_OWNERS and not is_owner(word):
@@ -137,9 +125,7 @@ class Sides:
     """One range of one repository."""
 
     def __init__(self, folder: Path, base: str, head: str) -> None:
-        self.root = git.ensure_repository(
-            folder, next_command="cd REPOSITORY && karat policy approvals --base REV"
-        )
+        self.root = git.ensure_repository(folder, next_command="cd REPOSITORY && karat policy approvals --base REV")
         within = folder.resolve().relative_to(self.root.resolve()).as_posix()
         self._within = "" if within == "." else within
         self._base = base
@@ -167,9 +153,7 @@ class Sides:
         others, findings = self._other_settings({old.file, new.file})
         found = policy_changes(self.span, old, new, *others)
         extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
-        return msgspec.structs.replace(
-            found, changes=(*found.changes, *extra), findings=(*found.findings, *findings)
-        )
+        return msgspec.structs.replace(found, changes=(*found.changes, *extra), findings=(*found.findings, *findings))
 
     def owners(self, side: Side | None = None) -> CodeOwners | None:
         """CODEOWNERS of a side, by default of the base as it is now."""
@@ -207,10 +191,13 @@ class Sides:
                 if old != new:
                     findings.append(
                         Finding(
-                            kind="cannot-read", severity=Severity.FAIL, path=folder,
-                            message=f"settings of {folder}: {error}", next=error.next_command,
+                            kind="cannot-read",
+                            severity=Severity.FAIL,
+                            path=folder,
+                            message=f"settings of {folder}: {error}",
+                            next=error.next_command,
                         )
-                    )  # fmt: skip
+                    )
                 continue
             if {pair[0].file, pair[1].file} - mine:
                 pairs.append(pair)
@@ -266,8 +253,7 @@ def request_of(options: RequestOptions, root: Path, env: Mapping[str, str]) -> R
     """The request that is meant; None where nothing tells."""
     if options.pull is not None and options.merge is not None:
         raise UsageError(
-            "expected one of --pr and --merge-request, found both",
-            next_command="karat policy approvals --help",
+            "expected one of --pr and --merge-request, found both", next_command="karat policy approvals --help"
         )
     forge = forge_of(options, env)
     if forge is None:
@@ -293,17 +279,18 @@ def forge_of(options: RequestOptions, env: Mapping[str, str]) -> ForgeName | Non
 
 
 def open_forge(
-    place: RequestPlace, env: Mapping[str, str], again: str, notice: Callable[[str], None] | None = None,
+    place: RequestPlace,
+    env: Mapping[str, str],
+    again: str,
+    notice: Callable[[str], None] | None = None,
     retry: Retry | None = None,
-) -> Forge:  # fmt: skip
+) -> Forge:
     """The forge, ready to be options."""
     if place.forge == "github":
-        from karat.policy.approvals.github import GitHubReviews  # noqa: PLC0415 - brings httpx along
+        from karat.policy.approvals.github import GitHubReviews
 
-        return GitHubReviews(
-            place.repo, place.number, env=env, again=again, notice=notice, retry=retry
-        )
-    from karat.policy.approvals.gitlab import GitLabReviews  # noqa: PLC0415
+        return GitHubReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
+    from karat.policy.approvals.gitlab import GitLabReviews
 
     return GitLabReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
 

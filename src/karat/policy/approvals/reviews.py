@@ -192,11 +192,7 @@ def signing(path: str) -> str:
 
 def render(changes: Iterable[PolicyChange]) -> str:
     """The list to sign, as TOML."""
-    head = (
-        "# Read what each entry grants. Then sign this file:\n"
-        f"#   {signing('sign-off.toml')}\n"
-        f'schema = "{SCHEMA}"\n'
-    )
+    head = f'# Read what each entry grants. Then sign this file:\n#   {signing("sign-off.toml")}\nschema = "{SCHEMA}"\n'
     blocks = [head]
     for change in changes:
         waiver = change.waiver
@@ -226,9 +222,7 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
             )
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(
-            f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT
-        ) from error
+        raise UsageError(f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT) from error
     digests = _digests(data, path)
     if unsigned:
         return SignOff(path=str(path), digests=digests, unsigned=True)
@@ -244,14 +238,12 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
                 objections.append(made)
     if not found and not objections:
         objections.append(f"{path.name} has no signature beside it ({path.name}.sig)")
-    return SignOff(
-        path=str(path), digests=digests, signers=tuple(found), objections=tuple(objections)
-    )
+    return SignOff(path=str(path), digests=digests, signers=tuple(found), objections=tuple(objections))
 
 
 def _digests(data: bytes, path: Path) -> frozenset[str]:
     """TOML or JSON; whatever is not understood is an error, not an empty list."""
-    import tomllib  # noqa: PLC0415 - only for those who have a list
+    import tomllib
 
     try:
         text = data.decode("utf-8")
@@ -262,17 +254,14 @@ def _digests(data: bytes, path: Path) -> frozenset[str]:
         raise _no_list(path, "an object")
     entries = document.get("approved", [])
     good = document.get("schema") == SCHEMA and isinstance(entries, list)
-    digests = [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]  # fmt: skip
+    digests = [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]
     if not all(isinstance(digest, str) for digest in digests):
         raise _no_list(path, f'schema = "{SCHEMA}" and [[approved]] tables with a digest each')
     return frozenset(map(str, digests))
 
 
 def _no_list(path: Path, expected: str) -> UsageError:
-    return UsageError(
-        f"expected in the sign-off {path}: {expected}, found something else",
-        next_command=_PRINT,
-    )
+    return UsageError(f"expected in the sign-off {path}: {expected}, found something else", next_command=_PRINT)
 
 
 def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | str:
@@ -302,15 +291,11 @@ def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
     program = shutil.which("ssh-keygen")
     if program is None:
         raise CannotVerify(
-            "verifying signatures needs ssh-keygen, which is not on PATH",
-            next_command="apt install openssh-client",
+            "verifying signatures needs ssh-keygen, which is not on PATH", next_command="apt install openssh-client"
         )
     try:
-        return subprocess.run(
-            [program, *words], input=stdin, capture_output=True, check=False, timeout=_SECONDS
-        )
+        return subprocess.run([program, *words], input=stdin, capture_output=True, check=False, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotVerify(
-            f"ssh-keygen could not verify a signature: {type(error).__name__}",
-            next_command="ssh-keygen -Y help",
+            f"ssh-keygen could not verify a signature: {type(error).__name__}", next_command="ssh-keygen -Y help"
         ) from error

@@ -198,7 +198,7 @@ class _Reader(ast.NodeVisitor):
                 self._applied.add(id(decorator))
                 own = self._names.canonical(decorator) == SKIP_RULE
                 value = "" if own else f"through {ast.unparse(decorator)}"
-                self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")  # fmt: skip
+                self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")
             self.visit(decorator)
         # `def check(self, max_relative_error=0.1)` grants it to whoever calls.
         for name, default in defaults(node) if not isinstance(node, ast.ClassDef) else ():
@@ -220,9 +220,7 @@ class _Reader(ast.NodeVisitor):
                 self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Attribute):
             self._named(target.attr, value, _attribute(target.value, target.attr))
-        elif isinstance(target, ast.Name) and (
-            self._classes[-1:] == [True] or FLAGS.fullmatch(target.id)
-        ):
+        elif isinstance(target, ast.Name) and (self._classes[-1:] == [True] or FLAGS.fullmatch(target.id)):
             # Other names are looked up where they are used.
             self._named(target.id, value, target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -237,11 +235,7 @@ class _Reader(ast.NodeVisitor):
 
     def _reference(self, node: ast.Name | ast.Attribute) -> None:
         """A skip that is handed on as a value may be applied to anything."""
-        if (
-            isinstance(node.ctx, ast.Load)
-            and id(node) not in self._applied
-            and self._names.is_skip(node)
-        ):
+        if isinstance(node.ctx, ast.Load) and id(node) not in self._applied and self._names.is_skip(node):
             self._applied.add(id(node))
             text = ast.unparse(node)
             value, shown = f"as a value: {text}", f"passed on as {text}"
@@ -301,11 +295,7 @@ class _Reader(ast.NodeVisitor):
         op = next((k.value for k in node.keywords if k.arg in OPS), None)
         named = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
         for argument, value in given:
-            if (
-                argument in ANYWHERE
-                or FLAGS.fullmatch(argument)
-                or (checks and argument in IN_CHECKS)
-            ):
+            if argument in ANYWHERE or FLAGS.fullmatch(argument) or (checks and argument in IN_CHECKS):
                 self._named(argument, value, f"{argument} of {subject}", checks=checks, op=named)
         if checks:
             for starred in _unreadable(node):
@@ -321,9 +311,7 @@ class _Reader(ast.NodeVisitor):
         given = [(n, v) for n, v in zip(order, positional, strict=False) if n]
         given += [(k.arg, k.value) for k in node.keywords if k.arg]
         leading = order.index("no_grad_set") if order else 1
-        by_name = [
-            k.value for k in node.keywords if k.arg in {"inputs_to_check", "output_names", "wrt"}
-        ]
+        by_name = [k.value for k in node.keywords if k.arg in {"inputs_to_check", "output_names", "wrt"}]
         return name, given, [ast.unparse(n) for n in (*positional[:leading], *by_name)]
 
     def _unreadable(self, node: ast.expr, subject: str, op: str) -> None:
@@ -339,9 +327,7 @@ class _Reader(ast.NodeVisitor):
         about = f"arguments of {subject}"
         self._add("tolerance", "tolerance", node, about, value=text, shown=f"**{shown}", op=op)
 
-    def _named(
-        self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = ""
-    ) -> None:
+    def _named(self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = "") -> None:
         """A waiver for what is given to a name, if the name is one that grants something."""
         if FLAGS.fullmatch(name):
             text = ast.unparse(value)
@@ -373,9 +359,7 @@ class _Reader(ast.NodeVisitor):
                 of = f"{ast.unparse(key) if key else '**'}: {about}"
                 self._amount(rule, kind, each, of, op)
             return
-        own = (
-            isinstance(value, ast.Attribute) and value.attr in ANYWHERE
-        )  # reported where it is set
+        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # reported where it is set
         numbers = () if own else self._names.numbers(value, self._parameters)
         if not numbers:
             text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
@@ -384,9 +368,7 @@ class _Reader(ast.NodeVisitor):
             text = ", ".join(f"{n:g}" for n in sorted(set(numbers)))
             self._add(rule, kind, value, about, value=text, shown=text, op=op)
         elif max(numbers) > 0:
-            self._add(
-                rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op
-            )
+            self._add(rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op)
 
     def _once(self, ask: Callable[[ast.AST], str], node: ast.AST) -> str:
         key = (ask.__name__, id(node))
@@ -395,18 +377,36 @@ class _Reader(ast.NodeVisitor):
         return self._known[key]
 
     def _add(  # noqa: PLR0913 - the fields of a waiver
-        self, rule: str, kind: str, node: ast.expr, about: str, *, value: str = "", shown: str = "",
-        amounts: tuple[float, ...] = (), parts: tuple[str, ...] = (), op: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        rule: str,
+        kind: str,
+        node: ast.expr,
+        about: str,
+        *,
+        value: str = "",
+        shown: str = "",
+        amounts: tuple[float, ...] = (),
+        parts: tuple[str, ...] = (),
+        op: str = "",
+    ) -> None:
         classes = [a for a in reversed(self._around) if isinstance(a, ast.ClassDef)]
         nearest = next((o for o in (self._once(_op_of, c) for c in classes) if o), "")
         self.found.append(
             Waiver(
-                rule=rule, kind=kind, path=self._path, line=node.lineno, scope=".".join(self._scope),
-                op=op or nearest, about=about, value=value, amounts=amounts, parts=parts, shown=shown,
+                rule=rule,
+                kind=kind,
+                path=self._path,
+                line=node.lineno,
+                scope=".".join(self._scope),
+                op=op or nearest,
+                about=about,
+                value=value,
+                amounts=amounts,
+                parts=parts,
+                shown=shown,
                 body=self._once(_digest, self._around[0]) if self._around else "",
             )
-        )  # fmt: skip
+        )
 
 
 def _digest(node: ast.AST) -> str:
@@ -429,9 +429,7 @@ def _op_of(node: ast.AST) -> str:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Constant):
             for target in inner.targets:
-                name = (
-                    target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-                )
+                name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
                 if name in OPS and isinstance(inner.value.value, str):
                     return inner.value.value
     return ""

@@ -66,37 +66,31 @@ def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
         return ()
     except OSError as error:
         raise CannotVerify(
-            f"cannot read {path}: {error.strerror or error}",
-            next_command=f"ls -l {shlex.quote(str(path))}",
+            f"cannot read {path}: {error.strerror or error}", next_command=f"ls -l {shlex.quote(str(path))}"
         ) from error
 
 
 def write(path: Path, ops: Iterable[str]) -> None:
     """Puts a baseline in its place, whole or not at all."""
-    from karat.system.files import write_bytes  # noqa: PLC0415 - only who asks for it writes
+    from karat.system.files import write_bytes
 
     lines = [f"{json.dumps(op)}: null,\n" for op in sorted(set(ops))]
     try:
         write_bytes(path, "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode())
     except OSError as error:
         raise CannotVerify(
-            f"cannot write {path}: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+            f"cannot write {path}: {error.strerror or error}", next_command=f"ls -ld {shlex.quote(str(path.parent))}"
         ) from error
 
 
 def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:
     """Names of operators with evidence in float64 that nothing speaks against."""
-    wrong = {
-        e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL
-    }  # fmt: skip
+    wrong = {e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL}
     named = ByOp(active)
     proved: set[str] = set()
     for known in merged.tests.values():
         loose = {
-            one.op
-            for one in widened_in(known)
-            if not any(allowed_by(entry, one) for entry in named.about(one.op))
+            one.op for one in widened_in(known) if not any(allowed_by(entry, one) for entry in named.about(one.op))
         }
         good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
         proved |= {e.op for e in good} - loose
@@ -110,8 +104,8 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool, wrong: frozenset[str] = frozenset(),
-) -> Iterator[Finding]:  # fmt: skip
+    merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool, wrong: frozenset[str] = frozenset()
+) -> Iterator[Finding]:
     """New operators without evidence, and stale entries of the list.
 
     `wrong` names the operators whose gradient is known to be wrong: they have been tested, and that is reported.
@@ -127,14 +121,12 @@ def judge_ops(
             yield _stale(held, op, "it is gone")
     for op in held.ops if complete else ():
         names = (op, *held.aliases.get(op, ()))
-        exempt = any(
-            entry.covers("gradient", name) for name in names for entry in named.about(name)
-        )
+        exempt = any(entry.covers("gradient", name) for name in names for entry in named.about(name))
         if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
             yield _new(held, op)
 
 
-def shortened(merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool) -> tuple[str, ...]:  # fmt: skip
+def shortened(merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool) -> tuple[str, ...]:
     """The list without what `judge_ops` calls stale."""
     found = judge_ops(merged, active, held, complete=complete)
     stale = {one.metric for one in found if one.kind == "baseline-stale"}

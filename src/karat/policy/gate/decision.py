@@ -25,8 +25,17 @@ from karat.report.words import count
 
 SCHEMA = "karat.policy-gate/1"
 _GRAVITY: tuple[State, ...] = (
-    "failed", "missing", "no-grad", "inconclusive", "vacuous", "weak", "float64", "not-selected", "exempt", "evidence",
-)  # fmt: skip
+    "failed",
+    "missing",
+    "no-grad",
+    "inconclusive",
+    "vacuous",
+    "weak",
+    "float64",
+    "not-selected",
+    "exempt",
+    "evidence",
+)
 
 _SHOWN = 20
 _LACKING = frozenset({"missing", "no-grad", "float64", "weak", "vacuous", "inconclusive"})
@@ -70,10 +79,7 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
     named = ByOp(active)
     judged = [
-        one
-        for known in merged.tests.values()
-        if known.is_op_test
-        for one in _judge(known, active, named, policy)
+        one for known in merged.tests.values() if known.is_op_test for one in _judge(known, active, named, policy)
     ]
     found = [*merged.findings, *policy.findings, *policy.exemptions.findings]
     for one in judged:
@@ -87,28 +93,32 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
             found.append(needs.ignored(known.test, failed[0]))
     found += unlisted_limits(merged, active, today=policy.today)
     found += about_entries(
-        merged, judged, policy.exemptions.entries, today=policy.today, complete=policy.complete,
+        merged,
+        judged,
+        policy.exemptions.entries,
+        today=policy.today,
+        complete=policy.complete,
         ops=policy.baseline.names,
-    )  # fmt: skip
+    )
     wrong = frozenset(
         one.metric for one in found if one.metric and one.kind == "grad-failed" and one.severity is Severity.FAIL
-    )  # fmt: skip
+    )
     found += judge_ops(merged, active, policy.baseline, complete=policy.complete, wrong=wrong)
-    if all(one.state == "not-selected" for one in judged) and not any(
-        one.kind == "nothing-compared" for one in found
-    ):
+    if all(one.state == "not-selected" for one in judged) and not any(one.kind == "nothing-compared" for one in found):
         found.append(_nothing_judged(merged, len(judged)))
     evidence = [e for known in merged.tests.values() for e in known.evidence]
     return GateReport(
-        tests=tuple(judged), findings=tuple(sorted(found, key=lambda one: one.severity.rank)),
-        journals=merged.journals, sessions=merged.sessions, compared=sum(e.counts for e in evidence),
-        complete=policy.complete, ops=len(policy.baseline.ops),
-    )  # fmt: skip
+        tests=tuple(judged),
+        findings=tuple(sorted(found, key=lambda one: one.severity.rank)),
+        journals=merged.journals,
+        sessions=merged.sessions,
+        compared=sum(e.counts for e in evidence),
+        complete=policy.complete,
+        ops=len(policy.baseline.ops),
+    )
 
 
-def _judge(
-    known: Known, active: Sequence[Exemption], named: ByOp, policy: Policy
-) -> Iterator[GatedTest]:
+def _judge(known: Known, active: Sequence[Exemption], named: ByOp, policy: Policy) -> Iterator[GatedTest]:
     for op in known.ops or ("",):
         mine = named.about(op) if op else active
         each = needs_of(known, op, policy.devices, mine) or _unknown(known, op, mine)
@@ -123,11 +133,16 @@ def _judge(
         declared = [one for one in known.declared if one.op == op]
         first = declared[0] if declared else None
         yield GatedTest(
-            test=known.test, op=op, state=min((one.state for one in each), key=_GRAVITY.index, default="evidence"),
-            needs=each, ran=known.ran, total=known.total,
-            file=first.file if first else known.test.partition("::")[0], line=first.line if first else 0,
+            test=known.test,
+            op=op,
+            state=min((one.state for one in each), key=_GRAVITY.index, default="evidence"),
+            needs=each,
+            ran=known.ran,
+            total=known.total,
+            file=first.file if first else known.test.partition("::")[0],
+            line=first.line if first else 0,
             skip_reason=next((one.skip_reason for one in declared if one.skip_reason), None),
-        )  # fmt: skip
+        )
 
 
 def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, ...]:
@@ -151,10 +166,11 @@ def _nothing_judged(merged: Merged, left: int) -> Finding:
         ran = f"{count(merged.ran, 'test')} run, none of them a whole op test"
     some = f" ({left} not selected, or only in part)" if left else ""
     return Finding(
-        kind="nothing-compared", severity=Severity.FAIL,
+        kind="nothing-compared",
+        severity=Severity.FAIL,
         message=f"expected op tests in {count(merged.journals, 'journal')}, found none that can be judged{some}: {ran}",
         next="pytest --karat-evidence=DIR  # the tests that inherit from karat.OpTest",
-    )  # fmt: skip
+    )
 
 
 def document(gated: GateReport) -> bytes:
@@ -205,7 +221,12 @@ def _summary(gated: GateReport) -> str:
     none = sum(one.state == "evidence" and not one.needs for one in gated.tests)
     lacking = len(gated.tests) - states["evidence"] - states["exempt"] - states["not-selected"]
     parts = [f"{states['evidence'] - none:,} with evidence"]
-    rest = (none, "without floating-point inputs"), (states["exempt"], "exempt"), (states["not-selected"], "not selected"), (lacking, "without evidence")  # fmt: skip
+    rest = (
+        (none, "without floating-point inputs"),
+        (states["exempt"], "exempt"),
+        (states["not-selected"], "not selected"),
+        (lacking, "without evidence"),
+    )
     parts += [f"{number:,} {words}" for number, words in rest if number]
     ops = f"; {count(gated.ops, 'operator')} in the namespaces" if gated.ops else ""
     return (

@@ -11,13 +11,7 @@ import msgspec
 from karat.findings import Finding, Severity
 from karat.policy.evidence import Known, Merged
 from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
-from karat.policy.gate.needs import (
-    GatedTest,
-    exemption_entry,
-    is_differentiable,
-    labelled,
-    listed,
-)
+from karat.policy.gate.needs import GatedTest, exemption_entry, is_differentiable, labelled, listed
 
 FURTHEST = 400
 """Days ahead that an expiry may lie before somebody should be asked."""
@@ -53,9 +47,14 @@ def widened_in(known: Known) -> Iterator[Widened]:
     for one in known.evidence:
         if one.widened is not None:
             yield Widened(
-                rule="tolerance", test=known.test, op=one.op, input=one.input, dtype=one.dtype, value=one.widened,
+                rule="tolerance",
+                test=known.test,
+                op=one.op,
+                input=one.input,
+                dtype=one.dtype,
+                value=one.widened,
                 needed=one.error is None or one.tolerance is None or one.error > one.tolerance,
-            )  # fmt: skip
+            )
     for report in known.reports:
         if report.nondeterminism_bound > 0:
             bound = report.nondeterminism_bound
@@ -69,9 +68,7 @@ def allowed_by(entry: Exemption, one: Widened) -> bool:
     return about and limit is not None and one.value <= limit
 
 
-def unlisted_limits(
-    merged: Merged, active: Sequence[Exemption], *, today: date
-) -> Iterator[Finding]:
+def unlisted_limits(merged: Merged, active: Sequence[Exemption], *, today: date) -> Iterator[Finding]:
     """What op tests let go without an entry; one finding per test, op and rule."""
     named = ByOp(active)
     for known in merged.tests.values():
@@ -79,16 +76,12 @@ def unlisted_limits(
         for one in widened_in(known) if known.is_op_test else ():
             if not any(allowed_by(entry, one) for entry in named.about(one.op)):
                 first = worst.setdefault((one.op, one.rule), one)
-                worst[one.op, one.rule] = max(
-                    first, one, key=lambda each: (each.needed, each.value)
-                )
+                worst[one.op, one.rule] = max(first, one, key=lambda each: (each.needed, each.value))
         yield from (_unlisted(one, named.about(one.op), today) for one in worst.values())
 
 
 def _unlisted(one: Widened, active: Sequence[Exemption], today: date) -> Finding:
-    near = next(
-        (e for e in active if e.covers(one.rule, one.op) and e.speaks_of(one.test, one.input, one.dtype)), None
-    )  # fmt: skip
+    near = next((e for e in active if e.covers(one.rule, one.op) and e.speaks_of(one.test, one.input, one.dtype)), None)
     key = LIMITS[one.rule]
     found, file = "no entry of exemptions.toml allows it", "exemptions.toml"
     if near is not None:
@@ -96,19 +89,28 @@ def _unlisted(one: Widened, active: Sequence[Exemption], today: date) -> Finding
         file = shlex.quote(near.path)
     spare = "" if one.needed else "; it passes without: remove it"
     whom = f" of {one.input} in {one.dtype}" if one.input else ""
-    entry = exemption_entry(
-        op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today
-    )
+    entry = exemption_entry(op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today)
     return Finding(
-        kind="tolerance-override", severity=Severity.FAIL, path=one.test.partition("::")[0], metric=one.op, where=one.test,
+        kind="tolerance-override",
+        severity=Severity.FAIL,
+        path=one.test.partition("::")[0],
+        metric=one.op,
+        where=one.test,
         message=f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
-        numbers={"rule": one.rule, key: one.value, "entry": entry}, next=f"edit {file}",
-    )  # fmt: skip
+        numbers={"rule": one.rule, key: one.value, "entry": entry},
+        next=f"edit {file}",
+    )
 
 
 def about_entries(
-    merged: Merged, judged: Sequence[GatedTest], entries: Sequence[Exemption], *, today: date, complete: bool, ops: Iterable[str],
-) -> Iterator[Finding]:  # fmt: skip
+    merged: Merged,
+    judged: Sequence[GatedTest],
+    entries: Sequence[Exemption],
+    *,
+    today: date,
+    complete: bool,
+    ops: Iterable[str],
+) -> Iterator[Finding]:
     """What there is to say about the entries themselves."""
     named = ByOp(entries)
     matched: dict[int, list[GatedTest]] = {}
@@ -125,12 +127,22 @@ def about_entries(
         seen = matched.get(id(entry), [])
         if entry.has_expired(today):
             severity = Severity.FAIL if seen or complete else Severity.WARN
-            yield _finding(entry, "exemption-expired", severity, f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason")  # fmt: skip
+            yield _finding(
+                entry,
+                "exemption-expired",
+                severity,
+                f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason",
+            )
             continue
         if entry.expires is not None and (entry.expires - today).days > FURTHEST:
-            yield _finding(entry, "exemption-invalid", Severity.WARN, f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day")  # fmt: skip
+            yield _finding(
+                entry,
+                "exemption-invalid",
+                Severity.WARN,
+                f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day",
+            )
         if not seen and complete and id(entry) not in beside:
-            yield _finding(entry, "exemption-unused", Severity.FAIL, "matches no op test of the whole suite; remove it")  # fmt: skip
+            yield _finding(entry, "exemption-unused", Severity.FAIL, "matches no op test of the whole suite; remove it")
         yield from _held(entry, [(one, merged.tests[one.test]) for one in seen])
 
 
@@ -138,14 +150,14 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
     """An entry that still holds: untrue, not needed, used, or not verified."""
     for _, known in seen:
         if contradiction := _contradiction(entry, known):
-            yield _finding(entry, "exemption-untrue", Severity.FAIL, f"it says {entry.kind}, but {contradiction}")  # fmt: skip
+            yield _finding(entry, "exemption-untrue", Severity.FAIL, f"it says {entry.kind}, but {contradiction}")
             return
     needless = [one.test for one, known in seen if _is_needless(entry, one, known)]
     if needless:
-        narrow = (
-            "" if entry.narrow else "; remove it, or narrow its scope to the tests that need it"
+        narrow = "" if entry.narrow else "; remove it, or narrow its scope to the tests that need it"
+        yield _finding(
+            entry, "exemption-stale", Severity.FAIL, f"{listed(needless, most=3)} {_NOT_NEEDED[entry.rule]}{narrow}"
         )
-        yield _finding(entry, "exemption-stale", Severity.FAIL, f"{listed(needless, most=3)} {_NOT_NEEDED[entry.rule]}{narrow}")  # fmt: skip
         return
     used = [one for one, _ in seen if any(need.line == entry.line for need in one.needs)]
     if used or (seen and entry.rule in LIMITS):
@@ -159,7 +171,12 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
             if any(n.line == entry.line and n.input not in asked for n in one.needs):
                 unasked.append(one.test)
         if unasked:
-            yield _finding(entry, "exemption-unverified", Severity.FAIL, f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none")  # fmt: skip
+            yield _finding(
+                entry,
+                "exemption-unverified",
+                Severity.FAIL,
+                f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none",
+            )
 
 
 def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:
@@ -183,9 +200,7 @@ def _contradiction(entry: Exemption, known: Known) -> str | None:
         mine = names_op(entry.op, one.op) and entry.speaks_of(known.test, one.input)
         if mine and one.outcome == "gradient":
             detail = f": {one.detail}" if one.detail else ""
-            return (
-                f"{known.test} asked {one.op} for the gradient of {one.input} and got one{detail}"
-            )
+            return f"{known.test} asked {one.op} for the gradient of {one.input} and got one{detail}"
     for declared in known.declared if entry.kind == "integer-only" else ():
         for name, dtype in declared.inputs.items():
             mine = names_op(entry.op, declared.op) and is_differentiable(dtype)
@@ -197,7 +212,12 @@ def _contradiction(entry: Exemption, known: Known) -> str | None:
 def _finding(entry: Exemption, kind: str, severity: Severity, text: str) -> Finding:
     after = f"edit {shlex.quote(entry.path)}  # line {entry.line}"
     return Finding(
-        kind=kind, severity=severity, message=f"{entry.label}: {text}", path=entry.path, where=f"line {entry.line}",
-        metric=entry.op, next=None if severity is Severity.INFO else after,
+        kind=kind,
+        severity=severity,
+        message=f"{entry.label}: {text}",
+        path=entry.path,
+        where=f"line {entry.line}",
+        metric=entry.op,
+        next=None if severity is Severity.INFO else after,
         numbers={"owner": entry.owner, "expires": str(entry.expires or ""), "line": entry.line},
-    )  # fmt: skip
+    )

@@ -23,16 +23,13 @@ from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
 
 State = Literal[
-    "evidence", "exempt", "not-selected", "failed", "no-grad", "float64", "weak", "vacuous", "inconclusive", "missing",
-]  # fmt: skip
+    "evidence", "exempt", "not-selected", "failed", "no-grad", "float64", "weak", "vacuous", "inconclusive", "missing"
+]
 RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
 DOUBLE = frozenset({"float64", "complex128"})
 _WHOLE_NUMBERS = ("int", "uint", "bool")
 _SAME = {"gpu": "cuda", "rocm": "cuda"}
-_BENDS: dict[str, tuple[str, ...]] = {
-    "float64": ("gradient", "float64"),
-    "weak": ("gradient", "weak"),
-}
+_BENDS: dict[str, tuple[str, ...]] = {"float64": ("gradient", "float64"), "weak": ("gradient", "weak")}
 """State → the rules an exemption from which covers it; only from gradient for the others."""
 _KINDS: dict[State, str] = {
     "missing": "evidence-missing",
@@ -112,18 +109,14 @@ def inputs_of(known: Known, op: str) -> dict[str, str]:
     return found
 
 
-def needs_of(
-    known: Known, op: str, devices: Sequence[str], entries: Sequence[Exemption]
-) -> tuple[Need, ...]:
+def needs_of(known: Known, op: str, devices: Sequence[str], entries: Sequence[Exemption]) -> tuple[Need, ...]:
     """What one test needs for one op, and what it has."""
     set_aside = {name for one in known.declared if one.op == op for name in one.no_grad}
     each = []
     for name, dtype in inputs_of(known, op).items():
         every = [e for e in known.evidence if (e.op, e.input) == (op, name)]
         mine = [e for e in every if is_of_backward(e)]
-        beside = (
-            "on other devices" if mine else "in forward mode or a higher order" if every else ""
-        )
+        beside = "on other devices" if mine else "in forward mode or a higher order" if every else ""
         for device in devices or (None,):
             here = [e for e in mine if device is None or same_device(e.device, device)]
             state, why = _state(here, set_aside=name in set_aside, beside=beside)
@@ -142,9 +135,7 @@ def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Nee
         rules = _BENDS.get(need.state, ("gradient",))
         about = any(entry.covers(rule, op) for rule in rules)
         if about and entry.speaks_of(test, need.input, need.dtype):
-            return msgspec.structs.replace(
-                need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line
-            )
+            return msgspec.structs.replace(need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line)
     return need
 
 
@@ -159,9 +150,7 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[S
     found: list[tuple[State, str]] = []
     if strong:
         found = [("float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}")]
-    elif any(
-        e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here
-    ):
+    elif any(e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here):
         found = [("weak", "compared with the author's own gradients, and with nothing else")]
     vacuous = (e.reason or "corrupted gradients passed the same check" for e in here if e.vacuous)
     found += (("vacuous", why) for why in vacuous)
@@ -194,9 +183,7 @@ def listed(names: Iterable[str], *, most: int = 6) -> str:
     return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def ways(
-    test: str, op: str, inputs: Sequence[str] = (), *, reason: str = "", today: date | None = None
-) -> list[str]:
+def ways(test: str, op: str, inputs: Sequence[str] = (), *, reason: str = "", today: date | None = None) -> list[str]:
     """The three ways to set it right, as lines."""
     names = json.dumps(list(inputs) or ["X"], ensure_ascii=False)
     name = test.rpartition("::")[2]
@@ -214,9 +201,14 @@ def ways(
 
 
 def exemption_entry(
-    *, op: str, scope: str = "*", rule: str = "gradient", reason: str = "",
-    limits: Mapping[str, float] | None = None, today: date | None = None,
-) -> str:  # fmt: skip
+    *,
+    op: str,
+    scope: str = "*",
+    rule: str = "gradient",
+    reason: str = "",
+    limits: Mapping[str, float] | None = None,
+    today: date | None = None,
+) -> str:
     """An entry of exemptions.toml, ready but for who and why."""
     first = today or date.today()  # noqa: DTZ011 - the day where the person is
     day = min(first, date.max - _QUARTER) + _QUARTER
@@ -285,13 +277,17 @@ def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
         yield replace(stale, severity=Severity.WARN, metric=None)
 
 
-def _finding(
-    kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str | int], after: str
-) -> Finding:
+def _finding(kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str | int], after: str) -> Finding:
     return Finding(
-        kind=kind, severity=Severity.FAIL, message=f"{judged.label}: {text}", path=judged.file,
-        metric=judged.op or None, where=judged.test, numbers={**numbers, "line": judged.line}, next=after,
-    )  # fmt: skip
+        kind=kind,
+        severity=Severity.FAIL,
+        message=f"{judged.label}: {text}",
+        path=judged.file,
+        metric=judged.op or None,
+        where=judged.test,
+        numbers={**numbers, "line": judged.line},
+        next=after,
+    )
 
 
 def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) -> Finding:
@@ -300,11 +296,7 @@ def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) 
     devices = listed(need.device for need in needs if need.device)
     text = f"no gradient evidence in float64 for {listed(names) or 'any input'}"
     text += f"{f' on {devices}' if devices else ''}; {_why(judged, known, needs)}"
-    numbers: dict[str, str | int] = {
-        "inputs": ", ".join(names),
-        "ran": judged.ran,
-        "total": judged.total,
-    }
+    numbers: dict[str, str | int] = {"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total}
     return _finding(kind, judged, text, numbers, f"{run_again(judged.test)} --karat-policy")
 
 
@@ -350,10 +342,14 @@ def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> s
 def ignored(test: str, report: Reported) -> Finding:
     """A check failed, and its test passed: perhaps it meant to."""
     return Finding(
-        kind="grad-failed", severity=Severity.WARN, path=test.partition("::")[0], where=test,
+        kind="grad-failed",
+        severity=Severity.WARN,
+        path=test.partition("::")[0],
+        where=test,
         message=f"{labelled(test, report.op)}: a gradient check failed, but the test passed; use .require() unless it is meant to fail",
-        numbers={"seed": report.seed}, next=_replay(test, (), [report]),
-    )  # fmt: skip
+        numbers={"seed": report.seed},
+        next=_replay(test, (), [report]),
+    )
 
 
 def not_selected(judged: Sequence[GatedTest]) -> Iterator[Finding]:
@@ -361,6 +357,8 @@ def not_selected(judged: Sequence[GatedTest]) -> Iterator[Finding]:
     left = [one for one in judged if one.state == "not-selected"]
     if left:
         yield Finding(
-            kind="not-selected", severity=Severity.INFO, numbers={"tests": len(left)},
+            kind="not-selected",
+            severity=Severity.INFO,
+            numbers={"tests": len(left)},
             message=f"{listed((one.test for one in left), most=3)}: not run, or only in part; not judged",
-        )  # fmt: skip
+        )

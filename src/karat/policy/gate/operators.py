@@ -47,9 +47,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Module → why it could not be imported."""
 
 
-def walk(
-    modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), seconds: float = SECONDS
-) -> Walked:
+def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), seconds: float = SECONDS) -> Walked:
     """The public callables of modules, by qualified name; `folder` is where Python is started."""
     if not modules:
         return Walked()
@@ -78,7 +76,7 @@ def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
     with log.open("wb") as out:
         child = subprocess.Popen(
             words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )  # fmt: skip
+        )
         try:
             code = child.wait(seconds)
         except BaseException as error:
@@ -109,9 +107,7 @@ def main(words: list[str]) -> int:
     for module in modules:
         for one in _modules(module, errors):
             _note(one, module, found, errors)
-    each = sorted(
-        sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values()
-    )
+    each = sorted(sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values())
     answer = Answer(ops={name: tuple(others) for name, *others in each}, errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
     return 0
@@ -134,9 +130,7 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-def _note(
-    module: ModuleType, root: str, found: dict[int, list[Any]], errors: dict[str, str]
-) -> None:
+def _note(module: ModuleType, root: str, found: dict[int, list[Any]], errors: dict[str, str]) -> None:
     """Every operator once, with all of its names: packages offer again what their modules define."""
     listed = getattr(module, "__all__", None)
     for name in map(str, dir(module) if listed is None else listed):

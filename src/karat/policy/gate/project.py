@@ -26,9 +26,15 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def project(  # noqa: PLR0913 - all that decides which policy holds
-    config: Config, folder: Path, *, today: date, complete: bool, again: str | None = None,
-    exemptions: str | None = None, devices: tuple[str, ...] = (),
-) -> Project:  # fmt: skip
+    config: Config,
+    folder: Path,
+    *,
+    today: date,
+    complete: bool,
+    again: str | None = None,
+    exemptions: str | None = None,
+    devices: tuple[str, ...] = (),
+) -> Project:
     """The policy that holds in a folder; namespaces are imported only where all operators are judged.
 
     `exemptions` and `devices` replace what the configuration says; `again` is the command as it was typed.
@@ -37,16 +43,22 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
     root = config.file.parent if config.file else folder
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
     baseline = baselines.Baseline(
-        ops=walked.ops, aliases=walked.aliases, sure=not walked.findings, path=settings.baseline,
+        ops=walked.ops,
+        aliases=walked.aliases,
+        sure=not walked.findings,
+        path=settings.baseline,
         listed=baselines.read(root / settings.baseline, settings.baseline),
-    )  # fmt: skip
+    )
     policy = Policy(
         exemptions=read_named(exemptions, command="karat policy gate")
         if exemptions is not None
         else read(root / settings.exemptions, settings.exemptions),
-        devices=devices or settings.devices, today=today, complete=complete, findings=walked.findings,
+        devices=devices or settings.devices,
+        today=today,
+        complete=complete,
+        findings=walked.findings,
         baseline=msgspec.structs.replace(baseline, again=again) if again else baseline,
-    )  # fmt: skip
+    )
     return Project(root=root, policy=policy)
 
 

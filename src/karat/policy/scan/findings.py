@@ -14,23 +14,11 @@ from karat.policy.scan.names import Class
 from karat.policy.scan.op_tests import OpTestClass, World
 from karat.policy.scan.reach import Reach, Reached
 from karat.policy.scan.report import DEVICE, OpTestRow, finding
-from karat.policy.scan.vocabulary import (
-    FREE_CHECKS,
-    NAMED_FOR_CHECK,
-    SKIP_RULE,
-    TOLERANCES,
-    WEAK,
-    is_check,
-    normal,
-)
+from karat.policy.scan.vocabulary import FREE_CHECKS, NAMED_FOR_CHECK, SKIP_RULE, TOLERANCES, WEAK, is_check, normal
 
 _INTEGERS = ("int", "uint", "bool")
-_NO_REASON = {
-    "none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells",
-}  # fmt: skip
-_EMPTY = {
-    "unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN,
-}  # fmt: skip
+_NO_REASON = {"none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells"}
+_EMPTY = {"unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN}
 """State of an op test → how grave an empty test of it is."""
 
 
@@ -68,20 +56,20 @@ class Inspector:
         elif state == "unchecked" and dtype is not None and dtype.startswith(_INTEGERS):
             state = "integer"
         row = OpTestRow(
-            name=test.name, path=test.path, line=test.line, op=op, state=state,
+            name=test.name,
+            path=test.path,
+            line=test.line,
+            op=op,
+            state=state,
             checked_at=next((f"{c.path}:{c.line}" for c in reached.checks if not c.caught), None),
-        )  # fmt: skip
-        empty = [
-            m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)
-        ]
+        )
+        empty = [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
         found = [*self._base(test, reached), *self._missing(test, row, reached, covered, dtype)]
         if state == "unchecked" and empty:
             found = [f for f in found if f.kind != "grad-check-missing"]  # the empty test is named
         return Inspection(row=row, findings=found, dtype=dtype, empty=empty)
 
-    def _entry(
-        self, rule: str, op: str | None, names: Sequence[str], value: float | None = None
-    ) -> Exemption | None:
+    def _entry(self, rule: str, op: str | None, names: Sequence[str], value: float | None = None) -> Exemption | None:
         """The exemption that covers a test under any of its names, and allows the value."""
         for entry in self._exemptions.entries if self._exemptions else ():
             allowed = entry.max_relative_error
@@ -100,22 +88,40 @@ class Inspector:
     def _base(self, test: OpTestClass, reached: Reached) -> Iterator[Finding]:
         """A base that nothing is known of."""
         if test.assumed:
-            yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name,
-                          f"{test.name}: its base is assumed to be an op test: {test.assumed}")  # fmt: skip
+            yield finding(
+                "unresolved-base",
+                Severity.INFO,
+                test.path,
+                test.line,
+                test.name,
+                f"{test.name}: its base is assumed to be an op test: {test.assumed}",
+            )
         elif reached.state == "unchecked":
             for end in self._world.lineage.open_ends(test.cls)[:1]:
                 text = getattr(end, "text", None) or getattr(end, "name", "?")
-                yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name,
-                              f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown")  # fmt: skip
+                yield finding(
+                    "unresolved-base",
+                    Severity.INFO,
+                    test.path,
+                    test.line,
+                    test.name,
+                    f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown",
+                )
 
     def _missing(
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
-    ) -> Iterator[Finding]:  # fmt: skip
+    ) -> Iterator[Finding]:
         """An op test that has no gradient check, or not always."""
         name, severity, after = row.name, Severity.INFO, None
         if row.state == "exempt" and covered is not None:
-            yield finding("exempted", Severity.INFO, test.path, test.line, name,
-                          f"{name} has no gradient check; exempt by {covered.label}")  # fmt: skip
+            yield finding(
+                "exempted",
+                Severity.INFO,
+                test.path,
+                test.line,
+                name,
+                f"{name} has no gradient check; exempt by {covered.label}",
+            )
             return
         if row.state == "conditional":
             yield _conditional(test, row, reached)
@@ -135,14 +141,14 @@ class Inspector:
             after = f"add test_check_grad with self.check_grad to {name}, or an entry to exemptions.toml"
         else:
             return
-        yield finding("grad-check-missing", severity, test.path, test.line, name, f"{name} {text}", next=after)  # fmt: skip
+        yield finding("grad-check-missing", severity, test.path, test.line, name, f"{name} {text}", next=after)
 
     def _why(self, test: OpTestClass, reached: Reached) -> str:
         for parent in self._world.lineage.order(test.cls)[1:]:
-            if isinstance(parent, Class) and any(
-                d.last == SKIP_RULE for d in parent.facts.decorators
-            ):
-                return f": {parent.facts.name} ({parent.path}:{parent.facts.line}) skips it, and a skip is not inherited"
+            if isinstance(parent, Class) and any(d.last == SKIP_RULE for d in parent.facts.decorators):
+                return (
+                    f": {parent.facts.name} ({parent.path}:{parent.facts.line}) skips it, and a skip is not inherited"
+                )
         for owner, method in reached.empty:
             if NAMED_FOR_CHECK.fullmatch(method.name):
                 return f": {method.name} of {owner.facts.name} ({owner.path}:{method.line}) {method.empty}"
@@ -157,15 +163,27 @@ class Inspector:
         name, state = facts.qualname, inspected.row.state
         for flag in facts.flags:
             on = f" on {flag.owner}" if flag.owner else ""
-            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, name,
-                          f"{name} sets {flag.name} = {flag.value}{on} by hand; only a comparison may")  # fmt: skip
+            yield finding(
+                "flag-by-hand",
+                Severity.FAIL,
+                path,
+                flag.line,
+                name,
+                f"{name} sets {flag.name} = {flag.value}{on} by hand; only a comparison may",
+            )
         for decorator in facts.decorators:
             if decorator.last == SKIP_RULE:
                 yield from self._skip(path, name, decorator, state)
         for method in inspected.empty:
             tail = ", and nothing else in it checks a gradient" if state == "unchecked" else ""
-            yield finding("check-empty", _EMPTY.get(state, Severity.INFO), path, method.line, name,
-                          f"{name}: {method.name} {method.empty}{tail}")  # fmt: skip
+            yield finding(
+                "check-empty",
+                _EMPTY.get(state, Severity.INFO),
+                path,
+                method.line,
+                name,
+                f"{name}: {method.name} {method.empty}{tail}",
+            )
         for method in facts.methods:
             for call in method.calls:
                 if is_check(call.name) or call.name in FREE_CHECKS:
@@ -188,8 +206,14 @@ class Inspector:
                 does = "is marked as skipping its gradient check, which runs,"
             reason = f" ({decorator.reason})" if decorator.reason else ""
             severity = Severity.WARN if self._exemptions is None else Severity.FAIL
-            yield finding("skip-without-exemption", severity, path, decorator.line, name,
-                          f"{name} {does} and no exemption covers that{reason}")  # fmt: skip
+            yield finding(
+                "skip-without-exemption",
+                severity,
+                path,
+                decorator.line,
+                name,
+                f"{name} {does} and no exemption covers that{reason}",
+            )
 
     def _call(self, path: str, name: str, call: Call, inspected: Inspection) -> Iterator[Finding]:
         def about(kind: str, severity: Severity, text: str) -> Finding:
@@ -206,17 +230,23 @@ class Inspector:
             if default is not None and wider and given.get(keyword, "None") != "None":
                 severity, tail = allowed("tolerance", value)
                 of = f" of {dtype}" if dtype else ""
-                yield about("tolerance-override", severity,
-                            f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}")  # fmt: skip
+                yield about(
+                    "tolerance-override",
+                    severity,
+                    f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}",
+                )
         for keyword in WEAK:
             if given.get(keyword, "None") != "None":
                 severity, tail = allowed("weak")
-                yield about("evidence-weak", severity,
-                            f"is given {keyword}={given[keyword]}, so nothing is differentiated{tail}")  # fmt: skip
+                yield about(
+                    "evidence-weak",
+                    severity,
+                    f"is given {keyword}={given[keyword]}, so nothing is differentiated{tail}",
+                )
         if given.get("no_grad_set", "None") not in {"None", "set()", "{}", "[]"}:
-            yield about("check-narrowed", Severity.INFO, f"leaves out no_grad_set={given['no_grad_set']}")  # fmt: skip
+            yield about("check-narrowed", Severity.INFO, f"leaves out no_grad_set={given['no_grad_set']}")
         if given.get("check_dygraph") == "False":
-            yield about("check-narrowed", Severity.INFO, "leaves out dynamic graphs (check_dygraph=False)")  # fmt: skip
+            yield about("check-narrowed", Severity.INFO, "leaves out dynamic graphs (check_dygraph=False)")
         if call.caught:
             yield about("check-empty", Severity.FAIL, "cannot fail: its failure is caught")
 
@@ -229,8 +259,14 @@ def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Finding
     device = any(DEVICE.search(text) for check in silent for text in check.when)
     severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
     tail = "its tests pass and compare nothing" if silent else "it is skipped"
-    return finding("check-conditional", severity, test.path, test.line, row.name,
-                   f"{row.name} checks gradients only where {condition}; elsewhere {tail}")  # fmt: skip
+    return finding(
+        "check-conditional",
+        severity,
+        test.path,
+        test.line,
+        row.name,
+        f"{row.name} checks gradients only where {condition}; elsewhere {tail}",
+    )
 
 
 def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding]:
@@ -239,5 +275,11 @@ def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding
         facts = world.names.facts(path).classes[index]
         if any(NAMED_FOR_CHECK.fullmatch(m.name) for m in facts.methods):
             bases = ", ".join(base.text for base in facts.bases)
-            yield finding("unresolved-base", Severity.INFO, path, facts.line, facts.qualname,
-                          f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds")  # fmt: skip
+            yield finding(
+                "unresolved-base",
+                Severity.INFO,
+                path,
+                facts.line,
+                facts.qualname,
+                f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds",
+            )

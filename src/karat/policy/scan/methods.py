@@ -20,9 +20,7 @@ CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
 _PLAIN_MODULES = frozenset({"np", "numpy", "paddle", "math", "core", "base", "fluid"})
 """Whatever these are handed, they check no gradient; most calls of a test are theirs."""
 _SKIPS = ("skipTest", "pytest.skip", "SkipTest")
-_ENDS = frozenset(
-    {"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"}
-)
+_ENDS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"})
 """Calls that nothing comes after."""
 
 
@@ -68,8 +66,12 @@ def swallows(handler: ast.ExceptHandler) -> bool:
     names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
     if not names & CATCHES:
         return False
-    return not any(isinstance(n, ast.Raise) or "fail" in text_of(n) for s in handler.body for n in ast.walk(s)
-                   if isinstance(n, ast.Raise | ast.Call))  # fmt: skip
+    return not any(
+        isinstance(n, ast.Raise) or "fail" in text_of(n)
+        for s in handler.body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Raise | ast.Call)
+    )
 
 
 def drops(statements: Sequence[ast.stmt]) -> bool:
@@ -86,8 +88,13 @@ def calls(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator
             assert isinstance(argument, ast.Attribute)  # noqa: S101 - as is_check says
             who = text_of(node.func)
             more = () if who.endswith("partial") else (f"{who} calls it",)
-            yield Call(name=argument.attr, line=node.lineno, when=when + more, object=_object(argument, known),
-                       caught=caught or takes_failure(node))  # fmt: skip
+            yield Call(
+                name=argument.attr,
+                line=node.lineno,
+                when=when + more,
+                object=_object(argument, known),
+                caught=caught or takes_failure(node),
+            )
 
 
 def _asked(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator[Call]:
@@ -113,8 +120,16 @@ def _asked(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterato
         if place == "0" and owner and not test:
             yield _made(node, name, when, caught=caught, receiver="class", owner=owner)
         else:
-            yield Call(name=name, line=node.lineno, receiver="free", owner=whole, when=when, caught=caught,
-                       place=place, object=test)  # fmt: skip
+            yield Call(
+                name=name,
+                line=node.lineno,
+                receiver="free",
+                owner=whole,
+                when=when,
+                caught=caught,
+                place=place,
+                object=test,
+            )
 
 
 def _function(node: ast.expr, known: Known) -> ast.expr:
@@ -143,9 +158,7 @@ def _object(node: ast.Attribute, known: Known) -> str:
     return known.tests[node.value.id] if isinstance(node.value, ast.Name) else ""
 
 
-def _made(
-    node: ast.Call, name: str, when: When, *, caught: bool, **more: str
-) -> Call:  # fmt: skip
+def _made(node: ast.Call, name: str, when: When, *, caught: bool, **more: str) -> Call:
     keywords: dict[str, str] = {}
     numbers: dict[str, float] = {}
     if is_check(name) or name in FREE_CHECKS:
@@ -154,7 +167,7 @@ def _made(
             value = number(keyword.value)
             if value is not None and keyword.arg is not None:
                 numbers[keyword.arg] = value
-    return Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]  # fmt: skip
+    return Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]
 
 
 def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
@@ -170,9 +183,15 @@ def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When)
             never = "is a coroutine, which no runner awaits"
         empty = never or _emptiness(node, decorators, body)
     return Method(
-        name=node.name, line=node.lineno, calls=() if never else tuple(body.calls), empty=empty,
-        does=body.does, only_super=body.only_super, decorators=decorators, when=when,
-    )  # fmt: skip
+        name=node.name,
+        line=node.lineno,
+        calls=() if never else tuple(body.calls),
+        empty=empty,
+        does=body.does,
+        only_super=body.only_super,
+        decorators=decorators,
+        when=when,
+    )
 
 
 def function_of(node: FunctionNode) -> Method | None:
@@ -200,9 +219,7 @@ def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body)
         return "is skipped"
     if body.does:
         return ""
-    rest = [
-        s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-    ]
+    rest = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     if not rest:
         text = ast.get_docstring(node, clean=False)
         return "holds only ..." if text is None else "holds only a docstring"
@@ -378,9 +395,7 @@ class _Body:
                     continue
                 case ast.Call():
                     self._call(inner, when)
-                    if takes_failure(
-                        inner
-                    ):  # assertRaises(AssertionError, lambda: self.check_grad())
+                    if takes_failure(inner):  # assertRaises(AssertionError, lambda: self.check_grad())
                         self._caught += 1
                         for argument in inner.args:
                             self.expressions(argument, when)
@@ -414,8 +429,7 @@ class _Body:
         if known is None and len(self.calls) > begin:
             text = text_of(condition) if holds else negated(text_of(condition))
             self.calls[begin:] = [
-                msgspec.structs.replace(call, when=(*when, text, *call.when[depth:]))
-                for call in self.calls[begin:]
+                msgspec.structs.replace(call, when=(*when, text, *call.when[depth:])) for call in self.calls[begin:]
             ]
 
     def _call(self, node: ast.Call, when: When) -> None:

@@ -212,7 +212,7 @@ class Names:
 
     def refer(
         self, path: str, scope: int, reference: Reference, *, line: int = 0, environment: Environment = ()
-    ) -> list[Target]:  # fmt: skip
+    ) -> list[Target]:
         """Everything that an expression may mean; never nothing."""
         if reference.function:
             return self._called(path, scope, reference, line, environment)
@@ -226,7 +226,7 @@ class Names:
 
     def resolve(
         self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
-    ) -> list[Target]:  # fmt: skip
+    ) -> list[Target]:
         """Everything that a dotted name may mean in a scope; `line` limits to what is bound before it."""
         parts = name.split(".")
         for end in range(len(parts), 1, -1):
@@ -241,9 +241,7 @@ class Names:
             first = self._first(path, scope, parts[0], line, environment)
             return self._attributes(first, parts[1:])
 
-    def _first(
-        self, path: str, scope: int, name: str, line: int, environment: Environment
-    ) -> list[Target]:
+    def _first(self, path: str, scope: int, name: str, line: int, environment: Environment) -> list[Target]:
         scopes = self.facts(path).scopes
         here = scope
         while here >= 0:
@@ -259,9 +257,7 @@ class Names:
             here = what.parent
         return [Outside(name)]
 
-    def _in_scope(
-        self, path: str, scope: int, name: str, line: int, environment: Environment
-    ) -> list[Target]:
+    def _in_scope(self, path: str, scope: int, name: str, line: int, environment: Environment) -> list[Target]:
         table = self._table(path)
         bound = table.get((scope, name), [])
         stars = table.get((scope, "*"))
@@ -284,9 +280,7 @@ class Names:
                 best = found
         return best
 
-    def _parameter(
-        self, path: str, scope: int, name: str, environment: Environment
-    ) -> list[Target]:
+    def _parameter(self, path: str, scope: int, name: str, environment: Environment) -> list[Target]:
         for (where, parameter), target in environment:
             if (where, parameter) == (scope, name):
                 return [target]
@@ -309,15 +303,11 @@ class Names:
             case _:
                 return []
 
-    def _aliased(
-        self, path: str, binding: Binding, reference: Reference, environment: Environment
-    ) -> list[Target]:
+    def _aliased(self, path: str, binding: Binding, reference: Reference, environment: Environment) -> list[Target]:
         """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
         return self._memo.once(
             (path, id(binding), environment),
-            lambda: self.refer(
-                path, binding.scope, reference, line=binding.line, environment=environment
-            ),
+            lambda: self.refer(path, binding.scope, reference, line=binding.line, environment=environment),
         )
 
     def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
@@ -334,9 +324,7 @@ class Names:
             facts = self.facts(path).classes[index]
             if facts.scope > 0:
                 self._needs[key] = frozenset(
-                    pair
-                    for base in facts.bases
-                    for pair in self._needed(path, facts.scope, base, set())
+                    pair for base in facts.bases for pair in self._needed(path, facts.scope, base, set())
                 )
         return self._needs[key]
 
@@ -391,60 +379,55 @@ class Names:
                 found = self.member(path, name)
                 if found:
                     return found
-                below = (
-                    self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
-                )
+                below = self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
                 return [Module(below)] if below is not None else [Outside(name)]
             case Class(path, _, environment):
-                return self._in_scope(path, target.facts.body, name, 0, environment) or [
-                    Unknown(name)
-                ]
+                return self._in_scope(path, target.facts.body, name, 0, environment) or [Unknown(name)]
             case Outside(whole):
                 return [Outside(f"{whole}.{name}")]
             case _:
                 return [Unknown(name)]
 
-    def _called(
-        self, path: str, scope: int, reference: Reference, line: int, environment: Environment
-    ) -> list[Target]:
+    def _called(self, path: str, scope: int, reference: Reference, line: int, environment: Environment) -> list[Target]:
         """What a function returns, where that is a class; what a stranger is handed, where it is one."""
-        functions = self.resolve(
-            path, scope, reference.function, line=line, environment=environment
-        )
+        functions = self.resolve(path, scope, reference.function, line=line, environment=environment)
         made: list[Target] = []
         for function in functions:
             if isinstance(function, Function):
-                for bound in self.environments(
-                    path, scope, reference, function, line=line, environment=environment
-                ):
+                for bound in self.environments(path, scope, reference, function, line=line, environment=environment):
                     returns = self.facts(function.path).scopes[function.scope].returns
                     for returned in returns:
                         with self._memo.deeper() as allowed:
                             if allowed:
-                                made += self.refer(
-                                    function.path, function.scope, returned, environment=bound
-                                )
+                                made += self.refer(function.path, function.scope, returned, environment=bound)
             elif isinstance(function, Outside):
-                handed = (
-                    self.refer(path, scope, a, line=line, environment=environment)
-                    for a in reference.arguments
-                )
+                handed = (self.refer(path, scope, a, line=line, environment=environment) for a in reference.arguments)
                 made += [t for targets in handed for t in targets if isinstance(t, Class)]
         return list(dict.fromkeys(made)) or [Unknown(reference.text)]
 
     def environments(
-        self, path: str, scope: int, call: Reference, function: Function, *, line: int = 0,
+        self,
+        path: str,
+        scope: int,
+        call: Reference,
+        function: Function,
+        *,
+        line: int = 0,
         environment: Environment = (),
-    ) -> Iterator[Environment]:  # fmt: skip
+    ) -> Iterator[Environment]:
         """What a call binds a function's parameters to; several where a loop goes over classes."""
         callee = self.facts(function.path).scopes[function.scope]
         parameters = callee.parameters
         given = [*zip(parameters, call.arguments, strict=False), *call.keywords.items()]
         left = callee.defaults.keys() - {name for name, _ in given}
         made: list[Environment] = [
-            tuple(((function.scope, name), target) for name in parameters if name in left
-                  for target in self.refer(function.path, 0, callee.defaults[name])[:1])
-        ]  # fmt: skip
+            tuple(
+                ((function.scope, name), target)
+                for name in parameters
+                if name in left
+                for target in self.refer(function.path, 0, callee.defaults[name])[:1]
+            )
+        ]
         for name, argument in given:
             if name not in parameters:
                 continue
@@ -531,9 +514,7 @@ class Lineage:
         """Whether this is where op tests begin."""
         if isinstance(ancestor, Class):
             return ancestor.facts.name in self._roots
-        return isinstance(ancestor, Outside) and (
-            ancestor.last in self._roots or self.is_assumed(ancestor)
-        )
+        return isinstance(ancestor, Outside) and (ancestor.last in self._roots or self.is_assumed(ancestor))
 
     def is_assumed(self, ancestor: Ancestor) -> bool:
         """Whether only its name says that a base from elsewhere is an op test."""
@@ -556,8 +537,7 @@ class Lineage:
         return [
             a
             for a in self.order(cls)
-            if isinstance(a, Unknown)
-            or (isinstance(a, Outside) and not self.is_root(a) and a.last not in PLAIN)
+            if isinstance(a, Unknown) or (isinstance(a, Outside) and not self.is_root(a) and a.last not in PLAIN)
         ]
 
 

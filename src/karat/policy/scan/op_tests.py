@@ -14,15 +14,7 @@ from dataclasses import dataclass
 
 from karat.findings import Finding, Severity
 from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
-from karat.policy.scan.names import (
-    Class,
-    Environment,
-    Function,
-    Lineage,
-    Modules,
-    Names,
-    Outside,
-)
+from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
@@ -139,8 +131,7 @@ class Kin:
         fresh = [
             cls.name
             for cls in facts.classes
-            if self._is_root(cls.name)
-            or any(is_check(call.name) for method in cls.methods for call in method.calls)
+            if self._is_root(cls.name) or any(is_check(call.name) for method in cls.methods for call in method.calls)
         ]
         for word, derived in set(_derived(facts)):
             self._leads.setdefault(word, {}).setdefault(path, set()).add(derived)
@@ -260,16 +251,25 @@ class Shelf:
         """Files that could not be had, or not be understood."""
         for lost in self._lost:
             yield Finding(
-                kind="cannot-read", severity=Severity.FAIL, path=lost.path,
-                message=f"cannot be read: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
-            )  # fmt: skip
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                path=lost.path,
+                message=f"cannot be read: {lost.error}",
+                next=f"ls -ld {shlex.quote(lost.path)}",
+            )
         for path, facts in self.parsed.items():
             if facts.problem:
                 # A file that names op tests and cannot be read may hold any number of unchecked ones.
                 severity = Severity.FAIL if path in self._marked else Severity.WARN
-                yield finding("unreadable", severity, path, facts.line, "",
-                              f"expected Python, found: {facts.problem}; no op test of this file was seen",
-                              next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
+                yield finding(
+                    "unreadable",
+                    severity,
+                    path,
+                    facts.line,
+                    "",
+                    f"expected Python, found: {facts.problem}; no op test of this file was seen",
+                    next=f"python -m py_compile {shlex.quote(path)}",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +322,7 @@ class World:
 
     def _class(
         self, path: str, facts: FileFacts, index: int, made: dict[tuple[str, int], list[OpTestClass]]
-    ) -> Iterator[OpTestClass]:  # fmt: skip
+    ) -> Iterator[OpTestClass]:
         if self.names.depends(path, index):
             instances = dict.fromkeys(made.get((path, index), ()))
             if not instances:
@@ -337,9 +337,14 @@ class World:
             return
         again = self._again(path, facts, index)
         yield OpTestClass(
-            cls=cls, path=path, line=cls.facts.line, name=cls.facts.qualname, assumed=assumed,
-            collected=self._collected(cls, facts), shadowed=again,
-        )  # fmt: skip
+            cls=cls,
+            path=path,
+            line=cls.facts.line,
+            name=cls.facts.qualname,
+            assumed=assumed,
+            collected=self._collected(cls, facts),
+            shadowed=again,
+        )
 
     def _assumed(self, cls: Class) -> str:
         """A base from elsewhere that behaves like an op test's."""
@@ -374,11 +379,7 @@ class World:
         for index, outer in enumerate(facts.classes):
             if outer.body == cls.facts.scope:
                 for ancestor in self.lineage.order(self.names.instance(cls.path, index)):
-                    name = (
-                        ancestor.facts.name
-                        if isinstance(ancestor, Class)
-                        else getattr(ancestor, "last", "")
-                    )
+                    name = ancestor.facts.name if isinstance(ancestor, Class) else getattr(ancestor, "last", "")
                     if name in WRAPPERS:
                         return True
         return False
@@ -389,15 +390,11 @@ class World:
         if cls.when or facts.scopes[cls.scope].kind == "function":
             return 0
         if path not in self._last:
-            self._last[path] = {
-                (c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when
-            }
+            self._last[path] = {(c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when}
         last = self._last[path][cls.scope, cls.name]
         return facts.classes[last].line if last > index else 0
 
-    def _expand(
-        self, path: str, made: Made, around: Environment, depth: int
-    ) -> Iterator[OpTestClass]:
+    def _expand(self, path: str, made: Made, around: Environment, depth: int) -> Iterator[OpTestClass]:
         """What a call makes of the classes it is handed."""
         names = self.names
         if depth > _DEEPEST:
@@ -405,12 +402,9 @@ class World:
         for function in names.resolve(path, made.scope, made.call.function, environment=around):
             if not isinstance(function, Function):
                 continue
-            for environment in names.environments(
-                path, made.scope, made.call, function, environment=around
-            ):
+            for environment in names.environments(path, made.scope, made.call, function, environment=around):
                 if any(
-                    isinstance(target, Class)
-                    or (isinstance(target, Outside) and self.lineage.is_root(target))
+                    isinstance(target, Class) or (isinstance(target, Outside) and self.lineage.is_root(target))
                     for _, target in environment
                 ):
                     yield from self._instances(path, made, function, environment, depth)
@@ -429,7 +423,7 @@ class World:
             key = (function.path, index, instance.environment)
             if key not in self._seen:
                 self._seen.add(key)
-                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)  # fmt: skip
+                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)
         for inner in calls:
             yield from self._expand(function.path, inner, environment, depth + 1)
 
@@ -463,8 +457,5 @@ def _constants(scope: Scope, call: Reference) -> tuple[tuple[str, bool], ...]:
 
 
 def _label(cls: Class) -> str:
-    shown = [
-        t.facts.name if isinstance(t, Class) else getattr(t, "last", "?")
-        for _, t in cls.environment
-    ]
+    shown = [t.facts.name if isinstance(t, Class) else getattr(t, "last", "?") for _, t in cls.environment]
     return f"{cls.facts.name}[{', '.join(shown)}]"

@@ -70,7 +70,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(
     paths: Sequence[str], *, roots: Sequence[str] = (), jobs: int | None = None, progress: Progress | None = None
-) -> list[Glance]:  # fmt: skip
+) -> list[Glance]:
     """A glance at every file, in order; `jobs` None for as many processes as help."""
     if jobs is None:
         jobs = min(available_cores(), _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
@@ -179,9 +179,7 @@ def _with_parents(modules: set[bytes]) -> Iterator[str]:
                 yield text
 
 
-def _here(
-    paths: Sequence[str], roots: Sequence[str], progress: Progress | None, total: int
-) -> list[Glance]:
+def _here(paths: Sequence[str], roots: Sequence[str], progress: Progress | None, total: int) -> list[Glance]:
     done = []
     with no_collection():
         for number, path in enumerate(paths):
@@ -209,15 +207,15 @@ def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes
     # -P: the scanned tree may be the current folder, and must not be imported from.
     here = os.getcwd()  # noqa: PTH109
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry) and entry != here)  # noqa: PTH117
-    message = msgspec.msgpack.encode(
-        Share(paths=tuple(map(os.fsencode, paths)), roots=tuple(roots))
-    )
+    message = msgspec.msgpack.encode(Share(paths=tuple(map(os.fsencode, paths)), roots=tuple(roots)))
     try:
         worker = subprocess.Popen(
             [sys.executable, "-P", "-m", "karat.policy.scan.prefilter"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
     except OSError:
         return None
     try:
@@ -229,9 +227,7 @@ def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes
     return worker
 
 
-def _answer(
-    worker: subprocess.Popen[bytes] | None, paths: Sequence[str], roots: Sequence[str]
-) -> list[Glance] | None:
+def _answer(worker: subprocess.Popen[bytes] | None, paths: Sequence[str], roots: Sequence[str]) -> list[Glance] | None:
     if worker is None:
         return None
     assert worker.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -240,9 +236,7 @@ def _answer(
     worker.wait()
     try:
         answers = msgspec.msgpack.decode(data, type=list[bytes | None])
-        found = [
-            msgspec.msgpack.decode(one, type=Glance) if one is not None else None for one in answers
-        ]
+        found = [msgspec.msgpack.decode(one, type=Glance) if one is not None else None for one in answers]
     except msgspec.DecodeError:
         return None
     if worker.returncode != 0 or len(found) != len(paths):

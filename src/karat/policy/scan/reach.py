@@ -13,19 +13,11 @@ import msgspec
 from karat.policy.scan.facts import Call, Decorator, Method, Scope
 from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Target
 from karat.policy.scan.source import negated
-from karat.policy.scan.vocabulary import (
-    EXPECTS_FAILURE,
-    FREE_CHECKS,
-    HOOKS,
-    SKIP_RULE,
-    is_check,
-    is_test,
-)
+from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
 
 _MOST_SETS = 200
 _DTYPE = re.compile(
-    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))",
-    re.ASCII,
+    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))", re.ASCII
 )
 
 
@@ -45,9 +37,7 @@ def always(needs: Iterable[frozenset[str]]) -> bool:
     return frozenset() in known
 
 
-def settled(
-    when: tuple[str, ...], dtype: str | None, constants: Mapping[str, bool]
-) -> tuple[str, ...] | None:
+def settled(when: tuple[str, ...], dtype: str | None, constants: Mapping[str, bool]) -> tuple[str, ...] | None:
     """The conditions without those that are known to hold; None where one is never met."""
     if not when or (dtype is None and not constants):
         return when
@@ -131,9 +121,7 @@ class Reach:
         self._names = names
         self._lineage = lineage
 
-    def of(
-        self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE
-    ) -> Reached:
+    def of(self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE) -> Reached:
         """Every check that the class's own and inherited tests reach.
 
         `constants` are parameters of the factory that made the class, whose truth is known.
@@ -149,23 +137,26 @@ class Reach:
             for check in self._follow(_Walk(name), order, index, method):
                 when = settled(check.when, dtype, constants)
                 if when is not None:
-                    checks.append(replace(check, when=cls.facts.when + when, visible=around + check.visible,
-                                          caught=check.caught or expected))  # fmt: skip
+                    checks.append(
+                        replace(
+                            check,
+                            when=cls.facts.when + when,
+                            visible=around + check.visible,
+                            caught=check.caught or expected,
+                        )
+                    )
         comes = {check.test for check in checks}
         empty = tuple(
-            (
-                order[i],
-                m
-                if m.empty
-                else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"),
-            )
+            (order[i], m if m.empty else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"))
             for name, (i, m) in tests.items()
             if m.empty or (m.only_super and name not in comes)
         )
         return Reached(
-            state=_state(cls, decorators, tests, checks, collected=collected), tests=len(tests.keys() - HOOKS), checks=tuple(checks),
+            state=_state(cls, decorators, tests, checks, collected=collected),
+            tests=len(tests.keys() - HOOKS),
+            checks=tuple(checks),
             empty=empty,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
     def _tests(self, order: Sequence[Ancestor]) -> Iterator[tuple[str, tuple[int, Method]]]:
         """Names that a runner finds, each in the first class that has it."""
@@ -187,11 +178,7 @@ class Reach:
     def _alias(self, cls: Class, text: str) -> Method | None:
         """`test_check_grad = Parent.test_check_grad`; None for what is no method."""
         owner, _, name = text.rpartition(".")
-        targets = (
-            self._names.resolve(cls.path, cls.facts.scope, owner, environment=cls.environment)
-            if owner
-            else []
-        )
+        targets = self._names.resolve(cls.path, cls.facts.scope, owner, environment=cls.environment) if owner else []
         for target in targets:
             if isinstance(target, Class):
                 found = self._find(self._lineage.order(target), name, 0)
@@ -203,9 +190,7 @@ class Reach:
 
     def _function(self, cls: Class, name: str) -> Method | None:
         """A function of the module that stands for a method."""
-        for target in (
-            self._names.resolve(cls.path, cls.facts.scope, name) if name.isidentifier() else ()
-        ):
+        for target in self._names.resolve(cls.path, cls.facts.scope, name) if name.isidentifier() else ():
             if isinstance(target, Function):
                 scope = self._names.facts(target.path).scopes[target.scope]
                 return scope.method or Method(name=scope.name, line=scope.line, does=True)
@@ -221,35 +206,27 @@ class Reach:
                     return index, method
             if name in ancestor.facts.attributes:
                 found = self._alias(ancestor, ancestor.facts.attributes[name])
-                return (
-                    (index, found)
-                    if found
-                    else (index, Method(name=name, line=ancestor.facts.line))
-                )
+                return (index, found) if found else (index, Method(name=name, line=ancestor.facts.line))
         return None
 
-    def _follow(
-        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
-    ) -> list[Check]:
+    def _follow(self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method) -> list[Check]:
         """The checks that a method reaches."""
         if method.empty == "is skipped":
             return []
-        return walk.once(
-            (id(order), index, method.name), lambda: self._method(walk, order, index, method)
-        )
+        return walk.once((id(order), index, method.name), lambda: self._method(walk, order, index, method))
 
-    def _method(
-        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
-    ) -> Iterator[Check]:
+    def _method(self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method) -> Iterator[Check]:
         visible, expected = conditions(method.decorators), expects_failure(method.decorators)
         for call in method.calls:
             for check in self._call(walk, order, index, call):
-                yield replace(check, when=method.when + call.when + check.when, visible=visible + check.visible,
-                              caught=call.caught or check.caught or expected)  # fmt: skip
+                yield replace(
+                    check,
+                    when=method.when + call.when + check.when,
+                    visible=visible + check.visible,
+                    caught=call.caught or check.caught or expected,
+                )
 
-    def _call(
-        self, walk: _Walk, order: Sequence[Ancestor], index: int, call: Call
-    ) -> Iterator[Check]:
+    def _call(self, walk: _Walk, order: Sequence[Ancestor], index: int, call: Call) -> Iterator[Check]:
         here = order[index]
         assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
         made = Check(test=walk.test, call=call, path=here.path)
@@ -269,9 +246,7 @@ class Reach:
     def _meant(self, here: Class, name: str) -> list[Target]:
         return self._names.resolve(here.path, here.facts.scope, name, environment=here.environment)
 
-    def _by_class(
-        self, walk: _Walk, order: Sequence[Ancestor], here: Class, made: Check
-    ) -> Iterator[Check]:
+    def _by_class(self, walk: _Walk, order: Sequence[Ancestor], here: Class, made: Check) -> Iterator[Check]:
         """`Parent.test_check_grad(self)`."""
         name = made.call.name
         for target in self._meant(here, made.call.owner):
@@ -296,20 +271,14 @@ class Reach:
                 work = partial(self._handed, walk, order, function, parameter)
                 yield from walk.once((id(order), function.path, function.scope, parameter), work)
 
-    def _handed(
-        self, walk: _Walk, order: Sequence[Ancestor], function: Function, parameter: str
-    ) -> Iterator[Check]:
+    def _handed(self, walk: _Walk, order: Sequence[Ancestor], function: Function, parameter: str) -> Iterator[Check]:
         method = self._names.facts(function.path).scopes[function.scope].method
         for call in method.calls if method is not None else ():
             if call.object == parameter:
                 for check in self._in_function(walk, order, function, call):
-                    yield replace(
-                        check, when=call.when + check.when, caught=call.caught or check.caught
-                    )
+                    yield replace(check, when=call.when + check.when, caught=call.caught or check.caught)
 
-    def _in_function(
-        self, walk: _Walk, order: Sequence[Ancestor], function: Function, call: Call
-    ) -> Iterator[Check]:
+    def _in_function(self, walk: _Walk, order: Sequence[Ancestor], function: Function, call: Call) -> Iterator[Check]:
         if call.receiver == "free":
             targets = self._names.resolve(function.path, function.scope, call.owner)
             yield from self._by_functions(walk, order, targets, call)
@@ -347,9 +316,13 @@ def _parameter(scope: Scope, place: str) -> str:
 
 
 def _state(
-    cls: Class, inherited: Sequence[Decorator], tests: dict[str, tuple[int, Method]], checks: list[Check], *,
+    cls: Class,
+    inherited: Sequence[Decorator],
+    tests: dict[str, tuple[int, Method]],
+    checks: list[Check],
+    *,
     collected: bool,
-) -> State:  # fmt: skip
+) -> State:
     facts = cls.facts
     if not (tests.keys() - HOOKS) or not collected or facts.attributes.get("__test__") == "False":
         return "abstract"

@@ -16,10 +16,7 @@ from karat.report.terminal import Line
 from karat.report.words import count, line_of
 
 SCHEMA = "karat.policy-scan/1"
-DEVICE = re.compile(
-    r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
-    re.ASCII,
-)
+DEVICE = re.compile(r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx", re.ASCII)
 """A condition that asks for a machine rather than for a case."""
 
 HELP = {
@@ -41,7 +38,7 @@ HELP = {
     "tolerance-override": "Bring the tolerance back to the default of the dtype, or add a tolerance entry to exemptions.toml.",
     "unreadable": "Repair the file, or leave it out by --exclude.",
     "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
-}  # fmt: skip
+}
 """Kind → what to do about it."""
 _SHOWN = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
 """Findings of one kind that are listed without --all."""
@@ -124,13 +121,18 @@ def document(report: ScanReport) -> bytes:
 def sarif_log(report: ScanReport, version: str) -> bytes:
     """The report as SARIF 2.1.0."""
     tool = sarif.Tool(
-        name="karat policy scan", version=version, tags=("gradients", "tests"), help=HELP,
+        name="karat policy scan",
+        version=version,
+        tags=("gradients", "tests"),
+        help=HELP,
         titles={finding.kind: title(finding.kind) for finding in report.findings},
-    )  # fmt: skip
+    )
     return sarif.render(
-        report.findings, tool, exit_code=int(report.exit_code),
+        report.findings,
+        tool,
+        exit_code=int(report.exit_code),
         properties={"states": dict(report.states), "files": report.files},
-    )  # fmt: skip
+    )
 
 
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -140,14 +142,19 @@ def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def title(kind: str) -> str:
     """A kind of finding, in words that fit a source file."""
-    return (
-        "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind].meaning
-    )
+    return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind].meaning
 
 
 def finding(  # noqa: PLR0913 - all of one finding
-    kind: str, severity: Severity, path: str, line: int, name: str, message: str, *, next: str | None = None,  # noqa: A002
-) -> Finding:  # fmt: skip
+    kind: str,
+    severity: Severity,
+    path: str,
+    line: int,
+    name: str,
+    message: str,
+    *,
+    next: str | None = None,  # noqa: A002
+) -> Finding:
     """A finding about a line of a file."""
     return Finding(
         kind=kind,

@@ -21,10 +21,27 @@ from karat.policy.scan.prefilter import Progress, look, no_collection
 from karat.policy.scan.report import OpTestRow, ScanReport, finding, ordered
 from karat.report.words import count
 
-LEFT_OUT = frozenset({
-    ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist",
-    ".eggs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints", "site-packages",
-})  # fmt: skip
+LEFT_OUT = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".tox",
+        ".nox",
+        ".venv",
+        "venv",
+        "node_modules",
+        "__pycache__",
+        "build",
+        "dist",
+        ".eggs",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".ipynb_checkpoints",
+        "site-packages",
+    }
+)
 """Folders that hold what nobody wrote as a test; named on the command line they are scanned."""
 
 
@@ -40,9 +57,7 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_on: tuple[str, ...] = ("fail",)
 
 
-def scan(
-    paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
-) -> ScanReport:
+def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None) -> ScanReport:
     """Read every Python file below the paths, and say which op tests check no gradient."""
     options = options or ScanOptions()
     begin = time.perf_counter()
@@ -65,15 +80,19 @@ def scan(
     if options.exemptions is not None:
         findings += options.exemptions.findings
     return ScanReport(
-        paths=tuple(paths), files=len(found.files), parsed=len(shelf.parsed), left_out=found.left_out,
-        excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
+        paths=tuple(paths),
+        files=len(found.files),
+        parsed=len(shelf.parsed),
+        left_out=found.left_out,
+        excluded=found.excluded,
+        op_tests=tuple(rows),
+        findings=ordered(findings),
+        fail_on=options.fail_on,
         seconds=time.perf_counter() - begin,
-    )  # fmt: skip
+    )
 
 
-def _inspect(
-    world: World, tests: Sequence[OpTestClass], options: ScanOptions
-) -> tuple[list[OpTestRow], list[Finding]]:
+def _inspect(world: World, tests: Sequence[OpTestClass], options: ScanOptions) -> tuple[list[OpTestRow], list[Finding]]:
     inspector = Inspector(world, options.exemptions, options.today)
     rows: list[OpTestRow] = []
     findings: list[Finding] = []
@@ -95,30 +114,30 @@ def _stray_flags(world: World, path: str) -> Iterator[Finding]:
     """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
     for flag in world.names.facts(path).flags:
         targets = world.names.resolve(path, flag.scope, flag.owner) if flag.owner else ()
-        if not flag.owner or any(
-            not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets
-        ):
-            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner,
-                          f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may")  # fmt: skip
+        if not flag.owner or any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets):
+            yield finding(
+                "flag-by-hand",
+                Severity.FAIL,
+                path,
+                flag.line,
+                flag.owner,
+                f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may",
+            )
 
 
-def _paths_without(
-    found: FileList, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]
-) -> Iterator[Finding]:
+def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]) -> Iterator[Finding]:
     """A path without any op test verifies nothing."""
     holding = {row.path for row in rows} | {test.cls.path for test in tests}
     for path, files in found.by_path.items():
         if holding.isdisjoint(files):
-            what = (
-                f"{count(len(files), 'Python file')} and no op test in any"
-                if files
-                else "no Python file"
-            )
+            what = f"{count(len(files), 'Python file')} and no op test in any" if files else "no Python file"
             yield Finding(
-                kind="nothing-compared", severity=Severity.FAIL, path=path,
+                kind="nothing-compared",
+                severity=Severity.FAIL,
+                path=path,
                 message=f"expected op tests below {path}, found {what}",
                 next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
-            )  # fmt: skip
+            )
 
 
 @dataclass(slots=True)
@@ -141,11 +160,7 @@ class FileList:
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:
     """Every Python file below the paths, links followed to files but not into folders."""
     found = FileList()
-    unwanted = [
-        glob_regex(form)
-        for glob in exclude
-        for form in (glob, f"**/{glob}", f"**/{glob.rstrip('/')}/**")
-    ]
+    unwanted = [glob_regex(form) for glob in exclude for form in (glob, f"**/{glob}", f"**/{glob.rstrip('/')}/**")]
     seen: dict[tuple[int, int], str] = {}
     for path in paths:
         here = found.by_path.setdefault(path, [])

@@ -28,9 +28,7 @@ class Unreadable(Exception):  # noqa: N818 - a state of the file
 def parse(source: bytes) -> ast.Module:
     """The syntax tree; raises `Unreadable` if there is none."""
     if len(source) > _LARGEST:
-        raise Unreadable(
-            f"it has {len(source) >> 20} MiB, and files over {_LARGEST >> 20} MiB are not read"
-        )
+        raise Unreadable(f"it has {len(source) >> 20} MiB, and files over {_LARGEST >> 20} MiB are not read")
     try:
         with warnings.catch_warnings():
             # Invalid escapes and the like are that file's business.
@@ -115,10 +113,7 @@ def _names(node: ast.AST) -> list[str]:
     if name:
         return [name]
     match node:
-        case ast.Subscript(
-            value=ast.Call(func=ast.Name(id="globals" | "locals")),
-            slice=ast.Constant(value=str(key)),
-        ):
+        case ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "locals")), slice=ast.Constant(value=str(key))):
             return [key]
         case ast.Subscript(value=value) | ast.Starred(value=value) | ast.NamedExpr(value=value):
             return _names(value)
@@ -142,11 +137,7 @@ def column(node: ast.expr, place: int) -> ast.expr:
         case ast.Call(func=ast.Name(id="zip"), args=args) if place < len(args):
             return args[place]
         case ast.List(elts=rows) | ast.Tuple(elts=rows):
-            parts = [
-                row.elts[place]
-                for row in rows
-                if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)
-            ]
+            parts = [row.elts[place] for row in rows if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)]
             return ast.List(elts=parts, ctx=ast.Load()) if len(parts) == len(rows) else node
         case _:
             return node

@@ -9,25 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.facts import (
-    Binding,
-    ClassFacts,
-    Decorator,
-    FileFacts,
-    Flag,
-    Made,
-    Method,
-    Reference,
-    Scope,
-)
-from karat.policy.scan.methods import (
-    FunctionNode,
-    When,
-    function_of,
-    lambda_of,
-    method_of,
-    otherwise,
-)
+from karat.policy.scan.facts import Binding, ClassFacts, Decorator, FileFacts, Flag, Made, Method, Reference, Scope
+from karat.policy.scan.methods import FunctionNode, When, function_of, lambda_of, method_of, otherwise
 from karat.policy.scan.source import (
     Unreadable,
     column,
@@ -43,13 +26,24 @@ from karat.policy.scan.source import (
 from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, SKIP_RULE, is_check, is_test
 
 _CONDITIONAL = frozenset({"skipIf", "skipUnless", "skipif", "skip_unless", "skip_if"})
-_DTYPES = frozenset({
-    "float16", "float32", "float64", "uint16", "bfloat16", "complex64", "complex128", "int8", "uint8", "int16",
-    "int32", "int64", "bool",
-})  # fmt: skip
-_CLASS_EXPRESSIONS = (
-    ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Dict,
-)  # fmt: skip
+_DTYPES = frozenset(
+    {
+        "float16",
+        "float32",
+        "float64",
+        "uint16",
+        "bfloat16",
+        "complex64",
+        "complex128",
+        "int8",
+        "uint8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+    }
+)
+_CLASS_EXPRESSIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Dict)
 """Expressions that may be a class when assigned; most assigned values are arrays and numbers."""
 Given = Literal["keyword", "positional", "empty", "none", "computed"]
 
@@ -65,9 +59,13 @@ def facts_of(source: bytes, path: str) -> FileFacts:
     except RecursionError:
         return FileFacts(path=path, problem="its expressions are nested too deeply to be read")
     return FileFacts(
-        path=path, scopes=tuple(reader.scopes), classes=tuple(reader.classes), bindings=tuple(reader.bindings),
-        made=tuple(reader.made), flags=tuple(reader.flags),
-    )  # fmt: skip
+        path=path,
+        scopes=tuple(reader.scopes),
+        classes=tuple(reader.classes),
+        bindings=tuple(reader.bindings),
+        made=tuple(reader.made),
+        flags=tuple(reader.flags),
+    )
 
 
 def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterator[Binding]:
@@ -80,9 +78,7 @@ def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterat
             yield Binding(scope=scope, name=name, line=line, kind="module", module=whole)
             if not alias.asname and "." in alias.name:
                 # `import a.b` binds a, and sees to it that a.b is there.
-                yield Binding(
-                    scope=scope, name=alias.name, line=line, kind="module", module=alias.name
-                )
+                yield Binding(scope=scope, name=alias.name, line=line, kind="module", module=alias.name)
         return
     module = "." * node.level + (node.module or "")
     for alias in node.names:
@@ -90,9 +86,8 @@ def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterat
             yield Binding(scope=scope, name="*", line=line, kind="star", module=module)
         else:
             yield Binding(
-                scope=scope, name=alias.asname or alias.name, line=line, kind="from", module=module,
-                target=alias.name,
-            )  # fmt: skip
+                scope=scope, name=alias.asname or alias.name, line=line, kind="from", module=module, target=alias.name
+            )
 
 
 class _Reader:
@@ -165,15 +160,13 @@ class _Reader:
 
     def _bind(
         self, scope: int, name: str, line: int, kind: str, target: Reference | None = None, index: int = 0
-    ) -> None:  # fmt: skip
+    ) -> None:
         if name and "." not in name:
             self.bindings.append(
                 Binding(scope=scope, name=name, line=line, kind=kind, reference=target, index=index)  # type: ignore[arg-type]
             )
 
-    def assign(
-        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int, when: When = ()
-    ) -> None:  # fmt: skip
+    def assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int, when: When = ()) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if node.value is None:
             return
@@ -201,9 +194,7 @@ class _Reader:
             self._calls(value, scope, name, when)
 
     def _flag(self, name: str, owner: str, value: ast.expr, line: int, scope: int) -> None:
-        self.flags.append(
-            Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope)
-        )
+        self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope))
 
     def _patch(self, scope: int, owner: str, name: str, value: ast.expr | None, when: When) -> None:
         """`T.test_check_grad = None`, `del T.test_check_grad`: a class that is changed after its statement."""
@@ -228,9 +219,7 @@ class _Reader:
                 index = self._latest(name, scope) if found else None
                 if index is not None:
                     cls = self.classes[index]
-                    self.classes[index] = msgspec.structs.replace(
-                        cls, decorators=cls.decorators + found
-                    )
+                    self.classes[index] = msgspec.structs.replace(cls, decorators=cls.decorators + found)
             case _:
                 pass
 
@@ -288,9 +277,13 @@ class _Reader:
         dynamic = () if members is not None else (Reference(text=text_of(node.args[2])),)
         index = len(self.classes)
         made = ClassFacts(
-            name=name, qualname=self._qualname(scope, name), line=node.lineno, scope=scope, body=scope,
+            name=name,
+            qualname=self._qualname(scope, name),
+            line=node.lineno,
+            scope=scope,
+            body=scope,
             bases=(*(reference(base) for base in bases), *dynamic),
-        )  # fmt: skip
+        )
         for member, value in (members or {}).items():
             if is_test(member) or is_check(member):
                 made = patched(made, member, value, ())
@@ -301,15 +294,16 @@ class _Reader:
         arguments = node.args
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
         defaults = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
-        defaults |= {
-            a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d
-        }
+        defaults |= {a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d}
         made = Scope(
-            kind="function", parent=scope, name=node.name, line=node.lineno,
+            kind="function",
+            parent=scope,
+            name=node.name,
+            line=node.lineno,
             parameters=(*names, *(a.arg for a in arguments.kwonlyargs)),
             defaults={name: reference(value) for name, value in defaults.items() if dotted(value)},
             constants={name: known for name, value in defaults.items() if (known := truth(value)) is not None},
-        )  # fmt: skip
+        )
         index = self.open(made)
         self._bind(scope, node.name, node.lineno, "function", index=index)
         self.block(node.body, index, ())
@@ -334,11 +328,20 @@ class _Reader:
         parts = _ClassBody(self, body)
         parts.block(node.body, ())
         self.classes[index] = ClassFacts(
-            name=node.name, qualname=qualname, line=node.lineno, scope=scope, body=body,
-            bases=tuple(reference(base) for base in node.bases), decorators=decorators(node.decorator_list, self.renamed),
-            methods=tuple(parts.methods.values()), flags=tuple(parts.flags), attributes=parts.attributes,
-            op=parts.op, dtype=parts.dtype, when=when,
-        )  # fmt: skip
+            name=node.name,
+            qualname=qualname,
+            line=node.lineno,
+            scope=scope,
+            body=body,
+            bases=tuple(reference(base) for base in node.bases),
+            decorators=decorators(node.decorator_list, self.renamed),
+            methods=tuple(parts.methods.values()),
+            flags=tuple(parts.flags),
+            attributes=parts.attributes,
+            op=parts.op,
+            dtype=parts.dtype,
+            when=when,
+        )
 
 
 def _may_be_class(node: ast.expr) -> bool:
@@ -350,9 +353,7 @@ def _may_be_class(node: ast.expr) -> bool:
 def _global(node: ast.expr) -> str:
     """`X` for `globals()["X"]`, the way by which factories name what they made."""
     match node:
-        case ast.Subscript(
-            value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(name))
-        ):
+        case ast.Subscript(value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(name))):
             return name
         case _:
             return ""
@@ -445,8 +446,14 @@ class _ClassBody:
         name = literal(node.args[1])
         if name is not None and FLAGS.fullmatch(name):
             owner = dotted(node.args[0])
-            self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]),
-                                   owner="" if owner in {"self", "cls"} else owner))  # fmt: skip
+            self.flags.append(
+                Flag(
+                    name=name,
+                    line=node.lineno,
+                    value=text_of(node.args[2]),
+                    owner="" if owner in {"self", "cls"} else owner,
+                )
+            )
 
     def _attribute(self, name: str, value: ast.expr, line: int) -> None:
         if not name or "." in name:
@@ -470,10 +477,14 @@ def merged(before: Method, after: Method) -> Method:
     first = before.when or (negated(" and ".join(after.when)),)
     calls = [(first, call) for call in before.calls] + [(after.when, call) for call in after.calls]
     return msgspec.structs.replace(
-        before, when=(), does=before.does or after.does, only_super=before.only_super and after.only_super,
-        empty=before.empty and after.empty, decorators=before.decorators + after.decorators,
+        before,
+        when=(),
+        does=before.does or after.does,
+        only_super=before.only_super and after.only_super,
+        empty=before.empty and after.empty,
+        decorators=before.decorators + after.decorators,
         calls=tuple(msgspec.structs.replace(call, when=when + call.when) for when, call in calls),
-    )  # fmt: skip
+    )
 
 
 def patched(facts: ClassFacts, name: str, value: ast.expr | None, when: When) -> ClassFacts:
@@ -539,15 +550,11 @@ def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | N
     called = node if isinstance(node, ast.Call) else None
     meant = renamed.get(dotted(called.func if called else node))
     call = called or (meant if isinstance(meant, ast.Call) else None)
-    name = dotted(
-        meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node)
-    )
+    name = dotted(meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node))
     last = name.rpartition(".")[2]
     if last == SKIP_RULE:
         reason, given = _reason(call)
-        return Decorator(
-            name=name, line=node.lineno, called=call is not None, reason=reason, given=given
-        )
+        return Decorator(name=name, line=node.lineno, called=call is not None, reason=reason, given=given)
     if last in EXPECTS_FAILURE:
         condition = _condition(call, "skipif") if call is not None and call.args else ""
         return Decorator(name=name, line=node.lineno, called=call is not None, condition=condition)
@@ -555,9 +562,7 @@ def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | N
         return Decorator(name=name, line=node.lineno, called=call is not None)
     if "skip" not in last.lower() or last.startswith("skip_check_"):
         return None
-    return Decorator(
-        name=name, line=node.lineno, called=call is not None, condition=_condition(call, last)
-    )
+    return Decorator(name=name, line=node.lineno, called=call is not None, condition=_condition(call, last))
 
 
 def _condition(call: ast.Call | None, last: str) -> str:
@@ -572,9 +577,7 @@ def _reason(call: ast.Call | None) -> tuple[str | None, Given]:
     if call is None:
         return None, "none"
     by_name = [k.value for k in call.keywords if k.arg == "reason"]
-    unpacked = any(k.arg is None for k in call.keywords) or any(
-        isinstance(a, ast.Starred) for a in call.args
-    )
+    unpacked = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
     node = by_name[0] if by_name else call.args[0] if call.args else None
     if node is None:
         return None, "computed" if unpacked else "none"

@@ -7,16 +7,36 @@ from __future__ import annotations
 
 import re
 
-ROOTS = frozenset({
-    "OpTest", "EagerOpTest", "XPUOpTest", "OneDNNOpTest", "MKLDNNOpTest", "NPUOpTest", "MLUOpTest",
-    "OpTestDevice", "AutoParallelOpTest", "CustomDeviceOpTest",
-})  # fmt: skip
+ROOTS = frozenset(
+    {
+        "OpTest",
+        "EagerOpTest",
+        "XPUOpTest",
+        "OneDNNOpTest",
+        "MKLDNNOpTest",
+        "NPUOpTest",
+        "MLUOpTest",
+        "OpTestDevice",
+        "AutoParallelOpTest",
+        "CustomDeviceOpTest",
+    }
+)
 """Classes that make whoever inherits from them an op test, wherever they are defined."""
 
-PLAIN = frozenset({
-    "TestCase", "IsolatedAsyncioTestCase", "object", "Generic", "Protocol", "ABC", "Enum", "Exception", "NamedTuple",
-    "TypedDict",
-})  # fmt: skip
+PLAIN = frozenset(
+    {
+        "TestCase",
+        "IsolatedAsyncioTestCase",
+        "object",
+        "Generic",
+        "Protocol",
+        "ABC",
+        "Enum",
+        "Exception",
+        "NamedTuple",
+        "TypedDict",
+    }
+)
 """Bases that hold no gradient check and make nobody an op test."""
 
 WRAPPERS = frozenset({"XPUOpTestWrapper"})
@@ -29,12 +49,11 @@ CHECK = re.compile(r"check_(?:outputs?_and_)?(?:double_|triple_)?grads?(?:_\w+)?
 """Methods of op tests that compare gradients."""
 NO_CHECK = re.compile(r"_?check_grad_helper|check_grad_ci\w*")
 """Named like a check, and only bookkeeping."""
-FREE_CHECKS = frozenset({"gradcheck", "gradgradcheck", "grad_check", "double_grad_check", "triple_grad_check",
-                         "check_grads"})  # fmt: skip
-"""Functions that compare gradients by themselves."""
-NAMED_FOR_CHECK = re.compile(
-    r"test_(?:\w*_)?check_\w*grad\w*|test_(?:\w+_)?grad(?:ient)?(?:_check)?(?:_\w+)?"
+FREE_CHECKS = frozenset(
+    {"gradcheck", "gradgradcheck", "grad_check", "double_grad_check", "triple_grad_check", "check_grads"}
 )
+"""Functions that compare gradients by themselves."""
+NAMED_FOR_CHECK = re.compile(r"test_(?:\w*_)?check_\w*grad\w*|test_(?:\w+_)?grad(?:ient)?(?:_check)?(?:_\w+)?")
 """Tests whose name promises a gradient check."""
 
 FLAGS = re.compile(r"no_need_check_grad|exist_(?:\w+_)?check_grad")
@@ -45,13 +64,7 @@ HOOKS = frozenset({"setUp", "tearDown"})
 EXPECTS_FAILURE = frozenset({"expectedFailure", "xfail"})
 """Decorators under which a test that fails is as good as one that passes."""
 
-TOLERANCES = {
-    "max_relative_error": 0.005,
-    "numeric_grad_delta": 0.005,
-    "atol": 1e-5,
-    "rtol": 1e-5,
-    "delta": 0.005,
-}
+TOLERANCES = {"max_relative_error": 0.005, "numeric_grad_delta": 0.005, "atol": 1e-5, "rtol": 1e-5, "delta": 0.005}
 """The original's default of each keyword that widens a check."""
 TOLERANCES_OF_DTYPE = {
     "float64": {"max_relative_error": 1e-7, "numeric_grad_delta": 1e-5},
@@ -100,16 +113,7 @@ IN_CHECKS = {
 }
 """Arguments that mean this in gradient checks and declarations of op tests only."""
 DECLARATIONS = frozenset({"OpSpec"})
-_ORDER = (
-    "no_grad_set",
-    "numeric_grad_delta",
-    "in_place",
-    "max_relative_error",
-    "user_defined_grads",
-)
-POSITIONS = {
-    "check_grad": ("", "", *_ORDER),
-    "check_grad_with_place": ("", "", "", *_ORDER),
-}
+_ORDER = ("no_grad_set", "numeric_grad_delta", "in_place", "max_relative_error", "user_defined_grads")
+POSITIONS = {"check_grad": ("", "", *_ORDER), "check_grad_with_place": ("", "", "", *_ORDER)}
 """The arguments of the original's checks, in their order; nothing for those that say what is checked."""
 OPS = frozenset({"op", "op_type"})

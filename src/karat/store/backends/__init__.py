@@ -16,15 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from karat.findings import (
-    UNVERIFIED,
-    CannotVerify,
-    ExitCode,
-    KaratError,
-    UsageError,
-    fail,
-    suggest,
-)
+from karat.findings import UNVERIFIED, CannotVerify, ExitCode, KaratError, UsageError, fail, suggest
 
 STAGING, TOUCHING = ".staging/", "touching/"
 """Prefixes of unfinished writes; old keys here were left by killed processes."""
@@ -131,7 +123,7 @@ def open_backend(url: str) -> Backend:
     if kind in BUILT_IN:
         factory: Callable[[str], Backend] = pkgutil.resolve_name(BUILT_IN[kind])
         return factory(url)
-    from importlib.metadata import entry_points  # noqa: PLC0415 - only for third parties' stores
+    from importlib.metadata import entry_points
 
     known = {point.name: point for point in entry_points(group="karat.stores")}
     if kind not in known:
@@ -171,8 +163,7 @@ def is_store(backend: Backend) -> bool:
         schema = SCHEMA
     newer = schema != SCHEMA
     raise CannotVerify(
-        f"expected {SCHEMA} in {NAME} of {backend.url}, found "
-        + (repr(schema[:60]) if newer else "it changed"),
+        f"expected {SCHEMA} in {NAME} of {backend.url}, found " + (repr(schema[:60]) if newer else "it changed"),
         next_command="pip install --upgrade karat" if newer else backend.look(NAME),
     )
 

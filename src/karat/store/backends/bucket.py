@@ -43,7 +43,7 @@ class BucketBackend:
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """Write in one request, so that no partial object can appear."""
-        import obstore  # noqa: PLC0415 - here already, since the bucket is open
+        import obstore
 
         mode: Any = "overwrite" if replace else "create"
         content = data if isinstance(data, bytes) else bytes(data)
@@ -60,12 +60,12 @@ class BucketBackend:
         return self._retry("write", key, attempt)
 
     def get(self, key: str) -> bytes:
-        import obstore  # noqa: PLC0415 - as above
+        import obstore
 
         return self._retry("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
 
     def head(self, key: str) -> StoredObject | None:
-        import obstore  # noqa: PLC0415 - as above
+        import obstore
 
         try:
             return self._retry("look at", key, lambda: _stored(obstore.head(self._objects, key)))
@@ -74,7 +74,7 @@ class BucketBackend:
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """List objects, a thousand per request."""
-        import obstore  # noqa: PLC0415 - as above
+        import obstore
 
         def attempt() -> list[StoredObject]:
             pages = obstore.list(self._objects, prefix=prefix or None, chunk_size=1000)
@@ -84,7 +84,7 @@ class BucketBackend:
 
     def copy(self, source: str, target: str) -> None:
         """Copy on the server; the bytes do not travel."""
-        import obstore  # noqa: PLC0415 - as above
+        import obstore
 
         self._retry("copy", source, lambda: obstore.copy(self._objects, source, target))
 
@@ -97,12 +97,10 @@ class BucketBackend:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete many per request where the server supports it."""
-        import obstore  # noqa: PLC0415 - as above
+        import obstore
 
         if keys:
-            self._retry(
-                "delete", keys[0], lambda: obstore.delete(self._objects, list(keys)), absent=False
-            )
+            self._retry("delete", keys[0], lambda: obstore.delete(self._objects, list(keys)), absent=False)
 
     def local(self, key: str) -> Path | None:  # noqa: ARG002 - the protocol's signature
         return None

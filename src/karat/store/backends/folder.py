@@ -41,9 +41,7 @@ class FolderBackend:
                 return False
             temporary = self._staged()
             try:
-                handle = os.open(
-                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666
-                )
+                handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 with os.fdopen(handle, "wb") as opened:
                     opened.write(data)
                     opened.flush()

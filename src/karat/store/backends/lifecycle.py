@@ -61,7 +61,7 @@ def deletes_by_age(backend: Backend) -> bool:
 
 def apply(backend: Backend, keep: int) -> Applied:
     """Add or lengthen karat's rule of the bucket; other rules stay, and no rule is shortened."""
-    from karat.store.backends.bucket import BucketBackend  # noqa: PLC0415 - only where it is asked for
+    from karat.store.backends.bucket import BucketBackend
 
     if not isinstance(backend, BucketBackend):
         raise UsageError(
@@ -81,11 +81,10 @@ def apply(backend: Backend, keep: int) -> Applied:
 
 def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
     try:
-        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy
+        import boto3  # type: ignore[import-untyped]
     except ImportError:
         raise UsageError(
-            "--lifecycle needs boto3, which is not installed",
-            next_command="pip install 'karat[lifecycle]'",
+            "--lifecycle needs boto3, which is not installed", next_command="pip install 'karat[lifecycle]'"
         ) from None
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
@@ -124,9 +123,7 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
 
 def _rules(client: Any, bucket: str) -> list[dict[str, Any]]:
     try:
-        rules: list[dict[str, Any]] = client.get_bucket_lifecycle_configuration(Bucket=bucket)[
-            "Rules"
-        ]
+        rules: list[dict[str, Any]] = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
     except Exception as error:
         if _code(error) == "NoSuchLifecycleConfiguration":
             return []
@@ -148,14 +145,18 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
         command = f"gcloud storage buckets update gs://{bucket} --lifecycle-file=RULE.json"
     else:
         rule = {
-            "rules": [{
-                "enabled": True, "name": "karat-expiring", "type": "Lifecycle",
-                "definition": {
-                    "actions": {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}},
-                    "filters": {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]},
-                },
-            }]
-        }  # fmt: skip
+            "rules": [
+                {
+                    "enabled": True,
+                    "name": "karat-expiring",
+                    "type": "Lifecycle",
+                    "definition": {
+                        "actions": {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}},
+                        "filters": {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]},
+                    },
+                }
+            ]
+        }
         command = "az storage account management-policy create --policy @RULE.json"
     return UsageError(
         f"--lifecycle: expected s3://, whose rules karat can add to without losing others, found {scheme}://; "

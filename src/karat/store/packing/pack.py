@@ -91,9 +91,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...]
 
 
-def pack(
-    directories: Sequence[str], options: PackOptions, progress: Progress | None = None
-) -> Packed:
+def pack(directories: Sequence[str], options: PackOptions, progress: Progress | None = None) -> Packed:
     """Pack everything that capture directories hold, or say why not."""
     checked_level(options.compression, options.level)
     _check_apart(directories, options.output)
@@ -107,9 +105,7 @@ def pack(
                 next=f"pytest --karat-capture={shlex.quote(directories[0])}",
             )
             return _result(directories, options, found, [], [nothing])
-        with staged_output(
-            Path(options.output), replace=options.replace, again=options.again
-        ) as work:
+        with staged_output(Path(options.output), replace=options.replace, again=options.again) as work:
             # Also if something has failed already: all errors are reported at once, not one per run.
             outcomes, combined = _pack_all(work, found, options, progress)
             findings = [*found.findings, *(f for o in outcomes for f in o.findings)]
@@ -156,9 +152,7 @@ def _pack_all(
         for outcome in _each(todo, packing, pool):
             if combined is not None and outcome.part is not None:
                 combined.take(outcome.part, outcome.target.file)
-            if outcome.target.use == "scratch" or (
-                outcome.target.use == "case" and not outcome.part
-            ):
+            if outcome.target.use == "scratch" or (outcome.target.use == "case" and not outcome.part):
                 outcome.target.file.unlink(missing_ok=True)
             outcomes.append(outcome)
         output = combined.finish() if combined is not None else None
@@ -194,8 +188,7 @@ def _targets(work: StagedOutput, found: Survey, options: PackOptions) -> Iterato
         else:
             yield PackTarget(file=work.folder / options.combined, use="combined", start=start)
             start += sum(
-                stored_size(f"{candidate.path}/{file}", candidate.case.files[file])
-                for file in candidate.files
+                stored_size(f"{candidate.path}/{file}", candidate.case.files[file]) for file in candidate.files
             )
 
 
@@ -238,10 +231,7 @@ def _pack_one(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
 
 
 def _check_apart(directories: Sequence[str], output: str) -> None:
-    if "" in {
-        output,
-        *directories,
-    }:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
+    if "" in {output, *directories}:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
         said = "expected a folder, found an empty word"
         raise UsageError(said, next_command="karat pack --help")
     out = Path(output).resolve()

@@ -76,16 +76,12 @@ def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
     return newest
 
 
-def missing_cases(
-    claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozenset[str]]
-) -> Iterator[Finding]:
+def missing_cases(claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     """Cases that were to be captured and are absent; `sessions`: case path → sessions that captured it."""
     for path, claim in sorted(claims.items()):
         there = sessions.get(path, frozenset())
         # A staged claim of a session that captured it: published, and then there was no room for the mark.
-        if there and (
-            claim.state == "published" or (claim.state == "staged" and claim.session in there)
-        ):
+        if there and (claim.state == "published" or (claim.state == "staged" and claim.session in there)):
             continue
         where = f"session {claim.session} in {claim.root}"
         found = "found only that of an earlier session" if there else "found no such folder"
@@ -155,9 +151,7 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
                 finding,
                 path=case.path,
                 where=case.place.name,
-                next=finding.next
-                if finding.kind == "cannot-read"
-                else f"karat verify {shlex.quote(case.place.name)}",
+                next=finding.next if finding.kind == "cannot-read" else f"karat verify {shlex.quote(case.place.name)}",
             )
             for case in alone
             for finding in case.findings
@@ -204,8 +198,7 @@ def _open(root: str) -> Place:
         place.close()
         found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
         raise UsageError(
-            f"{root}: expected a capture directory, found a {found}",
-            next_command=f"karat verify {shlex.quote(root)}",
+            f"{root}: expected a capture directory, found a {found}", next_command=f"karat verify {shlex.quote(root)}"
         )
     require_root(place, lambda roots: ["karat", "pack", *roots])
     return place
@@ -229,8 +222,7 @@ def _twice(group: Sequence[Case]) -> Finding:
     where = " and ".join(case.place.name for case in group)
     return fail(
         "captured-twice",
-        f"{group[0].path}: expected one capture of this case, found it in {where}; "
-        "neither is packed",
+        f"{group[0].path}: expected one capture of this case, found it in {where}; neither is packed",
         path=group[0].path,
         where=where,
         next=str(Command("karat", "diff", *(case.place.name for case in group[:2]))),

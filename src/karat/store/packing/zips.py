@@ -20,16 +20,7 @@ import msgspec
 from karat import __version__
 from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, encode
 from karat.bundles.verify import Witness
-from karat.bundles.zip_format import (
-    DEFLATE,
-    METHODS,
-    STORED,
-    WHOLE,
-    ZipMember,
-    directory,
-    is_large,
-    local_header,
-)
+from karat.bundles.zip_format import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
 from karat.store.packing.output import PackedFile
 from karat.store.packing.survey import PackCandidate
@@ -59,11 +50,7 @@ class ZipWriter:
     """
 
     def __init__(
-        self,
-        file: BinaryIO,
-        compression: Compression = "stored",
-        level: int | None = None,
-        start: int = 0,
+        self, file: BinaryIO, compression: Compression = "stored", level: int | None = None, start: int = 0
     ) -> None:
         self.members: list[ZipMember] = []
         self._file = file
@@ -72,9 +59,7 @@ class ZipWriter:
         self._at = start
         file.seek(start)
 
-    def add(
-        self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False
-    ) -> ZipMember:
+    def add(self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False) -> ZipMember:
         """Packs one file of exactly `size` bytes; `Damaged` if the chunks give more or fewer."""
         method = STORED if stored else METHODS[self._compression]
         blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
@@ -88,9 +73,7 @@ class ZipWriter:
         if packer is not None:
             packed += self._file.write(packer.flush())
         if seen != size:
-            raise Damaged(
-                f"expected {size:,} bytes of {name}, found {seen:,}: it changed meanwhile"
-            )
+            raise Damaged(f"expected {size:,} bytes of {name}, found {seen:,}: it changed meanwhile")
         member = msgspec.structs.replace(blank, packed=packed, crc=crc)
         if not is_large(member.size) and member.packed >= WHOLE:
             raise Damaged(f"{member.name} packs to {member.packed:,} bytes, more than it has")
@@ -151,11 +134,10 @@ def _packer(method: int, level: int) -> Packer:
     if method == DEFLATE:
         return zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     try:
-        import zstandard  # noqa: PLC0415 - an extra, and only for those who asked
+        import zstandard
     except ImportError as error:
         raise UsageError(
-            "--compression zstd needs zstandard, which is not installed",
-            next_command="pip install 'karat[zstd]'",
+            "--compression zstd needs zstandard, which is not installed", next_command="pip install 'karat[zstd]'"
         ) from error
     # The frame's own checksum: readers that know no index still notice a flipped bit.
     packer: Packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
@@ -208,11 +190,7 @@ def pack_case(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
 
 
 def _add(
-    writer: ZipWriter,
-    candidate: PackCandidate,
-    name: str,
-    witness: Witness,
-    count: Callable[[int], None],
+    writer: ZipWriter, candidate: PackCandidate, name: str, witness: Witness, count: Callable[[int], None]
 ) -> IndexedFile:
     extent, watch = candidate.case.extent(name), witness.watch(name)
 
@@ -228,12 +206,7 @@ def _add(
 
 
 def _finish(
-    file: BinaryIO,
-    writer: ZipWriter,
-    whole: _Hash,
-    cases: list[IndexedCase],
-    files: list[IndexedFile],
-    name: str,
+    file: BinaryIO, writer: ZipWriter, whole: _Hash, cases: list[IndexedCase], files: list[IndexedFile], name: str
 ) -> PackedFile:
     """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
@@ -280,9 +253,7 @@ class CombinedZip:
         """Index and directory, and what it came to; None if it is empty."""
         if not self._cases:
             return None
-        return _finish(
-            self._file, self._writer, self._whole, self._cases, self._files, self._path.name
-        )
+        return _finish(self._file, self._writer, self._whole, self._cases, self._files, self._path.name)
 
     def close(self) -> None:
         self._file.close()
