@@ -122,7 +122,7 @@ KINDS: Mapping[str, Kind] = {
     "evidence-inconclusive": Kind("a gradient check could neither pass nor fail"),
     "evidence-missing": Kind("an op test has no gradient evidence for a differentiable input"),
     "evidence-vacuous": Kind("a gradient check did not fail on corrupted gradients, so it is no evidence"),
-    "evidence-weak": Kind("gradients were compared only with a reference by the same author"),
+    "evidence-weak": Kind("gradients were compared only with gradients that the author of the op wrote"),
     "exempted": Kind("a deviation that an exemption covers"),
     "exemption-expired": Kind("an exemption is past its expiry date"),
     "exemption-invalid": Kind("an entry of exemptions.toml lacks a required key or has an invalid value"),
