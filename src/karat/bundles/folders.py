@@ -53,24 +53,21 @@ class FolderPlace(Place):
                     continue
                 path = f"{prefix}{entry.name}"
                 try:
-                    self._take(entry, path, found, depth)
+                    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in entry.name):
+                        found_name = f"found {shown(path)}, with characters that no case has"
+                        self._report("unexpected-file", shown(path), found_name)
+                    elif entry.is_symlink():
+                        self._report("unexpected-file", path, "found a symbolic link, which is not followed")
+                    elif entry.is_file(follow_symlinks=False):
+                        found[path] = entry.stat(follow_symlinks=False).st_size
+                    elif not entry.is_dir(follow_symlinks=False):
+                        self._report("unexpected-file", path, "found a device, pipe or socket")
+                    elif depth >= _DEEPEST:
+                        self._report("unexpected-file", path, f"found folders more than {_DEEPEST} deep")
+                    else:
+                        self._walk(Path(entry.path), f"{path}/", found, depth + 1)
                 except OSError as error:
                     self._report("cannot-read", path, f"found: {error.strerror or error}")
-
-    def _take(self, entry: os.DirEntry[str], path: str, found: dict[str, int], depth: int) -> None:
-        if any(unicodedata.category(char) in {"Cc", "Cs"} for char in entry.name):
-            found_name = f"found {shown(path)}, with characters that no case has"
-            self._report("unexpected-file", shown(path), found_name)
-        elif entry.is_symlink():
-            self._report("unexpected-file", path, "found a symbolic link, which is not followed")
-        elif entry.is_file(follow_symlinks=False):
-            found[path] = entry.stat(follow_symlinks=False).st_size
-        elif not entry.is_dir(follow_symlinks=False):
-            self._report("unexpected-file", path, "found a device, pipe or socket")
-        elif depth >= _DEEPEST:
-            self._report("unexpected-file", path, f"found folders more than {_DEEPEST} deep")
-        else:
-            self._walk(Path(entry.path), f"{path}/", found, depth + 1)
 
     def _check_names(self) -> None:
         seen: dict[str, str] = {}

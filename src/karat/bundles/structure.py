@@ -140,9 +140,6 @@ class _Flattener:
         if kind is slice or kind is range:
             parts = (value.start, value.stop, value.step)
             return {kind.__name__: self._items(parts, path)}
-        return self._object(value, path)
-
-    def _object(self, value: Any, path: _Path) -> Any:
         if isinstance(value, Enum):
             inner = self.put(value.value, path.field("value"))
             return {"enum": class_name(value), "member": value.name, "value": inner}

@@ -138,24 +138,19 @@ def _parse(headers: bytes) -> tuple[ZipMember, ...]:
     members, at = [], 0
     try:
         while at < len(headers):
-            member, at = _parse_one(headers, at)
-            members.append(member)
+            fields = _CENTRAL.unpack_from(headers, at)
+            method, crc, packed, size = fields[4], *fields[7:10]
+            name_length, extra_length, start = fields[10], fields[11], fields[16]
+            at += _CENTRAL.size
+            name = headers[at : at + name_length].decode()
+            at += name_length
+            numbers = [size, packed, start]
+            large = [index for index, number in enumerate(numbers) if number == WHOLE]
+            for place, index in enumerate(large):
+                (numbers[index],) = struct.unpack_from("<Q", headers, at + 4 + 8 * place)
+            size, packed, start = numbers
+            members.append(ZipMember(name=name, method=method, size=size, packed=packed, crc=crc, start=start))
+            at += extra_length
     except (struct.error, UnicodeDecodeError) as error:
         raise Damaged(f"expected a whole directory, found one that breaks at byte {at:,}") from error
     return tuple(members)
-
-
-def _parse_one(headers: bytes, at: int) -> tuple[ZipMember, int]:
-    fields = _CENTRAL.unpack_from(headers, at)
-    method, crc, packed, size = fields[4], *fields[7:10]
-    name_length, extra_length, start = fields[10], fields[11], fields[16]
-    at += _CENTRAL.size
-    name = headers[at : at + name_length].decode()
-    at += name_length
-    numbers = [size, packed, start]
-    large = [index for index, number in enumerate(numbers) if number == WHOLE]
-    for place, index in enumerate(large):
-        (numbers[index],) = struct.unpack_from("<Q", headers, at + 4 + 8 * place)
-    size, packed, start = numbers
-    member = ZipMember(name=name, method=method, size=size, packed=packed, crc=crc, start=start)
-    return member, at + extra_length

@@ -73,7 +73,15 @@ def prepare(directory: CaptureDirectory) -> str | None:
         )
     try:
         (path / RECORDS).mkdir(parents=True, exist_ok=True)
-        _probe(path / RECORDS)
+        # A few pages that really reach the disk: a full or read-only one says so now, not in a test.
+        name = path / RECORDS / f"probe-{os.urandom(8).hex()}"
+        try:
+            with name.open("xb") as file:
+                file.write(b"\0" * 8192)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            name.unlink(missing_ok=True)
         room = os.statvfs(path) if hasattr(os, "statvfs") else None
     except OSError as error:
         look = "df -h" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "ls -ld"
@@ -85,18 +93,6 @@ def prepare(directory: CaptureDirectory) -> str | None:
     if room is not None and (free := room.f_bavail * room.f_frsize) < _LOW_SPACE:
         return f"only {free / 1e6:,.0f} MB are free in {path}"
     return None
-
-
-def _probe(folder: Path) -> None:
-    # A few pages that really reach the disk: a full or read-only one says so now, not in a test.
-    name = folder / f"probe-{os.urandom(8).hex()}"
-    try:
-        with name.open("xb") as file:
-            file.write(b"\0" * 8192)
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        name.unlink(missing_ok=True)
 
 
 def nearest_existing(path: Path) -> Path:

@@ -96,7 +96,16 @@ def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Fin
 def _check(pairing: Pairing, options: CheckOptions) -> Checked:
     actual, at = pairing.actual, pairing.golden
     if actual is None or not actual.path.exists():
-        return _no_actual(pairing)
+        name = actual.name if actual else ""
+        golden = at.name if at else None
+        where = f"at {name}" if name else f"for the golden {golden}"
+        missing = fail(
+            "missing-actual",
+            f"expected a result {where}, found none: the run left nothing, so nothing was checked",
+            path=golden or name,
+            next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
+        )
+        return Checked(actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,))
     if at is None or (at.revision is None and not at.path.exists()):
         return _no_golden(actual, pairing, options)
     expected = _read_golden(at)
@@ -113,19 +122,6 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
         for f in expected.findings
     )
     return Checked(actual=actual.name, golden=at.name, outcome=CheckOutcome.CANNOT_VERIFY, findings=findings)
-
-
-def _no_actual(pairing: Pairing) -> Checked:
-    name = pairing.actual.name if pairing.actual else ""
-    golden = pairing.golden.name if pairing.golden else None
-    where = f"at {name}" if name else f"for the golden {golden}"
-    missing = fail(
-        "missing-actual",
-        f"expected a result {where}, found none: the run left nothing, so nothing was checked",
-        path=golden or name,
-        next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
-    )
-    return Checked(actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,))
 
 
 def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Checked:

@@ -30,25 +30,24 @@ def document(report: CheckReport) -> dict[str, Any]:
             "findings": {s.value: severities[s] for s in Severity},
         },
         "findings": [finding_json(f) for f in report.findings],
-        "checks": [_checked(c) for c in report.checks],
+        "checks": [
+            {
+                "actual": c.actual,
+                "golden": c.golden,
+                "outcome": c.outcome.value,
+                "shape": c.shape,
+                "refresh": c.refresh,
+                "findings": [finding_json(f) for f in c.findings],
+                "metrics": [_result(r) for r in c.results],
+            }
+            for c in report.checks
+        ],
     }
 
 
 def render(report: CheckReport) -> bytes:
     """The JSON text. NaN and infinities, which JSON has no word for, become texts."""
     return encode(document(report), odd_numbers_as_text=True)
-
-
-def _checked(c: Checked) -> dict[str, Any]:
-    return {
-        "actual": c.actual,
-        "golden": c.golden,
-        "outcome": c.outcome.value,
-        "shape": c.shape,
-        "refresh": c.refresh,
-        "findings": [finding_json(f) for f in c.findings],
-        "metrics": [_result(r) for r in c.results],
-    }
 
 
 def _result(result: MetricResult) -> dict[str, Any]:

@@ -251,15 +251,6 @@ def _value(key: str, value: Any, where: str) -> Any:
         return Severity(value) if key == "worst" else value
     if key in _WINDOWS:
         return _window(key, value, where)
-    return _number(key, value, where)
-
-
-_LIMITS = {"min": -inf, "max": -inf}
-_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
-"""What a number must stay below: without an end, it would let everything pass."""
-
-
-def _number(key: str, value: Any, where: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     least, below = _LIMITS.get(key, 0), _BELOW.get(key)
     words = "a number" if least else "a number of at least 0"
@@ -268,6 +259,11 @@ def _number(key: str, value: Any, where: str) -> float:
     good = number and value >= least and (below is None or abs(value) < below)
     _expect(good, f"{where}: {key} must be {words}, found {value!r}")
     return float(value)
+
+
+_LIMITS = {"min": -inf, "max": -inf}
+_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
+"""What a number must stay below: without an end, it would let everything pass."""
 
 
 def _window(key: str, value: Any, where: str) -> tuple[int, int]:

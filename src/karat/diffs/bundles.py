@@ -81,8 +81,7 @@ class _Comparer:
             return self._compared(pair.path, pair.old, pair.new)
         except CannotVerify as error:
             # A store that did not answer says nothing about the case, and must not cost the others.
-            failed = fail("cannot-read", str(error), next=error.next_command)
-            return _unreadable(pair, [failed])
+            return _unreadable(pair, [fail("cannot-read", str(error), next=error.next_command)])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
             return _unreadable(pair, [_damaged(str(damage))])
@@ -182,8 +181,7 @@ def _vouched(left: TensorExtent, before: TensorRecord, after: TensorRecord) -> I
             yield
             found = digest.result()
     if found != before.sha256:
-        said = f"expected the digest {before.sha256}, found {found}"
-        raise Damaged(f"{before.name} of both sides: {said}")
+        raise Damaged(f"{before.name} of both sides: expected the digest {before.sha256}, found {found}")
 
 
 def _programs(old: Case, new: Case) -> Iterator[Finding]:
@@ -194,12 +192,10 @@ def _programs(old: Case, new: Case) -> Iterator[Finding]:
         if record and (extent is None or file_digest(extent) != record.sha256):
             yield _damaged(f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another")
     if before and not after:
-        message = "the program is gone: the new capture has none"
-        yield fail("incomplete-case", message)
+        yield fail("incomplete-case", "the program is gone: the new capture has none")
     elif after and (before is None or before.sha256 != after.sha256):
         was = f"{before.size:,} bytes" if before else "none"
-        message = f"the program is another file ({was} → {after.size:,} bytes)"
-        yield info("program-changed", message)
+        yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
 
 
 _REMOVED = fail("removed-golden", "the case is gone from the new side")
@@ -254,10 +250,9 @@ def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
         replace(_kinder(f, comparator), metric=comparison.name, where=None if f.where == comparison.name else f.where)
         for f in comparison.findings
     )
-    severities = {f.severity for f in findings}
-    if Severity.FAIL in severities:
+    if _failing(findings):
         verdict = Verdict.BREAK
-    elif Severity.WARN in severities:
+    elif any(f.severity is Severity.WARN for f in findings):
         verdict = Verdict.DRIFT
     else:
         verdict = Verdict.SAME if _is_bit_equal(comparison) else Verdict.NOISE
@@ -357,8 +352,7 @@ def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> I
     yield from _tolerances(old, new)
     differing = list(_differing(old.environment, new.environment))
     if differing:
-        message = f"captured elsewhere: {few(differing, _SHOWN, '; ')}"
-        yield info("environment-changed", message)
+        yield info("environment-changed", f"captured elsewhere: {few(differing, _SHOWN, '; ')}")
 
 
 def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
@@ -371,14 +365,10 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
     comparator = old.comparator
     report = compare_values(before, after, rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
     told = tuple(f for f in report.findings if f.kind != "nothing-compared")
-    none: MetricChange | None = None
-    yield none, told
+    yield None, told
     for comparison in report.comparisons:
         if comparison.findings or comparison.numbers is not None:
             yield output_row(comparison, old.comparator)
-
-
-_TENSOR = "a tensor"
 
 
 def _without_tensors(node: Any) -> Any:
@@ -388,7 +378,7 @@ def _without_tensors(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     if len(node) == 1 and next(iter(node)) in {"tensor", "scalar"}:
-        return _TENSOR
+        return "a tensor"
     return {key: _without_tensors(value) for key, value in node.items()}
 
 
@@ -402,11 +392,9 @@ def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
     text = f"rtol {before[0]:g}, atol {before[1]:g} → rtol {after[0]:g}, atol {after[1]:g}"
     nan = " and NaN equals NaN now" if after[2] > before[2] else ""
     if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
-        message = f"the capture allows more than it did: {text}{nan}"
-        yield warn("tolerance-widened", message)
+        yield warn("tolerance-widened", f"the capture allows more than it did: {text}{nan}")
     else:
-        message = f"the capture allows less than it did: {text}"
-        yield info("tolerance-tightened", message)
+        yield info("tolerance-tightened", f"the capture allows less than it did: {text}")
 
 
 def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:
@@ -421,11 +409,10 @@ def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bo
 
 
 def _differing(old: Environment, new: Environment) -> Iterator[str]:
-    for name in ("platform", "machine", "device", "image", "python"):
-        before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            yield f"{name} {before or 'none'} → {after or 'none'}"
-    for name in sorted(old.packages.keys() | new.packages.keys()):
-        before, after = old.packages.get(name), new.packages.get(name)
+    facts = ("platform", "machine", "device", "image", "python")
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in facts]
+    packages = sorted(old.packages.keys() | new.packages.keys())
+    pairs += [(name, old.packages.get(name), new.packages.get(name)) for name in packages]
+    for name, before, after in pairs:
         if before != after:
             yield f"{name} {before or 'none'} → {after or 'none'}"

@@ -77,27 +77,23 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         return _only_metrics(new.reading, golden, base or before, options.metrics)
     keep_rows = options.accept_incomplete and not options.prune
     if keep_rows and isinstance(golden, Table) and isinstance(before, Table):
-        return _with_old_rows(new.reading, golden, before)
-    return _Merged(new.reading, verbatim=True)
-
-
-def _with_old_rows(reading: Reading, new: Table, old: Table) -> _Merged:
-    """Rows that did not come in stay as they were: they are removed by --prune alone."""
-    lost = {key: cells for key, cells in old.rows.items() if key not in new.rows}
-    # Without all of the old columns the old rows would lose cells; it is the columns that are lost.
-    if not lost or old.key != new.key or not set(old.columns) <= set(new.columns):
-        return _Merged(reading, verbatim=True)
-    places = [old.columns.index(c) if c in old.columns else None for c in new.columns]
-    rows = {key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()}
-    names = ", ".join(" / ".join(key) for key in list(lost)[:5])
-    message = f"{len(lost)} rows did not come in and stay as they were: {names}"
-    return _Merged(
-        structs.replace(
-            reading,
-            golden=structs.replace(new, rows={**new.rows, **rows}),
-            findings=(*reading.findings, fail("lost-rows", message)),
+        # Rows that did not come in stay as they were: they are removed by --prune alone.
+        lost = {key: cells for key, cells in before.rows.items() if key not in golden.rows}
+        # Without all of the old columns the old rows would lose cells; it is the columns that are lost.
+        if not lost or before.key != golden.key or not set(before.columns) <= set(golden.columns):
+            return _Merged(new.reading, verbatim=True)
+        places = [before.columns.index(c) if c in before.columns else None for c in golden.columns]
+        rows = {key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()}
+        names = ", ".join(" / ".join(key) for key in list(lost)[:5])
+        message = f"{len(lost)} rows did not come in and stay as they were: {names}"
+        return _Merged(
+            structs.replace(
+                new.reading,
+                golden=structs.replace(golden, rows={**golden.rows, **rows}),
+                findings=(*new.reading.findings, fail("lost-rows", message)),
+            )
         )
-    )
+    return _Merged(new.reading, verbatim=True)
 
 
 def is_asked_for(name: str, globs: Sequence[str]) -> bool:

@@ -115,7 +115,15 @@ class Claimant:
         for name, file in files.items():
             manifest = manifest_for(name, manifests)
             if manifest is None:
-                findings.append(_conflicting_manifests(name, match, manifests))
+                findings.append(
+                    fail(
+                        "identity-conflict",
+                        f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
+                        " and none of them lies in a folder around it; it was not taken",
+                        path=name,
+                        next="karat schema karat.artifact/1",
+                    )
+                )
                 continue
             made = self._claim(name, file, match, manifest)
             if isinstance(made, Claim):
@@ -251,16 +259,6 @@ def _conflict(name: str, match: Match, inside: Identity) -> Finding:
         f"{name} of artifact {match.artifact.name}: its own name says {shown}, but it is of {names}; it was not taken",
         path=name,
         next="karat config --show-origin",
-    )
-
-
-def _conflicting_manifests(name: str, match: Match, manifests: Mapping[str, ArtifactManifest]) -> Finding:
-    return fail(
-        "identity-conflict",
-        f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
-        " and none of them lies in a folder around it; it was not taken",
-        path=name,
-        next="karat schema karat.artifact/1",
     )
 
 

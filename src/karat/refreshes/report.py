@@ -272,7 +272,19 @@ def document(result: RefreshReport) -> dict[str, Any]:
             "unmatched": len(result.unmatched),
             "received_bytes": result.received,
         },
-        "goldens": [_outcome(outcome) for outcome in result.outcomes],
+        "goldens": [
+            {
+                "path": outcome.path,
+                "state": outcome.state.value,
+                "artifacts": list(outcome.artifacts),
+                "members": list(outcome.members),
+                "metrics": list(outcome.metrics),
+                "provenance": structs.asdict(outcome.provenance) if outcome.provenance else None,
+                "change": change_json(outcome.change) if outcome.change else None,
+                "findings": [finding_json(f) for f in outcome.findings],
+            }
+            for outcome in result.outcomes
+        ],
         "findings": [finding_json(f) for f in result.findings],
         "not_refreshed": list(result.record.not_refreshed) if result.record else [],
         "unmatched": list(result.unmatched),
@@ -284,16 +296,3 @@ def document(result: RefreshReport) -> dict[str, Any]:
 
 def render(result: RefreshReport) -> bytes:
     return encode(document(result))
-
-
-def _outcome(outcome: GoldenOutcome) -> dict[str, Any]:
-    return {
-        "path": outcome.path,
-        "state": outcome.state.value,
-        "artifacts": list(outcome.artifacts),
-        "members": list(outcome.members),
-        "metrics": list(outcome.metrics),
-        "provenance": structs.asdict(outcome.provenance) if outcome.provenance else None,
-        "change": change_json(outcome.change) if outcome.change else None,
-        "findings": [finding_json(f) for f in outcome.findings],
-    }

@@ -42,28 +42,25 @@ def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Li
     yield (report.bundle, "bold"), (f"  run by {report.runner}", "dim")
     if report.cases:
         yield ()
-        yield from _table(sorted(report.cases, key=lambda c: (c.outcome.rank, c.path)), width)
+        cases = sorted(report.cases, key=lambda c: (c.outcome.rank, c.path))
+        shown = cases[:_ROWS_SHOWN]
+        rows = [_row(case) for case in shown]
+        titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
+        if width is not None and width < _WIDE:
+            titles, rows = _narrow(titles), [_narrow(row) for row in rows]
+        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        if width is not None:
+            rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+            widths[0] = min(widths[0], max(width - rest, _SHORTEST_NAME))
+            rows = [(elide(row[0], widths[0]), *row[1:]) for row in rows]
+        yield ((_aligned(titles, widths), "dim"),)
+        for case, row in zip(shown, rows, strict=True):
+            yield ((_aligned(row, widths), _STYLES[case.outcome]),)
+        if len(cases) > len(shown):
+            yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
     yield from _findings(report)
     yield ()
     yield _last(report)
-
-
-def _table(cases: Sequence[ReplayedCase], width: int | None) -> Iterator[Line]:
-    shown = cases[:_ROWS_SHOWN]
-    rows = [_row(case) for case in shown]
-    titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
-    if width is not None and width < _WIDE:
-        titles, rows = _narrow(titles), [_narrow(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    if width is not None:
-        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
-        widths[0] = min(widths[0], max(width - rest, _SHORTEST_NAME))
-        rows = [(elide(row[0], widths[0]), *row[1:]) for row in rows]
-    yield ((_aligned(titles, widths), "dim"),)
-    for case, row in zip(shown, rows, strict=True):
-        yield ((_aligned(row, widths), _STYLES[case.outcome]),)
-    if len(cases) > len(shown):
-        yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
 
 
 def _row(case: ReplayedCase) -> tuple[str, ...]:

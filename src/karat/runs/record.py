@@ -349,7 +349,17 @@ class _Recording:
             return ("unchanged" if same else "would-write"), False
         # Read before anything is written: a lock with conflict markers stops all of it.
         line = lock_line(self.path, self.options.globs, self.options.exclude)
-        origin = _origin(accepted=accepted)
+        known = _ci_job(os.environ)
+        origin = Provenance(
+            source="record",
+            run=known.get("run_id"),
+            attempt=known.get("attempt"),
+            commit=known.get("commit"),
+            job=known.get("job"),
+            image=known.get("image"),
+            date=datetime.now(UTC).date().isoformat(),
+            accepted="--accept-incomplete" if accepted else None,
+        )
         if samples is not None:
             _write_file(samples_path(self.path), render_samples(samples))
         if not same:
@@ -475,21 +485,6 @@ def lock_line(golden: Path, globs: Sequence[str], exclude: Sequence[str]) -> Loc
         return None
     lock, name = place_of(path, globs)
     return LockLine(file=root / lock, path=name, entries=read_lock(root / lock))
-
-
-def _origin(*, accepted: bool) -> Provenance:
-    """What this process knows of where a golden comes from."""
-    known = _ci_job(os.environ)
-    return Provenance(
-        source="record",
-        run=known.get("run_id"),
-        attempt=known.get("attempt"),
-        commit=known.get("commit"),
-        job=known.get("job"),
-        image=known.get("image"),
-        date=datetime.now(UTC).date().isoformat(),
-        accepted="--accept-incomplete" if accepted else None,
-    )
 
 
 def _ci_job(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -441,7 +441,20 @@ def lines(found: Tolerances) -> Iterator[str]:
     for finding in sorted(found.findings, key=lambda f: f.severity.rank):
         yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
     yield ""
-    yield from _explained(found)
+    if not found.golden_is_run:
+        yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
+    yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
+    yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
+    total = sum(one.rate_expected for one in found.metrics)
+    if total >= 1:
+        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
+    elif total:
+        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
+    if len(found.runs) == 2:
+        yield "Two runs have one deviation and no spread: their tolerances are twice what was seen, which is a guess."
+    if not found.shown:
+        needed = runs_needed(found.rate)
+        yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
 
 
 def _row(one: Recommendation) -> tuple[str, ...]:
@@ -459,23 +472,6 @@ def _row(one: Recommendation) -> tuple[str, ...]:
         "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
         "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
     )
-
-
-def _explained(found: Tolerances) -> Iterator[str]:
-    if not found.golden_is_run:
-        yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
-    yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
-    yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
-    total = sum(one.rate_expected for one in found.metrics)
-    if total >= 1:
-        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
-    elif total:
-        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
-    if len(found.runs) == 2:
-        yield "Two runs have one deviation and no spread: their tolerances are twice what was seen, which is a guess."
-    if not found.shown:
-        needed = runs_needed(found.rate)
-        yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
 
 
 def document(found: Tolerances) -> bytes:

@@ -42,7 +42,22 @@ def tensor_of(value: Any) -> Tensor:
     if is_jax(value):
         return tensor_of_jax(value)
     if _speaks_array(value):
-        return _tensor_of_other(value)
+        # A library that karat does not know, through the protocols that it speaks.
+        errors = []
+        for attempt in (_by_dlpack, _by_torch, _by_array):
+            try:
+                made = attempt(value)
+            except CannotStore:
+                raise
+            except Exception as error:  # noqa: BLE001 - another library's code may raise anything
+                errors.append(f"{type(error).__name__}: {error}")
+                continue
+            if made is not None:
+                return made
+        raise CannotStore(
+            f"expected an array that DLPack or __array__ hands over, found {_kind(value)}"
+            f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
+        )
     raise CannotStore(f"expected an array, found {_kind(value)}")
 
 
@@ -77,25 +92,6 @@ def _speaks_array(value: object) -> bool:
     if isinstance(value, type):
         return False
     return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(kind, "__array__")
-
-
-def _tensor_of_other(value: Any) -> Tensor:
-    """An array of a library that karat does not know, through the protocols that it speaks."""
-    errors = []
-    for attempt in (_by_dlpack, _by_torch, _by_array):
-        try:
-            made = attempt(value)
-        except CannotStore:
-            raise
-        except Exception as error:  # noqa: BLE001 - another library's code may raise anything
-            errors.append(f"{type(error).__name__}: {error}")
-            continue
-        if made is not None:
-            return made
-    raise CannotStore(
-        f"expected an array that DLPack or __array__ hands over, found {_kind(value)}"
-        f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
-    )
 
 
 def _by_dlpack(value: Any) -> Tensor | None:
@@ -246,20 +242,6 @@ def is_jax(value: object) -> bool:
 
 def tensor_of_jax(value: Any) -> Tensor:
     """A jax array as a tensor; one that is spread over devices of this host is brought together."""
-    _refuse_jax(value)
-    try:
-        array = np.asarray(value)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise CannotStore(f"expected a jax array whose memory can be read, found {value.dtype}: {error}") from error
-    found = sorted(value.devices(), key=lambda device: device.id)
-    device = ",".join(f"{device.platform}:{device.id}" for device in found)
-    if len(found) == 1 and found[0].platform == "cpu":
-        device = "cpu"
-    made = tensor_of_numpy(array, device=device)
-    return msgspec.structs.replace(made, framework="jax", strides=None)
-
-
-def _refuse_jax(value: Any) -> None:
     jax = sys.modules["jax"]
     if isinstance(value, jax.core.Tracer):
         raise CannotStore(
@@ -280,6 +262,16 @@ def _refuse_jax(value: Any) -> None:
             "expected a jax array whose parts are all on this host, found one that is spread over several;"
             " gather it first (jax.experimental.multihost_utils.process_allgather)"
         )
+    try:
+        array = np.asarray(value)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise CannotStore(f"expected a jax array whose memory can be read, found {value.dtype}: {error}") from error
+    found = sorted(value.devices(), key=lambda device: device.id)
+    device = ",".join(f"{device.platform}:{device.id}" for device in found)
+    if len(found) == 1 and found[0].platform == "cpu":
+        device = "cpu"
+    made = tensor_of_numpy(array, device=device)
+    return msgspec.structs.replace(made, framework="jax", strides=None)
 
 
 def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:

@@ -66,20 +66,16 @@ def name_of(dtype: np.dtype[Any]) -> str:
     if dtype.names is not None:
         return msgspec.json.encode(_described(dtype)).decode()
     if dtype.char in "gG" and dtype.itemsize > (8 if dtype.char == "g" else 16):
-        return _long_double_name(dtype)
+        formats = {_X87: ("float80", "complex160"), _QUAD: ("float128", "complex256")}
+        names = formats.get(int(np.finfo(np.longdouble).nmant))
+        if names is None or dtype.itemsize != TABLE[names[dtype.char == "G"]].itemsize:
+            raise CannotStore(f"expected a long double of a known format, found {dtype!s}")
+        return names[dtype.char == "G"]
     if (dtype.kind in _PLAIN or dtype.type.__module__ == "ml_dtypes") and dtype.name in TABLE:
         return dtype.name
     if dtype.kind in "mMUSV" and dtype.type.__module__ == "numpy":
         return dtype.newbyteorder("<").str.replace("<V", "|V")
     raise CannotStore(f"expected a dtype that karat knows, found {dtype!s} of numpy")
-
-
-def _long_double_name(dtype: np.dtype[Any]) -> str:
-    formats = {_X87: ("float80", "complex160"), _QUAD: ("float128", "complex256")}
-    names = formats.get(int(np.finfo(np.longdouble).nmant))
-    if names is None or dtype.itemsize != TABLE[names[dtype.char == "G"]].itemsize:
-        raise CannotStore(f"expected a long double of a known format, found {dtype!s}")
-    return names[dtype.char == "G"]
 
 
 def _described(dtype: np.dtype[Any]) -> list[Any]:

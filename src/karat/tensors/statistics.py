@@ -61,19 +61,6 @@ class _Running:
             if np.isfinite(low) and np.isfinite(high):
                 self._see_finite(values, low, high)
                 return
-        self._see_any(values)
-
-    def _values(self, bits: Bits) -> Values:
-        """Numbers in their own order; 64-bit integers as such, because a float may not hold the largest."""
-        if self.narrow is not None:
-            return decode(self.dtype.name, bits, self.narrow)
-        if self.dtype.kind == "int":
-            return bits.view("<i8" if self.dtype.signed else "<u8")
-        found = widened(self.dtype.name, bits)
-        assert found is not None, "has_arithmetic was asked"  # noqa: S101
-        return found
-
-    def _see_any(self, values: Values) -> None:
         missing = np.isnan(values)
         fine = np.isfinite(values)
         self.nan += int(np.count_nonzero(missing))
@@ -84,6 +71,16 @@ class _Running:
         elif values.size:
             self.finite += values.size
             self._add(np.concatenate([values.real, values.imag]))
+
+    def _values(self, bits: Bits) -> Values:
+        """Numbers in their own order; 64-bit integers as such, because a float may not hold the largest."""
+        if self.narrow is not None:
+            return decode(self.dtype.name, bits, self.narrow)
+        if self.dtype.kind == "int":
+            return bits.view("<i8" if self.dtype.signed else "<u8")
+        found = widened(self.dtype.name, bits)
+        assert found is not None, "has_arithmetic was asked"  # noqa: S101
+        return found
 
     def _see_finite(self, values: Values, low: Any, high: Any) -> None:
         self.finite += values.size

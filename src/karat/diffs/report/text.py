@@ -26,21 +26,6 @@ def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
 
 def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Line]:
     """The report; with a width, paths give way to it."""
-    yield from _head(diff)
-    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
-    for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
-        yield from finding_lines(finding, diff.root)
-    if len(fails) > _FAILS_SHOWN:
-        yield ()
-        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
-    # Fail findings that all stand above need no second mention.
-    shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
-    yield from _groups(shown, diff)
-    yield from _rows(diff, top, width)
-    yield from _tensors(diff, top, width)
-
-
-def _head(diff: Diff) -> Iterator[Line]:
     yield (f"{diff.old} → {diff.new}", "bold"), (f"  {diff.root}/" if diff.root else "", "dim")
     rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
     changed = f"{count(len(diff.changes), 'golden')} compared"
@@ -54,6 +39,17 @@ def _head(diff: Diff) -> Iterator[Line]:
     if severities := severity_counts(diff.all_findings()):
         parts.append(f"findings: {severities}")
     yield ((" · ".join(parts), ""),)
+    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
+    for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
+        yield from finding_lines(finding, diff.root)
+    if len(fails) > _FAILS_SHOWN:
+        yield ()
+        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
+    # Fail findings that all stand above need no second mention.
+    shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
+    yield from _groups(shown, diff)
+    yield from _rows(diff, top, width)
+    yield from _tensors(diff, top, width)
 
 
 def _more(text: str) -> Line:
