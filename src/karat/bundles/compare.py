@@ -111,8 +111,7 @@ class _Comparer:
         self._same_kind(expected, actual, name)
         old, new = _content(expected), _content(actual)
         if len(old) != len(new):
-            message = f"expected {_counted(len(old))}, found {_counted(len(new))}"
-            self.report("structure-changed", name, message)
+            self.report("structure-changed", name, f"expected {_counted(len(old))}, found {_counted(len(new))}")
         self._entries(
             {str(index): (str(index), value) for index, value in enumerate(old)},
             {str(index): (str(index), value) for index, value in enumerate(new)},
@@ -123,8 +122,7 @@ class _Comparer:
         self._same_kind(expected, actual, name)
         old, new = _keyed(expected, self._expected), _keyed(actual, self._actual)
         if old.keys() != new.keys():
-            message = f"expected the keys {_names(old)}, found {_names(new)}"
-            self.report("structure-changed", name, message)
+            self.report("structure-changed", name, f"expected the keys {_names(old)}, found {_names(new)}")
         self._entries(old, new, name)
 
     def records(self, expected: Any, actual: Any, name: str) -> None:
@@ -132,8 +130,7 @@ class _Comparer:
         if (_kind(expected), _content(expected)) != (_kind(actual), _content(actual)):
             self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
         elif old.keys() != new.keys():
-            message = f"expected the fields {_names(old)}, found {_names(new)}"
-            self.report("structure-changed", name, message)
+            self.report("structure-changed", name, f"expected the fields {_names(old)}, found {_names(new)}")
         self._entries(old, new, name)
 
     def members(self, expected: Any, actual: Any, name: str) -> None:

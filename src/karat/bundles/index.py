@@ -138,15 +138,7 @@ def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
 
 def _check_archive(place: Place, expected: Archive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
     try:
-        path = Path(place.name)
-        with path.open("rb") as file:
-            members = read_members(file)
-        if not members or (members[-1].name, members[-1].method) != (NAME, STORED):
-            raise Damaged(f"expected {NAME} as the last member, stored, found another")
-        if members[-1].start != expected.size:
-            raise Damaged(f"expected {expected.size:,} bytes before {NAME}, found {members[-1].start:,}")
-        head = msgspec.structs.replace(whole_file(path), size=expected.size)
-        found = file_digest(head, progress)
+        found = _digest_archive(Path(place.name), expected.size, progress)
     except OSError as error:
         yield _damaged("", f"expected to read it, but: {error.strerror or error}", place)
     except Damaged as damage:
@@ -156,6 +148,17 @@ def _check_archive(place: Place, expected: Archive, progress: Callable[[int], No
         if found != expected.sha256:
             message = f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}"
             yield _damaged("", message, place)
+
+
+def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | None) -> str:
+    """sha256 of what lies before the index; `Damaged` unless all the rest is in karat's form."""
+    with path.open("rb") as file:
+        members = read_members(file)
+    if not members or (members[-1].name, members[-1].method) != (NAME, STORED):
+        raise Damaged(f"expected {NAME} as the last member, stored, found another")
+    if members[-1].start != size:
+        raise Damaged(f"expected {size:,} bytes before {NAME}, found {members[-1].start:,}")
+    return file_digest(msgspec.structs.replace(whole_file(path), size=size), progress)
 
 
 def _damaged(path: str, message: str, place: Place) -> Finding:

@@ -129,8 +129,7 @@ class _Flattener:
         if kind is dict or kind is OrderedDict:
             return {kind.__name__.lower(): self._entries(value, path)}
         if kind is defaultdict:
-            factory = value.default_factory
-            return {"defaultdict": self._entries(value, path), "factory": _factory(factory, path)}
+            return {"defaultdict": self._entries(value, path), "factory": _factory(value.default_factory, path)}
         if kind is set or kind is frozenset:
             # Sorted by their JSON, because a set's own order differs in every process.
             self._unordered += 1
@@ -140,6 +139,9 @@ class _Flattener:
         if kind is slice or kind is range:
             parts = (value.start, value.stop, value.step)
             return {kind.__name__: self._items(parts, path)}
+        return self._object(value, path)
+
+    def _object(self, value: Any, path: _Path) -> Any:
         if isinstance(value, Enum):
             inner = self.put(value.value, path.field("value"))
             return {"enum": class_name(value), "member": value.name, "value": inner}
@@ -252,8 +254,7 @@ def restore(
     `karat.bundles.values`.
     """
     restorer = _Restorer(tensors, tuple(classes), framework, copy=copy)
-    value = restorer.get(structure, "$")
-    return Restored(value=value, findings=tuple(restorer.findings.values()))
+    return Restored(value=restorer.get(structure, "$"), findings=tuple(restorer.findings.values()))
 
 
 def check_structure(structure: Any) -> list[str]:

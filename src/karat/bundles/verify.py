@@ -271,8 +271,7 @@ class Witness:
             yield _Span(what=file, size=size, digest=sha256(), expected=expected)
         else:
             header, expected = self._case.header(file), manifest.headers[file]
-            what = f"{file}, header"
-            yield _Span(what=what, size=header.start, digest=sha256(), expected=expected)
+            yield _Span(what=f"{file}, header", size=header.start, digest=sha256(), expected=expected)
             for name in sorted(header.entries, key=lambda n: header.entries[n].data_offsets):
                 yield _tensor_span(f"{file}, {name}", self._case.record(name))
 

@@ -105,8 +105,7 @@ class ZipPlace(Place):
     def _packed(self, member: Member) -> FileExtent:
         """The bytes of the member as they lie in the file."""
         whole = FileExtent(path=self._path, start=0, size=self._size, file_size=self._size, name=member.name)
-        start = _data_start(whole, member)
-        return msgspec.structs.replace(whole, start=start, size=member.packed)
+        return msgspec.structs.replace(whole, start=_data_start(whole, member), size=member.packed)
 
     def _unpacked(self, stream: StreamExtent) -> MemoryExtent:
         name = stream.name

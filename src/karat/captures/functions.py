@@ -77,8 +77,7 @@ def capture(  # noqa: PLR0913 - one call says everything about one case
 
     identity = identity_of(test, details)
     passed = by_caller(identity, expected, details)
-    case = candidate(identity, inputs, passed, details, raw=raw, strides=strides)
-    return take(case, directory, strict)
+    return take(candidate(identity, inputs, passed, details, raw=raw, strides=strides), directory, strict)
 
 
 def check_and_capture(  # noqa: PLR0913 - one call says everything about one case
@@ -104,8 +103,7 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
         from karat.captures.standalone import identity_of, take
 
         identity = identity_of(test, details)
-        case = candidate(identity, inputs, passed, details, raw=raw, strides=strides)
-        take(case, directory, strict)
+        take(candidate(identity, inputs, passed, details, raw=raw, strides=strides), directory, strict)
     return report
 
 

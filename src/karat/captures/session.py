@@ -138,8 +138,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
             shutil.rmtree(folder, ignore_errors=True)
             self._mark(claimed, claim, "failed")
-            reason = self._reason(claim.identity, error)
-            return self._failed(claim.path, node, reason, claimed=claimed)
+            return self._failed(claim.path, node, self._reason(claim.identity, error), claimed=claimed)
         number = self.journal.note("staged", path=claim.path, node=node, size=size)
         for finding in case.findings:
             self.journal.note("note", case=number, path=claim.path, node=node, finding=finding)

@@ -155,8 +155,7 @@ def _read_golden(at: GoldenAt) -> Reading:
             data = at.path.read_bytes()
     except (OSError, CannotVerify) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
-        found = fail("cannot-read", f"expected to read the golden {at.name}, but: {why}")
-        return Reading(None, (found,))
+        return Reading(None, (fail("cannot-read", f"expected to read the golden {at.name}, but: {why}"),))
     return formats.read(data, at.name)
 
 
@@ -222,8 +221,7 @@ def _gate(
         return gate_table(golden, actual, judging, options.fill)
     if isinstance(golden, Document) and isinstance(actual, Document):
         return gate_document(golden.value, actual.value, judging), []
-    message = f"expected a {golden.shape}, as the golden is, found a {actual.shape}"
-    return [], [fail("type-changed", message)]
+    return [], [fail("type-changed", f"expected a {golden.shape}, as the golden is, found a {actual.shape}")]
 
 
 def _sound(got: Reading, results: Iterable[MetricResult]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from karat.checks.report import Checked, CheckReport
+from karat.checks.report import CheckReport
 from karat.compare.gate.result import CheckOutcome, MetricResult
 from karat.findings import Severity
 from karat.report.json import encode, finding_json

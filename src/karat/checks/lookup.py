@@ -111,8 +111,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_here(self, path: Path) -> str:
         """A path as a command typed here would name it."""
-        below = os.path.relpath(path, self.cwd).replace(os.sep, "/")
-        return min(below, str(path), key=len)
+        return min(os.path.relpath(path, self.cwd).replace(os.sep, "/"), str(path), key=len)
 
 
 class GoldenAt(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,14 +132,22 @@ def headline(result: MetricResult) -> str:
     if result.metric in UNKNOWN.values():
         return f"{count(result.total, result.noun)} without a golden: {names(result)}"
     if result.metric == ROWS:
-        if result.missing:
-            gone = f"{result.missing} of {count(result.total, 'row')}"
-            return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
-        return f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
+        return _rows(result)
     if result.outcome is CheckOutcome.MISSING_ACTUAL:
         return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
     if result.outcome is CheckOutcome.NOTHING_COMPARED:
         return "nothing to compare: the golden has no finite value where the rule looks"
+    return _counted(result)
+
+
+def _rows(result: MetricResult) -> str:
+    if result.missing:
+        gone = f"{result.missing} of {count(result.total, 'row')}"
+        return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
+    return f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
+
+
+def _counted(result: MetricResult) -> str:
     total = count(result.total, result.noun)
     if result.missing or result.broken:
         absent = result.missing + result.broken

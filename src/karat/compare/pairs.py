@@ -65,8 +65,7 @@ def compare_many(
 def _without_curves(change: Change) -> Change:
     if all(row.old is None for row in change.metrics):
         return change
-    rows = tuple(structs.replace(row, old=None, new=None) for row in change.metrics)
-    return replace(change, metrics=rows)
+    return replace(change, metrics=tuple(structs.replace(row, old=None, new=None) for row in change.metrics))
 
 
 def _with_curves(change: Change, pair: GoldenPair) -> Change:
@@ -162,8 +161,7 @@ def _compare_goldens(
         return compare_table(old, new, rules, path, status)
     if old.shape == new.shape == "document":
         return compare_structure(old.value, new.value, rules, path)  # type: ignore[union-attr]
-    message = f"was a {old.shape}, is a {new.shape} now; the two cannot be compared"
-    return [], [fail("type-changed", message)]
+    return [], [fail("type-changed", f"was a {old.shape}, is a {new.shape} now; the two cannot be compared")]
 
 
 def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:

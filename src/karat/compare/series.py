@@ -87,8 +87,7 @@ def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[Metr
         shown = Judgement(Verdict.INCOMPLETE, because)
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
-    findings = [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
-    return row, findings
+    return row, [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
 
 
 def _no_usable_steps(s: Shared) -> Finding | None:

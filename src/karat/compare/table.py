@@ -242,6 +242,10 @@ def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:
         if cell.old:
             return "type-changed", Severity.WARN, "text", "{} became a number"
         return "gained-steps", Severity.INFO, "number", "{} where there was none"
+    return _kind_of_outcome(cell, order)
+
+
+def _kind_of_outcome(cell: _Cell, order: dict[str, int]) -> _Kind:
     if not cell.new:
         return "status-regressed", Severity.FAIL, "outcome", "{} gone"
     before, after = order.get(cell.old), order.get(cell.new)

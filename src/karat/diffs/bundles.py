@@ -364,8 +364,7 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
     )
     comparator = old.comparator
     report = compare_values(before, after, rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
-    told = tuple(f for f in report.findings if f.kind != "nothing-compared")
-    yield None, told
+    yield None, tuple(f for f in report.findings if f.kind != "nothing-compared")
     for comparison in report.comparisons:
         if comparison.findings or comparison.numbers is not None:
             yield output_row(comparison, old.comparator)

@@ -139,16 +139,20 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         message = f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)"
         return _cannot_read(item, message, "git fetch --refetch")
     try:
-        # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
-        with os.fdopen(os.open(ref.path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no plain file")
-            return file.read()
+        return _read(ref)
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
         message = f"expected to read {ref.path}, but: {why}"
         return _cannot_read(item, message, f"ls -l {quoted(ref.path)}")
+
+
+def _read(ref: OnDisk) -> bytes:
+    # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(ref.path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return file.read()
 
 
 def _cannot_read(item: Item, message: str, command: str) -> Finding:

@@ -57,8 +57,7 @@ def read(data: bytes, path: str = "") -> Reading:
     reading = _read(data)
     if not path or not reading.findings:
         return reading
-    findings = tuple(replace(finding, path=path) for finding in reading.findings)
-    return structs.replace(reading, findings=findings)
+    return structs.replace(reading, findings=tuple(replace(finding, path=path) for finding in reading.findings))
 
 
 def write(golden: Golden, *, like: bytes | None = None, format: str | None = None) -> bytes:  # noqa: A002 - the word users know
@@ -156,5 +155,4 @@ def _candidates(*, text: bool, notes: list[Finding]) -> Iterator[Format]:
 
 
 def _broken(name: str, reason: str) -> Finding:
-    message = f'expected the format "{name}" to work, found that {reason}; it was passed over'
-    return warn("unreadable", message)
+    return warn("unreadable", f'expected the format "{name}" to work, found that {reason}; it was passed over')

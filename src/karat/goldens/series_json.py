@@ -124,8 +124,7 @@ class BlockReader:
                 self.add("unreadable", path, "a step, a whole number", key, Severity.FAIL)
                 continue
             if step in seen:
-                make = partial(_duplicate, path, step, seen[step])
-                self.odd.note("duplicate-key", Severity.FAIL, make)
+                self.odd.note("duplicate-key", Severity.FAIL, partial(_duplicate, path, step, seen[step]))
             seen[step] = key
             yield step, self.value(path, value)
 
@@ -264,8 +263,7 @@ class SeriesJSON:
             return Reading(None, parsed.findings, self.name)
         if not _has_block(parsed.value):
             message = 'expected a metric with "values" by step, found none'
-            no_block = fail("unreadable", message, where="$")
-            return Reading(None, (*parsed.findings, no_block), self.name)
+            return Reading(None, (*parsed.findings, fail("unreadable", message, where="$")), self.name)
         series, findings = read_value(parsed.value)
         return Reading(series, text_file.limited((*parsed.findings, *findings)), self.name)
 

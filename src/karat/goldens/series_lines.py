@@ -57,10 +57,8 @@ class SeriesLines:
             return Reading(None, odd.findings(), self.name)
         key = step_key([record.value for record in found])
         if key is None:
-            document = Document([record.value for record in found])
-            return Reading(document, odd.findings(), self.name)
-        series = _FieldReader(key, odd).series(found)
-        return Reading(series, odd.findings(), self.name)
+            return Reading(Document([record.value for record in found]), odd.findings(), self.name)
+        return Reading(_FieldReader(key, odd).series(found), odd.findings(), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if isinstance(golden, Document):

@@ -188,8 +188,7 @@ class _Batch:
         base = formats.read(current) if current is not None and self.options.metrics else None
         if base is None or base.golden is None:
             return candidate
-        incoming = structs.replace(candidate.incoming, base=base)
-        return structs.replace(candidate, incoming=incoming, like=current)
+        return structs.replace(candidate, incoming=structs.replace(candidate.incoming, base=base), like=current)
 
     def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | GoldenOutcome:
         winner, findings = settle(claims)
@@ -303,8 +302,7 @@ class _Batch:
                 write_golden(root, path, data, self.target.temporary)
         digest = sha256_hex(data)
         if locked is None or locked.sha256 != digest:
-            entry = LockEntry.of(origin, digest, locked, decision.metrics)
-            self.target.locks.set(path, entry)
+            self.target.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))
         return State.UNCHANGED if current == data else State.WRITTEN, kept
 
     def _provenance(self, claims: Sequence[Claim], decision: Acceptance) -> Provenance:
@@ -353,5 +351,4 @@ def _cannot_read(claim: Claim, error: OSError) -> Finding:
 
 
 def _not_written(path: str, error: KaratError, kind: str) -> Finding:
-    message = f"not written, the old golden is kept: {error}"
-    return fail(kind, message, path=path, next=error.next_command)
+    return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=error.next_command)

@@ -181,8 +181,7 @@ def match_artifacts(
             continue
         identity = renamed(read or {}, settings.rename)
         if is_wanted(identity, settings.values):
-            jobs = book.possible(artifact, identity)
-            matches.append(Match(artifact=artifact, identity=identity, jobs=jobs))
+            matches.append(Match(artifact=artifact, identity=identity, jobs=book.possible(artifact, identity)))
     return matches, unmatched
 
 

@@ -22,8 +22,7 @@ from karat.tensors.dtypes import for_dtype
 
 def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
     """The program did not run, or left nothing that can be compared."""
-    finding = fail("replay-failed", message)
-    return _unfinished(case, ReplayOutcome.FAILED, finding, *others)
+    return _unfinished(case, ReplayOutcome.FAILED, fail("replay-failed", message), *others)
 
 
 def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:

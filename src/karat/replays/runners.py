@@ -242,8 +242,7 @@ class CommandRunner:
             for record in expected:
                 if record.name in outputs.tensors:
                     recorded = spool.tensor(record.name)
-                    actual = outputs.tensors[record.name]
-                    yield compare_tensors(record.name, recorded, actual, **criteria)
+                    yield compare_tensors(record.name, recorded, outputs.tensors[record.name], **criteria)
 
     def stop(self) -> None:
         if self._process is not None:

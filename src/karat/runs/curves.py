@@ -57,8 +57,7 @@ def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[d
             message = (
                 f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
             )
-            found = fail("duplicate-key", message, metric=name, next="karat config --show-origin")
-            findings.append(found)
+            findings.append(fail("duplicate-key", message, metric=name, next="karat config --show-origin"))
         renamed[name], origin[name] = metrics[tag], tag
     return renamed, findings
 

@@ -118,8 +118,7 @@ class _LogReader:
                 message = (
                     f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
                 )
-                lost = warn("lost-metric", message, metric=name, next="karat config --show-origin")
-                self.odd.add(lost)
+                self.odd.add(warn("lost-metric", message, metric=name, next="karat config --show-origin"))
         if self.too_long:
             long = len(self.too_long)
             are = "1 line is" if long == 1 else f"{long} lines are"

@@ -195,24 +195,7 @@ def samples_path(golden: Path) -> Path:
 def read_samples(path: Path) -> Samples:
     """The samples in a file; none where there is no file."""
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-        if file.schema_name != SCHEMA:
-            raise ValueError(f"the schema {file.schema_name}")
-        series: list[dict[str, Metric]] = [{} for _ in file.runs]
-        for name, block in file.metrics.items():
-            if len(block.values) != len(file.runs):
-                raise ValueError(f"{len(block.values)} samples of {name} for {len(file.runs)} runs")
-            steps = np.array(block.steps, np.int64)
-            if (steps[1:] <= steps[:-1]).any():
-                raise ValueError(f"steps of {name} that do not ascend")
-            for one, raws in zip(series, block.values, strict=True):
-                if len(raws) != len(steps):
-                    raise ValueError(f"{len(raws)} values of {name} for {len(steps)} steps")
-                there = np.array([raw is not None for raw in raws], bool)
-                values = np.array([float(raw) for raw in raws if raw is not None], np.float64)
-                if there.any():
-                    one[name] = Metric(steps[there], values)
-        return Samples(runs=tuple(file.runs), series=tuple(Series(metrics) for metrics in series))
+        return _samples(msgspec.json.decode(path.read_bytes(), type=_File))
     except FileNotFoundError:
         return Samples()
     except OSError as error:
@@ -223,6 +206,26 @@ def read_samples(path: Path) -> Samples:
         raise CannotVerify(
             f"expected {SCHEMA} in {path}, found: {error}", next_command=f"git checkout -- {quote(str(path))}"
         ) from error
+
+
+def _samples(file: _File) -> Samples:
+    if file.schema_name != SCHEMA:
+        raise ValueError(f"the schema {file.schema_name}")
+    series: list[dict[str, Metric]] = [{} for _ in file.runs]
+    for name, block in file.metrics.items():
+        if len(block.values) != len(file.runs):
+            raise ValueError(f"{len(block.values)} samples of {name} for {len(file.runs)} runs")
+        steps = np.array(block.steps, np.int64)
+        if (steps[1:] <= steps[:-1]).any():
+            raise ValueError(f"steps of {name} that do not ascend")
+        for one, raws in zip(series, block.values, strict=True):
+            if len(raws) != len(steps):
+                raise ValueError(f"{len(raws)} values of {name} for {len(steps)} steps")
+            there = np.array([raw is not None for raw in raws], bool)
+            values = np.array([float(raw) for raw in raws if raw is not None], np.float64)
+            if there.any():
+                one[name] = Metric(steps[there], values)
+    return Samples(runs=tuple(file.runs), series=tuple(Series(metrics) for metrics in series))
 
 
 def render_samples(samples: Samples) -> bytes:

@@ -123,8 +123,7 @@ def _block(data: U8, starts: Places, lengths: Places) -> U32:
     index = np.arange(int(ends[-1]))
     places = index + np.repeat(starts - begins, lengths)
     distances = np.repeat(ends - 1, lengths) - index
-    added = _by_distance()[distances * 256 + data[places]]
-    return np.bitwise_xor.reduceat(added, begins)
+    return np.bitwise_xor.reduceat(_by_distance()[distances * 256 + data[places]], begins)
 
 
 def _long(data: U8, start: int, length: int) -> int:

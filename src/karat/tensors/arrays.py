@@ -270,8 +270,7 @@ def tensor_of_jax(value: Any) -> Tensor:
     device = ",".join(f"{device.platform}:{device.id}" for device in found)
     if len(found) == 1 and found[0].platform == "cpu":
         device = "cpu"
-    made = tensor_of_numpy(array, device=device)
-    return msgspec.structs.replace(made, framework="jax", strides=None)
+    return msgspec.structs.replace(tensor_of_numpy(array, device=device), framework="jax", strides=None)
 
 
 def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:

@@ -215,8 +215,7 @@ class Quick:
         size, own = expected.size, self.buffers
         rtol, atol = share * self.tolerance.rtol, share * self.tolerance.atol
         if not atol:
-            quotient = np.abs(own.quotient[:size], out=own.quotient[:size])
-            return quotient, np.asarray(rtol, self.work)
+            return np.abs(own.quotient[:size], out=own.quotient[:size]), np.asarray(rtol, self.work)
         bound = np.abs(expected, out=own.quotient[:size])
         np.multiply(bound, rtol, out=bound)
         return own.difference[:size], np.add(bound, atol, out=bound)

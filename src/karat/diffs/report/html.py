@@ -105,8 +105,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
             "curves": script_json(curves),
         },
     )
-    script = "\n".join(map(_asset, _SCRIPTS))
-    return page(title=heading, body=body, style=_asset("page.css"), script=script)
+    return page(title=heading, body=body, style=_asset("page.css"), script="\n".join(map(_asset, _SCRIPTS)))
 
 
 def _asset(name: str) -> str:
@@ -162,8 +161,7 @@ def _row(row: _Row, place: int) -> list[Any]:
     tensor = list(facts(numbers.tensor)) if numbers and numbers.tensor else None
     if tensor is not None:
         values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
-    verdict = list(Verdict).index(row.verdict)
-    return [row.file, metric, verdict, row.because, *values, place, tensor]
+    return [row.file, metric, list(Verdict).index(row.verdict), row.because, *values, place, tensor]
 
 
 def _groups(diff: Diff) -> list[list[Any]]:

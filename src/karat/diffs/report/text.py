@@ -120,8 +120,7 @@ def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     if not shown:
         return
     yield ()
-    head = f"Tensors that moved, {len(shown)} of {len(ranked)}"
-    yield (head, "bold"), (" (old is what is expected)", "dim")
+    yield (f"Tensors that moved, {len(shown)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
     rows = [
         (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
         for _, row, tensor in shown
