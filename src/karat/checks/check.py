@@ -149,8 +149,7 @@ def _read_golden(at: GoldenAt) -> Reading:
     """The golden, or the findings that say why it cannot be had."""
     try:
         if at.revision is not None:
-            root = git.ensure_repository(at.path)
-            data = git.run_git(root, "cat-file", "blob", at.revision)
+            data = git.run_git(git.ensure_repository(at.path), "cat-file", "blob", at.revision)
         else:
             data = at.path.read_bytes()
     except (OSError, CannotVerify) as error:

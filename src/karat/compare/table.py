@@ -72,8 +72,7 @@ def compare_table(
         if rule.margin_column in old.columns:
             k = old.columns.index(rule.margin_column)
             margins = [_number(old.rows[key][k]) for key in keys]
-        column = _Column(name, rule, cells, margins)
-        row, found = _compare_column(column, rules, path, status)
+        row, found = _compare_column(_Column(name, rule, cells, margins), rules, path, status)
         rows.append(row)
         findings.extend(found)
     return rows, findings

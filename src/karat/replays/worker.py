@@ -80,8 +80,7 @@ class CannotImport(Exception):  # noqa: N818 - what is wrong with a word of the 
 
 def load_function(function: FunctionSpec) -> Callable[..., Any]:
     """The function; its module may do whatever modules do when they are imported."""
-    module = _module(function.module)
-    found: Any = module
+    found: Any = _module(function.module)
     for part in function.name.split("."):
         if not hasattr(found, part):
             known = [name for name in dir(found) if not name.startswith("_")]

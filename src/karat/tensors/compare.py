@@ -84,8 +84,7 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
         if digests is not None:
             find_damage(name, expected, actual, digests)
         return result
-    plan = _plan(expected, actual, tolerance, block)
-    tally = _tally(name, plan, threads, digests)
+    tally = _tally(name, _plan(expected, actual, tolerance, block), threads, digests)
     # Packed types hold two numbers to an element, side by side.
     *outer, inner = expected.shape or (1,)
     shape = expected.shape if packed == 1 else (*outer, packed * inner)

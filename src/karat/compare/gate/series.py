@@ -108,8 +108,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     likely = None
     # How a curve runs beside a bound says nothing.
     if kind and not (mode == "range" and verdict.complete):
-        timing = rule.steady
-        likely = likely_kind(golden.steps, golden.values, got, verdict, timing=timing)
+        likely = likely_kind(golden.steps, golden.values, got, verdict, timing=rule.steady)
     worse = verdict.worse if verdict.medians is None else verdict.missing
     return MetricResult(
         metric=name,

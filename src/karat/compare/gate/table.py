@@ -46,8 +46,7 @@ def gate_table(
         elif name not in actual.columns:
             results.append(_no_column(name, len(golden.rows), rule, judging))
         else:
-            cells = _cells(name, golden, actual, rule, fill or {})
-            results += gate_cells(name, cells, judging)
+            results += gate_cells(name, _cells(name, golden, actual, rule, fill or {}), judging)
     results = [_explained(result, results) for result in results]
     extra = [name for name in actual.columns if name not in golden.columns]
     if extra:
