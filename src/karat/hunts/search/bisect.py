@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -43,9 +44,6 @@ from karat.hunts.settings import SearchSettings
 _NOTHING = 0.1
 """That the change is not there at all, as far as is known beforehand."""
 _REPEATS = 12
-_TINY = 1e-6
-_ALONE = "only one point gives a value: there is nothing to compare it with"
-_UNTESTED = "neither end, nor anything beside it, could be run: there is nothing to bisect"
 
 
 class Belief(NamedTuple):
@@ -90,21 +88,17 @@ def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, 
 def level_belief(values: Mapping[int, Sequence[float]], first: int, last: int, spread: float) -> Belief:
     """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
     inside = {at: numbers for at, numbers in values.items() if first <= at <= last}
-    logs = _relative(inside)
+    flat = [value for numbers in inside.values() for value in numbers]
+    if min(flat) > 0:
+        logs = {at: [math.log(value) for value in numbers] for at, numbers in inside.items()}
+    else:
+        scale = middle([abs(value) for value in flat]) or max(map(abs, flat)) or 1.0
+        logs = {at: [value / scale for value in numbers] for at, numbers in inside.items()}
     old, new = middle(logs[first]), middle(logs[last])
     belief = _levels(logs, first, last, (old, new, spread))
     cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last
     sides = [[x for at in logs for x in logs[at] if (at < cut) == side] for side in (True, False)]
     return _levels(logs, first, last, (middle(sides[0]), middle(sides[1]), spread))
-
-
-def _relative(values: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
-    """Logarithms, where all are positive."""
-    flat = [abs(value) for numbers in values.values() for value in numbers]
-    if all(value > 0 for numbers in values.values() for value in numbers):
-        return {at: [math.log(value) for value in numbers] for at, numbers in values.items()}
-    scale = middle(flat) or max(flat) or 1.0
-    return {at: [value / scale for value in numbers] for at, numbers in values.items()}
 
 
 def _levels(logs: Mapping[int, Sequence[float]], first: int, last: int, model: tuple[float, float, float]) -> Belief:
@@ -192,9 +186,14 @@ class _Search:
         self.first, self.last, self.old = of.first, of.last, of.old
         self.metric, self.in_flight = metric, in_flight
         self.dead, self.again = sorted(read.dead), read.again
-        self.values = _against(metric, read.values)
+        self.values = self.plain = read.values
         self.binary = metric.binary or metric.threshold is not None
-        self.plain = read.values
+        if metric.threshold is not None and not metric.binary:
+            # Good or bad by the threshold.
+            bad = operator.lt if metric.better == "higher" else operator.gt
+            self.values = {
+                at: tuple(float(bad(x, metric.threshold)) for x in numbers) for at, numbers in self.plain.items()
+            }
         self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
 
     @cached_property
@@ -208,7 +207,9 @@ class _Search:
         inside = [at for at in self.values if self.first <= at <= self.last]
         if ends or len(inside) < 2:
             waiting = ends or retries or self.in_flight
-            note = "" if waiting else _ALONE if inside else _UNTESTED
+            alone = "only one point gives a value: there is nothing to compare it with"
+            untested = "neither end, nor anything beside it, could be run: there is nothing to bisect"
+            note = "" if waiting else alone if inside else untested
             return MetricAnswer((*ends, *retries), None, None, len(ends) + 4, note)
         low, high = min(inside), max(inside)
         if self.binary:
@@ -230,7 +231,12 @@ class _Search:
         if sure and nothing <= 1 - self.settings.confidence:
             return MetricAnswer((), span, belief.flakes, 0, "")
         requests = tuple(self._requests(belief, nothing, room))
-        return MetricAnswer((*retries, *requests), span, belief.flakes, _left(belief), "")
+        # Runs still to come: bits that are missing, over bits a run gives at best.
+        place = belief.place[belief.place > 0]
+        bits = float(-(place * np.log2(place)).sum())
+        best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
+        left = math.ceil(bits / max(best, 0.05)) + 1
+        return MetricAnswer((*retries, *requests), span, belief.flakes, left, "")
 
     def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""
@@ -245,19 +251,15 @@ class _Search:
             step *= 2
 
     def _no_change_note(self, belief: Belief) -> str:
-        looks = belief.all_old >= belief.all_new
         if not self.binary:
             return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"
-        if self._exchanged(belief):
-            return f"{self.metric.name}: the good end is bad, and the bad end is good: swap good and bad in [search]"
-        state = ("good" if looks else "bad") if not self.old else ("bad" if looks else "good")
-        return f"{self.metric.name}: both ends are {state}; the rest is explained by flakes"
-
-    def _exchanged(self, belief: Belief) -> bool:
-        """Whether the runs of both ends say the opposite of what they are known as."""
+        # Whether the runs of both ends say the opposite of what they are known as.
         ends = belief.first, belief.first + len(belief.place)
         first, last = (middle([float(x != 0) for x in self.values[at]]) for at in ends)
-        return (first, last) == (1 - self.old, self.old)
+        if (first, last) == (1 - self.old, self.old):
+            return f"{self.metric.name}: the good end is bad, and the bad end is good: swap good and bad in [search]"
+        state = "bad" if (belief.all_old >= belief.all_new) == bool(self.old) else "good"
+        return f"{self.metric.name}: both ends are {state}; the rest is explained by flakes"
 
     def _span(self, belief: Belief) -> tuple[Span | None, bool]:
         """The likeliest place, and whether it is sure."""
@@ -267,7 +269,7 @@ class _Search:
         sums = np.concatenate([[0.0], np.cumsum(belief.place)])
         masses = np.diff(sums[alive - belief.first])
         places = zip(alive[:-1], alive[1:], masses, strict=True)
-        classes = [(int(a), int(b), float(mass)) for a, b, mass in places if mass > _TINY]
+        classes = [(int(a), int(b), float(mass)) for a, b, mass in places if mass > 1e-6]
         if not classes:
             return None, True
         low, high, chance = max(classes, key=lambda c: c[2])
@@ -278,6 +280,9 @@ class _Search:
             return None, sure
         before = middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
         after = middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
+        kind = span_kind(self.metric, before, after)
+        if self.metric.threshold is not None and not self.metric.binary:
+            kind = "improvement" if self.old else "regression"
         span = Span(
             metric=self.metric.name,
             good=low,
@@ -285,7 +290,7 @@ class _Search:
             before=before,
             after=after,
             confidence=min(chance, 0.9999),
-            kind=self._kind(before, after),
+            kind=kind,
             between=unrunnable_between(low, high, self.dead),
         )
         return span, sure
@@ -302,11 +307,6 @@ class _Search:
             return low, high, chance
         return left, right, sum(c for a, b, c in classes if a >= left and b <= right)
 
-    def _kind(self, before: float, after: float) -> str:
-        if self.metric.threshold is not None and not self.metric.binary:
-            return "improvement" if self.old else "regression"
-        return span_kind(self.metric, before, after)
-
     def _requests(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""
         ends = (belief.first, belief.first + len(belief.place))
@@ -316,7 +316,10 @@ class _Search:
             if len(self.values.get(at, ())) in range(1, _REPEATS) and not self.in_flight.get(at)
         )
         cuts = sorted(at for at in self.in_flight if self.first < at < self.last)
-        pieces = _pieces(belief, cuts)
+        # Stretches between what is in flight, the likeliest first.
+        edges = [ends[0], *(at for at in cuts if ends[0] < at < ends[1]), ends[1]]
+        pieces = [(-_mass(belief, a, b), a, b) for a, b in pairwise(edges)]
+        heapq.heapify(pieces)
         for k in range(room):
             if not pieces:
                 return
@@ -356,25 +359,11 @@ class _Search:
             return None
         if best in self.values:
             return best
-        return self._spread(best, belief)
-
-    def _spread(self, best: int, belief: Belief) -> int:
-        """Away from broken neighbours, within what is untested around it."""
-        tested = sorted(self.values)
-        low = max((at for at in tested if at < best), default=belief.first)
-        high = min((at for at in tested if at > best), default=belief.first + len(belief.place))
+        # Away from broken neighbours, within what is untested around it.
+        low = max((at for at in self.values if at < best), default=first)
+        high = min((at for at in self.values if at > best), default=last)
         found = nearest_runnable(best, low + 1, high - 1, self.dead, self.in_flight)
         return best if found is None else found
-
-
-def _against(metric: Metric, values: Mapping[int, tuple[float, ...]]) -> Mapping[int, tuple[float, ...]]:
-    """Good or bad by the threshold, where there is one."""
-    if metric.threshold is None or metric.binary:
-        return values
-    limit = metric.threshold
-    if metric.better == "higher":
-        return {at: tuple(float(x < limit) for x in numbers) for at, numbers in values.items()}
-    return {at: tuple(float(x > limit) for x in numbers) for at, numbers in values.items()}
 
 
 def _gain(new: Array, wrong_old: float, wrong_new: float) -> Array:
@@ -387,20 +376,3 @@ def _gain(new: Array, wrong_old: float, wrong_new: float) -> Array:
 
 def _mass(belief: Belief, low: int, high: int) -> float:
     return float(belief.place[low - belief.first : high - belief.first].sum())
-
-
-def _pieces(belief: Belief, cuts: Sequence[int]) -> list[tuple[float, int, int]]:
-    """Stretches between what is in flight, the likeliest first."""
-    first, last = belief.first, belief.first + len(belief.place)
-    edges = [first, *(at for at in cuts if first < at < last), last]
-    pieces = [(-_mass(belief, a, b), a, b) for a, b in pairwise(edges)]
-    heapq.heapify(pieces)
-    return pieces
-
-
-def _left(belief: Belief) -> int:
-    """Runs still to come: bits that are missing, over bits a run gives at best."""
-    place = belief.place[belief.place > 0]
-    bits = float(-(place * np.log2(place)).sum())
-    best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
-    return int(np.ceil(bits / max(best, 0.05))) + 1

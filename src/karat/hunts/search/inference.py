@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -88,14 +88,16 @@ class ChangeMap(NamedTuple):
     """Of a binary metric: how often a good point fails; 0 where none was seen to."""
 
 
-def level_map(
-    values: Mapping[int, Sequence[float]], count: int, *, smallest: float, spread: float | None = None
-) -> ChangeMap:
-    """The changes of a metric that has levels. `spread`: known beforehand, relative."""
+def level_map(values: Mapping[int, Sequence[float]], count: int, *, smallest: float) -> ChangeMap:
+    """The changes of a metric that has levels."""
     positions = tuple(sorted(values))
-    gaps = np.diff(np.array(positions, dtype=np.float64))
-    hazards = 1.0 - np.power(1.0 - min(EXPECTED / max(count, 8), 0.25), gaps)
-    return solve([values[position] for position in positions], hazards, positions, smallest, spread)
+    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25))
+    return solve([values[position] for position in positions], hazards, positions, smallest, None)
+
+
+def _hazards(positions: Sequence[int], each: float) -> Array:
+    """Of a change between each two positions, where `each` is that from one point to the next."""
+    return np.asarray(1.0 - np.power(1.0 - each, np.diff(np.array(positions, dtype=np.float64))))
 
 
 def solve(
@@ -109,56 +111,48 @@ def solve(
     flat, owner = _flat(numbers)
     least = COUNTS * math.log1p(smallest)
     floor = max(_FLOOR * smallest, 1e-12)
+    weight = PRIOR_WEIGHT if smallest else 0.0
+    apart = np.diff(flat)[np.diff(owner) == 0]  # runs of one and the same point
+
+    def settle(sigma: float) -> _Fit:
+        """The spread that agrees with the residuals it leaves, from a first guess on."""
+        sigma = max(sigma, floor)
+        fit = _pass(flat, owner, hazards, sigma, least)
+        for _ in range(_ROUNDS):
+            squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
+            better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
+            if abs(better - sigma) <= 0.1 * sigma:
+                break
+            sigma = better
+            fit = _pass(flat, owner, hazards, sigma, least)
+        return fit
+
     if spread is not None:
         fit = _pass(flat, owner, hazards, max(spread, floor), least)
     else:
-        model = _Model(flat, owner, hazards, smallest, floor)
-        fit = _settle(model, _first_spread(flat, owner))
-        within = _within_spread(flat, owner)
+        fit = settle(_first_spread(flat, np.abs(apart)))
+        # From points that were run several times, outliers and all; 0: too few of them.
+        within = math.sqrt(float((apart * apart).mean()) / 2) if len(apart) >= 2 else 0.0
         if within > 3 * fit.sigma:
             # Runs of one and the same point disagree: two modes, perhaps, that are no two levels.
-            wider = _settle(model, within)
-            fit = wider if _strays(owner, fit) or wider.evidence > fit.evidence else fit
+            wider = settle(within)
+            again = np.bincount(owner)[owner] > 1
+            strays = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
+            unexplained = strays >= 3 and strays > _TOO_MANY * len(owner)
+            fit = wider if unexplained or wider.evidence > fit.evidence else fit
     sure = spread is not None or fit.freedom >= 6
-    odd = _off_level(numbers, positions, fit, least)
-    needed = _needed(flat, owner, max(4 * fit.sigma, least))
-    exact = sure and fit.sigma <= 2 * floor and needed == _RUNS
-    return ChangeMap(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
+    runs = np.bincount(owner)
+    means = np.bincount(owner, fit.off) / runs
+    odd = (np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(runs), least)) & (runs <= _ODD_RUNS)
+    # More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again.
+    disagree = int((np.abs(apart) > max(4 * fit.sigma, least)).sum()) >= 2
+    exact = sure and fit.sigma <= 2 * floor
+    needed = _RUNS_IN_DOUBT if disagree else 1 if exact else _RUNS
+    return ChangeMap(positions, fit.chance, fit.sigma, sure, needed, _where(positions, odd))
 
 
-class _Model(NamedTuple):
-    flat: Array
-    owner: NDArray[np.intp]
-    hazards: Array
-    smallest: float
-    floor: float
-
-
-def _settle(model: _Model, start: float) -> _Fit:
-    """The spread that agrees with the residuals it leaves, from a first guess on."""
-    least = COUNTS * math.log1p(model.smallest)
-    weight = PRIOR_WEIGHT if model.smallest else 0.0
-    sigma = max(start, model.floor)
-    fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
-    for _ in range(_ROUNDS):
-        squares = weight * (PRIOR_SPREAD * model.smallest) ** 2 + fit.squares
-        better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), model.floor)
-        if abs(better - sigma) <= 0.1 * sigma:
-            break
-        sigma = better
-        fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
-    return fit
-
-
-def _off_level(
-    numbers: Sequence[Sequence[float]], positions: Sequence[int], fit: _Fit, least: float
-) -> tuple[int, ...]:
-    """Points whose few numbers together lie off the level."""
-    starts = np.cumsum([0, *(len(at) for at in numbers)])
-    means = np.add.reduceat(fit.off, starts[:-1]) / np.diff(starts)
-    beyond = np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(np.diff(starts)), least)
-    few = np.diff(starts) <= _ODD_RUNS
-    return tuple(position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd)
+def _where(positions: Sequence[int], flags: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(position for position, flag in zip(positions, flags, strict=True) if flag)
 
 
 def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
@@ -171,34 +165,14 @@ def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
     return flat / scale, owner
 
 
-def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
+def _first_spread(flat: Array, within: Array) -> float:
     """From the smaller half of the differences of neighbours, which changes leave alone."""
     if len(flat) < 2:
         return 0.0
     differences = np.sort(np.abs(np.diff(flat)))
     low = differences[: max(1, math.ceil(0.7 * len(differences)))]
-    within = np.abs(np.diff(flat))[np.diff(owner) == 0]
     middle = float(np.median(low)) / 0.67
     return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
-
-
-def _strays(owner: NDArray[np.intp], fit: _Fit) -> bool:
-    """Whether more numbers of points that were run again lie off their level than outliers explain."""
-    again = np.bincount(owner)[owner] > 1
-    off = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
-    return off >= 3 and off > _TOO_MANY * len(owner)
-
-
-def _needed(flat: Array, owner: NDArray[np.intp], far: float) -> int:
-    """More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again."""
-    apart = np.abs(np.diff(flat))[np.diff(owner) == 0]
-    return _RUNS_IN_DOUBT if int((apart > far).sum()) >= 2 else _RUNS
-
-
-def _within_spread(flat: Array, owner: NDArray[np.intp]) -> float:
-    """From points that were run several times, outliers and all; 0: too few of them."""
-    apart = np.diff(flat)[np.diff(owner) == 0]
-    return math.sqrt(float((apart * apart).mean()) / 2) if len(apart) >= 2 else 0.0
 
 
 def _grid(flat: Array, sigma: float) -> Array:
@@ -298,8 +272,7 @@ def _jumps(
 
 def middle(values: Sequence[float]) -> float:
     """The level of some numbers: their median."""
-    result: Any = np.median(np.asarray(values, dtype=np.float64))
-    return float(result)
+    return float(np.median(np.asarray(values, dtype=np.float64)))
 
 
 def rate_pairs() -> tuple[Array, Array, Array]:
@@ -315,9 +288,7 @@ def flake_map(values: Mapping[int, Sequence[float]], count: int, *, hazard: floa
     bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
     good = np.array([len(values[at]) for at in positions], dtype=np.float64) - bad
     fails, passes, weights = rate_pairs()
-    gaps = np.diff(np.array(positions, dtype=np.float64))
-    each = min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard
-    hazards = 1.0 - np.power(1.0 - each, gaps)
+    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard)
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
     forward, evidence = _two_state_forward(emission, hazards)
@@ -326,9 +297,8 @@ def flake_map(values: Mapping[int, Sequence[float]], count: int, *, hazard: floa
     share /= share.sum()
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
-    odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
     rate = seen_rate(float(bad @ (1 - state)), float(share @ fails))
-    return ChangeMap(positions, share @ chance, 0.0, True, 1, odd, rate)
+    return ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), rate)
 
 
 def seen_rate(flakes: float, rate: float) -> float:
@@ -414,27 +384,21 @@ def judge(
     else:
         least = 0.0 if metric.better == "equal" else smallest
         probability = differ(before, after, smallest=least, spread=spread)
-    verdict: Literal["differ", "same", "unsure"] = "unsure"
-    if probability >= confidence:
-        verdict = "differ"
-    elif probability <= 1 - confidence:
-        verdict = "same"
+    same = probability <= 1 - confidence
+    verdict = "differ" if probability >= confidence else "same" if same else "unsure"
     return Judgement(verdict=verdict, probability=probability)
 
 
 def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
     """The probability that two levels differ by at least `smallest`."""
-    sigma = _within(before, after, smallest) if spread is None else spread
-    return float(solve([before, after], np.array([0.5]), (0, 1), smallest, sigma).chance[0])
-
-
-def _within(before: Sequence[float], after: Sequence[float], smallest: float) -> float:
-    """The spread from the runs of each point by itself, and a weak prior."""
-    positive = min(*before, *after) > 0
-    scale = 1.0 if positive else median(abs(x) for x in (*before, *after)) or 1.0
-    squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
-    for side in (before, after):
-        logs = [math.log(x) if positive else x / scale for x in side]
-        squares += sum((x - fmean(logs)) ** 2 for x in logs)
-        freedom += len(logs) - 1
-    return math.sqrt(squares / freedom)
+    if spread is None:
+        # From the runs of each point by itself, and a weak prior.
+        positive = min(*before, *after) > 0
+        scale = 1.0 if positive else median(abs(x) for x in (*before, *after)) or 1.0
+        squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
+        for side in (before, after):
+            logs = [math.log(x) if positive else x / scale for x in side]
+            squares += sum((x - fmean(logs)) ** 2 for x in logs)
+            freedom += len(logs) - 1
+        spread = math.sqrt(squares / freedom)
+    return float(solve([before, after], np.array([0.5]), (0, 1), smallest, spread).chance[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 import msgspec
@@ -69,26 +69,20 @@ def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
 def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
     """The numbers of one point."""
     numbers = [value for value in at.values.get(metric.name, ()) if math.isfinite(value)]
+    fine = sum(outcome is Outcome.OK for outcome in at.outcomes)
     if not metric.binary:
-        return per_attempt(numbers, sum(outcome is Outcome.OK for outcome in at.outcomes))
+        # One number per attempt: repeats within one share its build, its machine and its luck.
+        attempts = max(fine, 1)
+        size = len(numbers) // attempts
+        if size < 2 or len(numbers) % attempts:
+            return tuple(numbers)
+        return tuple(median(numbers[start : start + size]) for start in range(0, len(numbers), size))
     bad = sum(value != 0 for value in numbers)
     if metric.name == CRASH:
         # Whoever collects values of attempts that were ok has none of those that crashed.
         bad = max(bad, sum(outcome in _FAILED for outcome in at.outcomes))
-    good = sum(value == 0 for value in numbers)
-    if metric.name == CRASH and not numbers:
-        good = sum(outcome is Outcome.OK for outcome in at.outcomes)
+    good = fine if metric.name == CRASH and not numbers else sum(value == 0 for value in numbers)
     return (0.0,) * good + (1.0,) * bad
-
-
-def per_attempt(numbers: Sequence[float], attempts: int) -> tuple[float, ...]:
-    """One number per attempt: repeats within one share its build, its machine and its luck."""
-    if attempts <= 1 and len(numbers) > 1:
-        return (median(numbers),)
-    if attempts <= 1 or len(numbers) <= attempts or len(numbers) % attempts:
-        return tuple(numbers)
-    size = len(numbers) // attempts
-    return tuple(median(numbers[start : start + size]) for start in range(0, len(numbers), size))
 
 
 def count_runs(seen: Mapping[int, Observed]) -> int:

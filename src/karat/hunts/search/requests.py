@@ -129,23 +129,14 @@ def grid_points(count: int, grid: int) -> tuple[int, ...]:
     if count <= 1:
         return tuple(range(count))
     pieces = math.ceil((count - 1) / max(1, grid - grid // 3))
-    places = [round(k * (count - 1) / pieces) for k in range(pieces + 1)]
-    return tuple(dict.fromkeys(places[k] for k in _coarse_to_fine(pieces + 1)))
-
-
-def _coarse_to_fine(size: int) -> Iterator[int]:
-    """0, the last, the middle, the middles of the halves, …"""
-    yield 0
-    yield size - 1
-    pieces = [(0, size - 1)]
-    while pieces:
-        finer = []
-        for low, high in pieces:
-            if high - low > 1:
-                half = (low + high) // 2
-                yield half
-                finer += [(low, half), (half, high)]
-        pieces = finer
+    order = [0, pieces]
+    halves = [(0, pieces)]
+    for low, high in halves:  # which grows: the middle, the middles of the halves, …
+        if high - low > 1:
+            half = (low + high) // 2
+            order.append(half)
+            halves += [(low, half), (half, high)]
+    return tuple(dict.fromkeys(round(k * (count - 1) / pieces) for k in order))
 
 
 def grid_requests(
@@ -162,21 +153,14 @@ def grid_requests(
         return requests
     holes = sorted({*dead, *again})
     present = sorted(there)
-    return [*_ends(count, present, holes), *_wide(grid, present, holes)]
-
-
-def _ends(count: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[RunRequest]:
-    """An end that cannot be run: further in, twice as far each time."""
+    # An end that cannot be run: further in, twice as far each time.
     first, last = (present[0], present[-1]) if present else (count, -1)
     low = (1 << sum(hole < first for hole in holes)) - 1
     high = count - (1 << sum(hole > last for hole in holes))
     for wanted, inside in ((low, low < first), (high, high > last)):
         if inside and 0 <= wanted < count and wanted not in holes:
-            yield RunRequest(0.5, wanted, "in place of an end point that cannot be run")
-
-
-def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[RunRequest]:
-    """Where a broken grid point left too wide a stretch."""
+            requests.append(RunRequest(0.5, wanted, "in place of an end point that cannot be run"))
+    # Where a broken grid point left too wide a stretch.
     for a, b in pairwise(present):
         pieces = math.ceil((b - a) / grid)
         if pieces < 2 or sum(a < hole < b for hole in holes) >= _TRIES * pieces:
@@ -186,7 +170,8 @@ def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[R
             found = nearest_runnable(a + round(k * (b - a) / pieces), a + 1, b - 1, holes, taken)
             if found is not None:
                 taken.add(found)
-                yield RunRequest(0.6, found, "in place of a grid point that cannot be run")
+                requests.append(RunRequest(0.6, found, "in place of a grid point that cannot be run"))
+    return requests
 
 
 class SearchState(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +200,13 @@ def _gap(state: SearchState, i: int, room: int) -> Iterator[RunRequest]:
         return
     inside = count_untried(low, high, state.dead)
     if not inside:
-        yield from _closed(state, i, chance)
+        # Neighbours: run again until the answer is sure enough.
+        if not settled(state, i):
+            # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
+            doubtful = _doubtful(state, i) if chance < state.confidence else None
+            if doubtful is None:
+                doubtful = min((low, high), key=lambda at: state.runs[at] + state.pending.get(at, 0))
+            yield from _rerun(state, doubtful, chance, "again: next to a change")
         return
     doubtful = _doubtful(state, i) if chance < SURE else None
     if doubtful is not None:
@@ -227,18 +218,6 @@ def _gap(state: SearchState, i: int, room: int) -> Iterator[RunRequest]:
         # One in flight is what this stretch waits for; what lies beyond it is a guess.
         ahead = k or any(low < at < high for at in state.pending)
         yield RunRequest(SPECULATION + k if ahead else rank, index, MIDPOINT, (low, high))
-
-
-def _closed(state: SearchState, i: int, chance: float) -> Iterator[RunRequest]:
-    """Neighbours: run again until the answer is sure enough."""
-    if settled(state, i):
-        return
-    # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
-    doubtful = _doubtful(state, i) if chance < state.confidence else None
-    if doubtful is None:
-        ends = state.map.positions[i : i + 2]
-        doubtful = min(ends, key=lambda at: state.runs[at] + state.pending.get(at, 0))
-    yield from _rerun(state, doubtful, chance, "again: next to a change")
 
 
 def settled(state: SearchState, i: int) -> bool:

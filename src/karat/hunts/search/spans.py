@@ -16,7 +16,6 @@ from karat.hunts.model import CRASH, Metric, Missed, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
 from karat.hunts.search.requests import SPECULATION, RunRequest, count_untried, midpoints
 
-_LIKELY = 0.5
 _WIDE = 0.95
 """A change that is not narrowed down yet is told when it is this likely."""
 
@@ -26,7 +25,7 @@ def spans_of(
 ) -> tuple[Span, ...]:
     """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
     wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
-    at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else _LIKELY)]
+    at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else 0.5)]
     edges = [-1, *at, len(found.positions) - 1]
     levels = [
         middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]]) for a, b in pairwise(edges)
@@ -66,8 +65,7 @@ def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
 def span_kind(metric: Metric, before: float, after: float) -> str:
     """regression, improvement, shift, crash."""
     if metric.binary:
-        worse = after > before
-        return ("crash" if metric.name == CRASH else "regression") if worse else "improvement"
+        return "improvement" if after <= before else "crash" if metric.name == CRASH else "regression"
     return change_kind(metric.better, after - before)
 
 
@@ -79,11 +77,10 @@ def change_kind(better: Better | None, moved: float) -> str:
 
 def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
     """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
-    stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
-    if dead:
-        ends = sorted(tested)
-        for at in dead:
-            stretches[bisect_left(ends, at)] -= 1
+    ends = sorted(tested)
+    stretches = [high - low - 1 for low, high in pairwise([-1, *ends, count])]
+    for at in dead:
+        stretches[bisect_left(ends, at)] -= 1
     longest, left = max(stretches), sum(stretches)
     if not left:
         text = "every point that can be run was run: no dip was missed"

@@ -19,8 +19,8 @@ from karat.changepoints.series import Analysis, DetectOptions, Observation, Outc
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Span, Strategy
 from karat.hunts.search.bisect import Bisect
-from karat.hunts.search.inference import ChangeMap, flake_map, level_map
-from karat.hunts.search.observations import Readings, count_runs, read_metric
+from karat.hunts.search.inference import flake_map, level_map
+from karat.hunts.search.observations import count_runs, read_metric
 from karat.hunts.search.requests import (
     RunRequest,
     SearchState,
@@ -59,9 +59,7 @@ class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class Adaptive:
     def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False) -> None:
-        self._settings = settings
-        self._count = count
-        self._metrics = tuple(metrics)
+        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
         self._grid = count if zoom else grid_width(count, settings.grid)
@@ -102,8 +100,12 @@ class Adaptive:
         spans: tuple[Span, ...] = ()
         left, flakes = 0, None
         if len(read.values) > 1:
+            # Where equal is better, there is no change too small to matter.
+            smallest = 0.0 if metric.better == "equal" else self._settings.smallest
             state = SearchState(
-                map=change_map(metric, read.values, self._count, self._settings.smallest),
+                map=flake_map(read.values, self._count)
+                if metric.binary
+                else level_map(read.values, self._count, smallest=smallest),
                 runs={at: len(values) for at, values in read.values.items()},
                 dead=dead,
                 pending=in_flight,
@@ -125,14 +127,6 @@ class Adaptive:
         )
 
 
-def change_map(metric: Metric, values: Mapping[int, Sequence[float]], count: int, smallest: float) -> ChangeMap:
-    """Where a metric changed, as far as is known."""
-    if metric.binary:
-        return flake_map(values, count)
-    # Where equal is better, there is no change too small to matter.
-    return level_map(values, count, smallest=0.0 if metric.better == "equal" else smallest)
-
-
 class Sweep:
     """Runs everything that is not missing."""
 
@@ -145,9 +139,7 @@ class Sweep:
         missing: Collection[int] = (),
         names: Sequence[str] = (),
     ) -> None:
-        self._settings = settings
-        self._count = count
-        self._metrics = tuple(metrics)
+        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
         self._missing = frozenset(missing)
         self._names = names or tuple(map(str, range(count)))
 
@@ -160,9 +152,8 @@ class Sweep:
         wanted = choose([RunRequest(0, at, "every point") for at in left[: allowed + 1]], allowed)
         rest = left[len(wanted) : len(wanted) + 4]
         stopped = bool(left) and not wanted and not in_flight and room > 0
-        decision = Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
         if (left and not stopped) or in_flight:
-            return decision
+            return Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
         return self._answer(seen, len(left))
 
     def _answer(self, seen: Mapping[int, Observed], left: int) -> Decision:
@@ -199,8 +190,12 @@ class Sweep:
                     )
                     for step in analysis.steps
                 ]
-            # A run that fails gives no metric its value: once is enough.
-            spans += () if number else self._failures(metric, read)
+            failed = read.failed | read.again
+            if failed and not number:  # a run that fails gives no metric its value: once is enough
+                # Where failures begin and end, from one run of each point: what flakes explain as well is none.
+                ends = edges(read.values, failed, self._count)
+                sure = likelier_than_flakes(ends, read.values, failed, self._count)
+                spans += edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
         return Decision(
             asks=(),
             expected_left=left,
@@ -210,15 +205,6 @@ class Sweep:
             missed=missed_dips(self._count, tested, dead, "a larger max_runs"),
             notes=(f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",) if left else (),
         )
-
-    def _failures(self, metric: Metric, read: Readings) -> tuple[Span, ...]:
-        """Where failures begin and end, from one run of each point: what flakes explain as well is none."""
-        failed = read.failed | read.again
-        if not failed:
-            return ()
-        found = edges(read.values, failed, self._count)
-        sure = likelier_than_flakes(found, read.values, failed, self._count)
-        return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
 
 
 def _observation(metric: Metric, index: int, name: str, at: Observed | None) -> Observation:
@@ -251,24 +237,17 @@ def open_strategy(
     there = [at for at in range(count) if at not in gone]
     if settings.strategy == "sweep" and levels is None and there:
         return Sweep(settings, count, metrics, missing=gone, names=names)
-    return PresentPoints(_open(settings, there, metrics, names, levels), there, count)
-
-
-def _open(
-    settings: SearchSettings,
-    there: Sequence[int],
-    metrics: Sequence[Metric],
-    names: Sequence[str],
-    levels: Mapping[str, tuple[float, float]] | None,
-) -> Strategy:
+    inner: Strategy
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        return Adaptive(structs.replace(settings, grid=1), len(there), metrics)
-    if settings.strategy == "bisect":
+        inner = Adaptive(structs.replace(settings, grid=1), len(there), metrics)
+    elif settings.strategy == "bisect":
         good = _index_of(settings.good, names, there, 0, "good")
         bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
-        return Bisect(settings, len(there), metrics, good=good, bad=bad)
-    return Adaptive(settings, len(there), metrics, zoom=levels is not None)
+        inner = Bisect(settings, len(there), metrics, good=good, bad=bad)
+    else:
+        inner = Adaptive(settings, len(there), metrics, zoom=levels is not None)
+    return PresentPoints(inner, there, count)
 
 
 def _index_of(name: str, names: Sequence[str], there: Sequence[int], default: int, key: str) -> int:
@@ -287,8 +266,7 @@ class PresentPoints:
     """A strategy over the points that are there."""
 
     def __init__(self, inner: Strategy, there: Sequence[int], count: int) -> None:
-        self._inner = inner
-        self._there = tuple(there)
+        self._inner, self._there = inner, tuple(there)
         self._place = {at: k for k, at in enumerate(there)}
         self._gone = tuple(at for at in range(count) if at not in self._place)
 
