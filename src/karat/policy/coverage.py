@@ -290,7 +290,15 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
         for number, block in enumerate(_blocks(found.columns, max(8, width - room - 2))):
             if number:
                 yield ()
-            yield from _head(block, room)
+            devices, last = "", ""
+            for column, label in block.items():
+                place = len(devices)
+                devices += " " * (len(label) + 1)
+                if column.device != last:
+                    devices = f"{devices[:place]} {printable(column.device)}".ljust(len(devices))
+                    last = column.device
+            yield ((" " * room + devices.rstrip(), "dim"),)
+            yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
             for rows in _grouped(found.rows, list(block), alone=alone):
                 yield _line(rows, block, room=room, width=width)
         yield ()
@@ -321,19 +329,6 @@ def _label(column: Column) -> str:
     order = _POWERS.get(column.order, f"^{column.order}")
     mode = "→" if column.mode == "forward" else ""
     return f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
-
-
-def _head(block: Mapping[Column, str], room: int) -> Iterator[tuple[Piece, ...]]:
-    """A line of devices over a line of precisions."""
-    devices, last = "", ""
-    for column, label in block.items():
-        place = len(devices)
-        devices += " " * (len(label) + 1)
-        if column.device != last:
-            devices = f"{devices[:place]} {printable(column.device)}".ljust(len(devices))
-            last = column.device
-    yield ((" " * room + devices.rstrip(), "dim"),)
-    yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
 
 
 def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> Iterator[Sequence[Row]]:

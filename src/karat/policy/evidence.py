@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail, info
 from karat.policy.journal import (
     Collected,
     Evidence,
@@ -96,11 +96,10 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
         if not chosen:
             what = "none" if place.exists() else "no such folder"
             found.append(
-                Finding(
-                    kind="nothing-compared",
-                    severity=Severity.FAIL,
+                fail(
+                    "nothing-compared",
+                    f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}",
                     path=str(place),
-                    message=f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}",
                     next=f"pytest --karat-evidence={shlex.quote(str(place))}",
                 )
             )
@@ -108,7 +107,7 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
         if len(kept) < len(chosen):
             left = len(chosen) - len(kept)
             text = f"{count(left, 'journal')} of other runs or sessions ignored: only the CI run's count"
-            found.append(Finding(kind="superseded", severity=Severity.INFO, message=text, numbers={"journals": left}))
+            found.append(info("superseded", text, numbers={"journals": left}))
         journals += kept
     found += (finding for journal in journals for finding in journal.findings)
     found += _mixed(journals)
@@ -165,10 +164,9 @@ def _mixed(journals: Sequence[Journal]) -> Iterator[Finding]:
 
 
 def _foreign(what: str, journal: Journal) -> Finding:
-    return Finding(
-        kind="evidence-foreign",
-        severity=Severity.FAIL,
-        message=f"{what}; evidence for one says nothing about the other",
+    return fail(
+        "evidence-foreign",
+        f"{what}; evidence for one says nothing about the other",
         next=f"ls -l {shlex.quote(journal.group)}  # gate each on its own",
     )
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity
-from karat.gradients.report import Comparison, GradReport, GradVerdict
+from karat.findings import CannotVerify, Finding, warn
+from karat.gradients.report import GradVerdict
 from karat.gradients.session import Checked, Declared, Event, NoGrad
 from karat.system import ci
 
@@ -223,10 +223,9 @@ def _read(raw: list[bytes], journal: Journal) -> Journal:
 
 
 def _damaged(journal: Journal, what: str) -> Journal:
-    finding = Finding(
-        kind="evidence-damaged",
-        severity=Severity.WARN,
-        message=f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",
+    finding = warn(
+        "evidence-damaged",
+        f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",
         path=journal.path,
         next=f"tail -c 300 {shlex.quote(journal.path)}",
     )
@@ -397,30 +396,32 @@ def records_of(event: Event, test: str) -> list[Record]:
                 comparisons=len(report.comparisons),
                 nondeterminism_bound=max(bounds, default=0.0),
             )
-            return [whole, *(_evidence(one, report, test) for one in report.comparisons)]
-
-
-def _evidence(one: Comparison, report: GradReport, test: str) -> Evidence:
-    return Evidence(
-        op=report.op,
-        input=one.input,
-        output=one.output,
-        dtype=one.dtype,
-        device=report.device,
-        mode=one.mode,
-        order=one.order,
-        test=test,
-        verdict=one.verdict,
-        oracle=one.oracle,
-        strength=one.strength,
-        vacuous=one.vacuous,
-        error=_finite(one.error),
-        tolerance=_finite(one.tolerance),
-        smallest_error=_finite(one.smallest_error),
-        widened=_limit(one.widened),
-        reason=_cut(one.reason),
-        seed=report.seed,
-    )
+            return [
+                whole,
+                *(
+                    Evidence(
+                        op=report.op,
+                        input=one.input,
+                        output=one.output,
+                        dtype=one.dtype,
+                        device=report.device,
+                        mode=one.mode,
+                        order=one.order,
+                        test=test,
+                        verdict=one.verdict,
+                        oracle=one.oracle,
+                        strength=one.strength,
+                        vacuous=one.vacuous,
+                        error=_finite(one.error),
+                        tolerance=_finite(one.tolerance),
+                        smallest_error=_finite(one.smallest_error),
+                        widened=_limit(one.widened),
+                        reason=_cut(one.reason),
+                        seed=report.seed,
+                    )
+                    for one in report.comparisons
+                ),
+            ]
 
 
 def _finite(value: float) -> float | None:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import glob_regex
 from karat.policy.approvals.names import CommitFiles
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
@@ -280,12 +280,7 @@ def commit_of(root: Path, revision: str) -> str:
         remote, slash, branch = revision.partition("/")
         fetch = f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
         raise CannotVerify(f"there is no commit {revision!r} here", next_command=fetch)
-    _refuse_ambiguous(root, revision)
-    return out
-
-
-def _refuse_ambiguous(root: Path, revision: str) -> None:
-    """Whoever may push a tag could call it origin/main, and appoint approvers there."""
+    # Whoever may push a tag could call it origin/main, and appoint approvers there.
     short = _STEPS.sub("", revision)
     names = [rule.format(short) for rule in _SHORT_FOR] if short not in {"", "HEAD"} else []
     asked = ("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "--", *names)
@@ -298,6 +293,7 @@ def _refuse_ambiguous(root: Path, revision: str) -> None:
             "write the full name of the one you mean",
             next_command=f"git show-ref {shlex.quote(short)}",
         )
+    return out
 
 
 def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
@@ -389,7 +385,7 @@ class _Reader:
             self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
         elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(path):
             text = f"{path} is {what} that the range adds or changes; what is behind it is not checked"
-            self.findings.append(Finding(kind="unreadable", severity=Severity.WARN, message=text, path=path))
+            self.findings.append(warn("unreadable", text, path=path))
 
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
         """Waivers of the changed Python files on both sides, and which file was which."""
@@ -461,16 +457,15 @@ class _Reader:
                 self._cannot_read(path, self._span.head, why)
                 return ()
             text = f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
-            self.findings.append(Finding(kind="unreadable", severity=Severity.INFO, message=text, path=path))
+            self.findings.append(info("unreadable", text, path=path))
             return ()
 
     def _cannot_read(self, path: str, commit: str, why: str) -> None:
         self.findings.append(
-            Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
+            fail(
+                "cannot-read",
+                f"{path} at {commit[:12]}: {why}; what it grants is unknown",
                 path=path,
-                message=f"{path} at {commit[:12]}: {why}; what it grants is unknown",
                 next=f"git show {commit[:12]}:{shlex.quote(path)}",
             )
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code
+from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code, fail, warn
 from karat.net.retry import Retry
 from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, Section
@@ -133,7 +133,11 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             sign_off = _sign_off(sides, options)
-            judged = _judge(sides, found.changes, ApprovalJudge(request, forge, sign_off, sides.authors()))
+            judge = ApprovalJudge(request, forge, sign_off, sides.authors())
+            approvers, owners = sides.trusted.settings.approvers, sides.owners()
+            judged = tuple(
+                judge.judge(change, required_approval(change, approvers, owners)) for change in found.changes
+            )
     finally:
         if forge is not None:
             forge.close()
@@ -174,11 +178,6 @@ def _step_back(sides: Sides, request: Request) -> bool:
         "say nothing about the other",
         next_command=f"git fetch origin && git checkout {request.head}",
     )
-
-
-def _judge(sides: Sides, changes: Sequence[PolicyChange], judge: ApprovalJudge) -> tuple[ChangeApproval, ...]:
-    approvers, owners = sides.trusted.settings.approvers, sides.owners()
-    return tuple(judge.judge(change, required_approval(change, approvers, owners)) for change in changes)
 
 
 def _sign_off(sides: Sides, options: Options) -> SignOff | None:
@@ -360,20 +359,18 @@ class ApprovalJudge:
 def about_range(sides: Sides, found: RangeChanges, base: str) -> Iterator[Finding]:
     """That there is nothing to look at; that the range changes who may approve."""
     if sides.span.base == sides.span.head:
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message=f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
+        yield fail(
+            "nothing-compared",
+            f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
             next=f"git log --oneline -5 {shlex.quote(base)}",
         )
     for waiver in (change.waiver for change in found.changes):
         if waiver.about in _WHO:
-            yield Finding(
-                kind="approvers-changed",
-                severity=Severity.WARN,
-                path=waiver.path,
-                message=f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
+            yield warn(
+                "approvers-changed",
+                f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
                 f"({sides.tip.commit[:12]}) are asked",
+                path=waiver.path,
             )
 
 
@@ -388,7 +385,7 @@ def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
             "approve"
         )
     for message in messages:
-        yield Finding(kind="approval-missing", severity=Severity.WARN, message=message, path=sign_off.path)
+        yield warn("approval-missing", message, path=sign_off.path)
 
 
 def objections(
@@ -396,10 +393,9 @@ def objections(
 ) -> Iterator[Finding]:
     """One finding for each change that is not approved, or not known to be."""
     if place is None and sign_off is None:
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message="expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
+        yield fail(
+            "nothing-compared",
+            "expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
             next=f"{again} --pr N",
         )
         return
@@ -410,10 +406,9 @@ def objections(
         note = f" ({one.change.note})" if one.change.note else ""
         what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
         who = " or ".join(one.needed) if one.needed else "somebody"
-        yield Finding(
-            kind="cannot-read" if one.unknown else "approval-missing",
-            severity=Severity.FAIL,
-            message=f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
+        yield fail(
+            "cannot-read" if one.unknown else "approval-missing",
+            f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
             path=waiver.path,
             where=f"line {waiver.line}" if waiver.line else None,
             next=_next(one, place, sign_off, again),

@@ -82,25 +82,6 @@ def parse(text: str, forge: ForgeName) -> CodeOwners:
     lines = text.removeprefix("\ufeff").splitlines()
     if forge == "github":
         return CodeOwners(forge=forge, rules=tuple(_github_rules(lines)))
-    return _gitlab(lines)
-
-
-def is_owner(word: str) -> bool:
-    """Whether a word names a person or a team: `@user`, `@org/team`, an e-mail address."""
-    return _OWNER.fullmatch(word) is not None
-
-
-def _github_rules(lines: Sequence[str]) -> Iterator[Rule]:
-    for line in lines:
-        words = [*takewhile(lambda word: not word.startswith("#"), _WORDS.findall(line))]
-        if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
-            continue  # GitHub says of these that they do not work
-        owners = tuple(words[1:])
-        if all(is_owner(word) and not word.startswith("@@") for word in owners):
-            yield Rule(pattern=words[0], owners=owners)
-
-
-def _gitlab(lines: Sequence[str]) -> CodeOwners:
     rules: list[Rule] = []
     headings: dict[str, _Heading] = {}
     names: dict[str, str] = {"": ""}
@@ -123,6 +104,21 @@ def _gitlab(lines: Sequence[str]) -> CodeOwners:
         bare = pattern.removeprefix("!")
         rules.append(Rule(pattern=bare, owners=owners, section=name, exclusion=bare != pattern))
     return CodeOwners(forge="gitlab", rules=tuple(rules), headings=headings)
+
+
+def is_owner(word: str) -> bool:
+    """Whether a word names a person or a team: `@user`, `@org/team`, an e-mail address."""
+    return _OWNER.fullmatch(word) is not None
+
+
+def _github_rules(lines: Sequence[str]) -> Iterator[Rule]:
+    for line in lines:
+        words = [*takewhile(lambda word: not word.startswith("#"), _WORDS.findall(line))]
+        if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
+            continue  # GitHub says of these that they do not work
+        owners = tuple(words[1:])
+        if all(is_owner(word) and not word.startswith("@@") for word in owners):
+            yield Rule(pattern=words[0], owners=owners)
 
 
 def _owners(text: str) -> tuple[str, ...]:

@@ -116,7 +116,28 @@ class GitHubReviews:
     def request(self) -> Request:
         """The pull request; raises `CannotVerify` where it moved while it was being read."""
         pull = self._pull()
-        reviews = self._reviews(pull.head.sha)
+        pages = self._client.pages(f"{self._home}/reviews", tuple[_Review, ...], per_page=100)
+        found = {review.id: review for page in pages for review in page}
+        # Numbers grow with time, and so do times; pages may shift while they are read.
+        ordered = sorted(found.values(), key=lambda review: (review.submitted_at or "", review.id))
+        retargeted = self._retargeted() if ordered else ""
+        kept = []
+        for review in ordered:
+            if review.state not in _STATES or review.user is None:
+                continue
+            on_head = review.commit_id == pull.head.sha
+            stale = bool(retargeted) and (review.submitted_at or "") <= retargeted
+            why = f"they approved before the base branch was changed, at {retargeted}"
+            kept.append(
+                Review(
+                    reviewer=review.user.login,
+                    state=_STATES[review.state],
+                    commit=review.commit_id,
+                    on_head=on_head and not stale,
+                    why=why if stale and on_head else "",
+                )
+            )
+        reviews = tuple(kept)
         authors = authors_of(self._authors(pull))
         if self._pull().head.sha != pull.head.sha:
             raise moved(self._label, self._client.advice.again)
@@ -156,30 +177,6 @@ class GitHubReviews:
                 raise
             look = f"gh pr view {self._number} --repo {self._repo}"
             raise not_found(self._label, self._client.token, look) from None
-
-    def _reviews(self, head: str) -> tuple[Review, ...]:
-        pages = self._client.pages(f"{self._home}/reviews", tuple[_Review, ...], per_page=100)
-        found = {review.id: review for page in pages for review in page}
-        # Numbers grow with time, and so do times; pages may shift while they are read.
-        ordered = sorted(found.values(), key=lambda review: (review.submitted_at or "", review.id))
-        retargeted = self._retargeted() if ordered else ""
-        kept = []
-        for review in ordered:
-            if review.state not in _STATES or review.user is None:
-                continue
-            on_head = review.commit_id == head
-            stale = bool(retargeted) and (review.submitted_at or "") <= retargeted
-            why = f"they approved before the base branch was changed, at {retargeted}"
-            kept.append(
-                Review(
-                    reviewer=review.user.login,
-                    state=_STATES[review.state],
-                    commit=review.commit_id,
-                    on_head=on_head and not stale,
-                    why=why if stale and on_head else "",
-                )
-            )
-        return tuple(kept)
 
     def _retargeted(self) -> str:
         """When the base branch was last changed: what was approved before is another diff."""

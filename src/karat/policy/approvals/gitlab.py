@@ -156,13 +156,15 @@ class GitLabReviews:
         except Refused as error:
             if error.status != 404:
                 raise
-            look = f"glab mr view {self._number}"
-            raise not_found(self._label, self._client.token, look) from None
+            raise not_found(self._label, self._client.token, f"glab mr view {self._number}") from None
 
     def _reviews(self, head: str) -> Iterator[Review]:
         given = self._client.get(f"{self._home}/approvals", _Approvals).approved_by
         self._numbers = {one.user.username.lower(): one.user.id for one in given}
-        pushed = self._pushed(head)
+        # When the head became the head, the last time that it did.
+        pages = self._client.pages(f"{self._home}/versions", tuple[_Version, ...], per_page=100)
+        newest = max((v for page in pages for v in page), key=lambda v: v.id, default=None)
+        pushed = newest.created_at if newest and newest.head_commit_sha == head else None
         noted = self._noted() if any(one.approved_at is None for one in given) else {}
         for one in given:
             when = one.approved_at or noted.get(one.user.username.lower())
@@ -170,12 +172,6 @@ class GitLabReviews:
         for reviewer in self._reviewers():
             if reviewer.state == "requested_changes":
                 yield Review(reviewer=reviewer.user.username, state="changes-requested", on_head=True)
-
-    def _pushed(self, head: str) -> datetime | None:
-        """When the head became the head, the last time that it did."""
-        pages = self._client.pages(f"{self._home}/versions", tuple[_Version, ...], per_page=100)
-        newest = max((v for page in pages for v in page), key=lambda v: v.id, default=None)
-        return newest.created_at if newest and newest.head_commit_sha == head else None
 
     def _noted(self) -> dict[str, datetime]:
         """When each approved, by the notes in the discussion; whoever withdrew is out again."""

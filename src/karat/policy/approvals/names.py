@@ -91,7 +91,7 @@ class Bindings:
             case ast.AugAssign(target=target, op=op, value=value):
                 self._bind(target, ast.BinOp(left=target, op=op, right=value))
             case ast.For() | ast.AsyncFor() | ast.comprehension():
-                for each in _elements(node.iter):
+                for each in node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List | ast.Set) else (node.iter,):
                     self._bind(node.target, each)
 
     def _class(self, name: str, body: Sequence[ast.stmt]) -> None:
@@ -147,10 +147,6 @@ def arguments(function: Definition) -> list[ast.arg]:
     given = function.args
     found = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
     return [argument for argument in found if argument is not None]
-
-
-def _elements(node: ast.expr) -> Sequence[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else (node,)
 
 
 def _mentioned(body: Iterable[ast.stmt]) -> frozenset[str]:

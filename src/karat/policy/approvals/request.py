@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.config import load
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail
 from karat.net.retry import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
@@ -190,13 +190,7 @@ class Sides:
                 old, new = ([side.entry(file) for file in files] for side in both)
                 if old != new:
                     findings.append(
-                        Finding(
-                            kind="cannot-read",
-                            severity=Severity.FAIL,
-                            path=folder,
-                            message=f"settings of {folder}: {error}",
-                            next=error.next_command,
-                        )
+                        fail("cannot-read", f"settings of {folder}: {error}", path=folder, next=error.next_command)
                     )
                 continue
             if {pair[0].file, pair[1].file} - mine:
@@ -301,7 +295,14 @@ def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
         return int(text) if _NUMBER.fullmatch(text) else None
     if found := _REF.fullmatch(env.get("GITHUB_REF", "")):
         return int(found[1])
-    return _event_number(env.get("GITHUB_EVENT_PATH", ""))
+    path = env.get("GITHUB_EVENT_PATH", "")
+    try:
+        if not path or Path(path).stat().st_size > _LARGEST_EVENT:
+            return None
+        event = msgspec.json.decode(Path(path).read_bytes(), type=_Event)
+    except (OSError, ValueError, RecursionError):
+        return None  # an event of another kind
+    return event.pull_request.number if event.pull_request else None
 
 
 class _Pull(msgspec.Struct, frozen=True):
@@ -310,17 +311,6 @@ class _Pull(msgspec.Struct, frozen=True):
 
 class _Event(msgspec.Struct, frozen=True):
     pull_request: _Pull | None = None
-
-
-def _event_number(path: str) -> int | None:
-    """The pull request of the event that started a workflow."""
-    try:
-        if not path or Path(path).stat().st_size > _LARGEST_EVENT:
-            return None
-        event = msgspec.json.decode(Path(path).read_bytes(), type=_Event)
-    except (OSError, ValueError, RecursionError):
-        return None  # an event of another kind
-    return event.pull_request.number if event.pull_request else None
 
 
 def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:

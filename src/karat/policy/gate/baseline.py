@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
@@ -123,7 +123,12 @@ def judge_ops(
         names = (op, *held.aliases.get(op, ()))
         exempt = any(entry.covers("gradient", name) for name in names for entry in named.about(name))
         if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
-            yield _new(held, op)
+            yield fail(
+                "new-op",
+                f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
+                metric=op,
+                next=f"{held.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
+            )
 
 
 def shortened(merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool) -> tuple[str, ...]:
@@ -149,21 +154,10 @@ def additions(held: Baseline, patterns: Sequence[str], lacking: Sequence[str]) -
 
 
 def _stale(held: Baseline, op: str, why: str) -> Finding:
-    return Finding(
-        kind="baseline-stale",
-        severity=Severity.FAIL,
-        message=f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
+    return fail(
+        "baseline-stale",
+        f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
         path=held.path,
         metric=op,
         next=f"{held.again} --update-baseline",
-    )
-
-
-def _new(held: Baseline, op: str) -> Finding:
-    return Finding(
-        kind="new-op",
-        severity=Severity.FAIL,
-        message=f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
-        metric=op,
-        next=f"{held.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
     )

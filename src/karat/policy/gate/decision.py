@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from karat.findings import ExitCode, Finding, Severity, exit_code
+from karat.findings import ExitCode, Finding, Severity, exit_code, fail
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Known, Merged
 from karat.policy.exemptions import ByOp, Exemption, Exemptions
@@ -24,19 +24,7 @@ from karat.report.json import encode, finding_json
 from karat.report.words import count
 
 SCHEMA = "karat.policy-gate/1"
-_GRAVITY: tuple[State, ...] = (
-    "failed",
-    "missing",
-    "no-grad",
-    "inconclusive",
-    "vacuous",
-    "weak",
-    "float64",
-    "not-selected",
-    "exempt",
-    "evidence",
-)
-
+_GRAVITY: tuple[State, ...] = get_args(State)
 _SHOWN = 20
 _LACKING = frozenset({"missing", "no-grad", "float64", "weak", "vacuous", "inconclusive"})
 _WORDS = {ExitCode.OK: "passed", ExitCode.FAIL: "failed", ExitCode.CANNOT_VERIFY: "not verified"}
@@ -105,7 +93,11 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     )
     found += judge_ops(merged, active, policy.baseline, complete=policy.complete, wrong=wrong)
     if all(one.state == "not-selected" for one in judged) and not any(one.kind == "nothing-compared" for one in found):
-        found.append(_nothing_judged(merged, len(judged)))
+        ran = f"{count(merged.ran, 'test')} run, none of them a whole op test" if merged.ran else "no test was run"
+        some = f" ({len(judged)} not selected, or only in part)" if judged else ""
+        text = f"expected op tests in {count(merged.journals, 'journal')}, found none that can be judged{some}: {ran}"
+        after = "pytest --karat-evidence=DIR  # the tests that inherit from karat.OpTest"
+        found.append(fail("nothing-compared", text, next=after))
     evidence = [e for known in merged.tests.values() for e in known.evidence]
     return GateReport(
         tests=tuple(judged),
@@ -158,19 +150,6 @@ def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, 
             why = f"{entry.kind}: {entry.reason}"
             return (Need(input="*", dtype="", state="exempt", why=why, line=entry.line),)
     return (Need(input="*", dtype="", state="missing"),)
-
-
-def _nothing_judged(merged: Merged, left: int) -> Finding:
-    ran = "no test was run"
-    if merged.ran:
-        ran = f"{count(merged.ran, 'test')} run, none of them a whole op test"
-    some = f" ({left} not selected, or only in part)" if left else ""
-    return Finding(
-        kind="nothing-compared",
-        severity=Severity.FAIL,
-        message=f"expected op tests in {count(merged.journals, 'journal')}, found none that can be judged{some}: {ran}",
-        next="pytest --karat-evidence=DIR  # the tests that inherit from karat.OpTest",
-    )
 
 
 def document(gated: GateReport) -> bytes:

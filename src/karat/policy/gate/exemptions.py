@@ -8,7 +8,7 @@ from datetime import date
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.policy.evidence import Known, Merged
 from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
 from karat.policy.gate.needs import GatedTest, exemption_entry, is_differentiable, labelled, listed
@@ -90,13 +90,12 @@ def _unlisted(one: Widened, active: Sequence[Exemption], today: date) -> Finding
     spare = "" if one.needed else "; it passes without: remove it"
     whom = f" of {one.input} in {one.dtype}" if one.input else ""
     entry = exemption_entry(op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today)
-    return Finding(
-        kind="tolerance-override",
-        severity=Severity.FAIL,
+    return fail(
+        "tolerance-override",
+        f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
         path=one.test.partition("::")[0],
         metric=one.op,
         where=one.test,
-        message=f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
         numbers={"rule": one.rule, key: one.value, "entry": entry},
         next=f"edit {file}",
     )
@@ -127,20 +126,14 @@ def about_entries(
         seen = matched.get(id(entry), [])
         if entry.has_expired(today):
             severity = Severity.FAIL if seen or complete else Severity.WARN
-            yield _finding(
-                entry,
-                "exemption-expired",
-                severity,
-                f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason",
+            text = (
+                f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason"
             )
+            yield _finding(entry, "exemption-expired", severity, text)
             continue
         if entry.expires is not None and (entry.expires - today).days > FURTHEST:
-            yield _finding(
-                entry,
-                "exemption-invalid",
-                Severity.WARN,
-                f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day",
-            )
+            text = f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day"
+            yield _finding(entry, "exemption-invalid", Severity.WARN, text)
         if not seen and complete and id(entry) not in beside:
             yield _finding(entry, "exemption-unused", Severity.FAIL, "matches no op test of the whole suite; remove it")
         yield from _held(entry, [(one, merged.tests[one.test]) for one in seen])
@@ -155,9 +148,8 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
     needless = [one.test for one, known in seen if _is_needless(entry, one, known)]
     if needless:
         narrow = "" if entry.narrow else "; remove it, or narrow its scope to the tests that need it"
-        yield _finding(
-            entry, "exemption-stale", Severity.FAIL, f"{listed(needless, most=3)} {_NOT_NEEDED[entry.rule]}{narrow}"
-        )
+        text = f"{listed(needless, most=3)} {_NOT_NEEDED[entry.rule]}{narrow}"
+        yield _finding(entry, "exemption-stale", Severity.FAIL, text)
         return
     used = [one for one, _ in seen if any(need.line == entry.line for need in one.needs)]
     if used or (seen and entry.rule in LIMITS):
@@ -171,12 +163,8 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
             if any(n.line == entry.line and n.input not in asked for n in one.needs):
                 unasked.append(one.test)
         if unasked:
-            yield _finding(
-                entry,
-                "exemption-unverified",
-                Severity.FAIL,
-                f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none",
-            )
+            text = f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none"
+            yield _finding(entry, "exemption-unverified", Severity.FAIL, text)
 
 
 def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
 from karat.gradients.session import Focus
 from karat.policy.evidence import Known
@@ -23,8 +23,9 @@ from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
 
 State = Literal[
-    "evidence", "exempt", "not-selected", "failed", "no-grad", "float64", "weak", "vacuous", "inconclusive", "missing"
+    "failed", "missing", "no-grad", "inconclusive", "vacuous", "weak", "float64", "not-selected", "exempt", "evidence"
 ]
+"""Gravest first."""
 RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
 DOUBLE = frozenset({"float64", "complex128"})
 _WHOLE_NUMBERS = ("int", "uint", "bool")
@@ -278,10 +279,9 @@ def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
 
 
 def _finding(kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str | int], after: str) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=f"{judged.label}: {text}",
+    return fail(
+        kind,
+        f"{judged.label}: {text}",
         path=judged.file,
         metric=judged.op or None,
         where=judged.test,
@@ -341,12 +341,11 @@ def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> s
 
 def ignored(test: str, report: Reported) -> Finding:
     """A check failed, and its test passed: perhaps it meant to."""
-    return Finding(
-        kind="grad-failed",
-        severity=Severity.WARN,
+    return warn(
+        "grad-failed",
+        f"{labelled(test, report.op)}: a gradient check failed, but the test passed; use .require() unless it is meant to fail",
         path=test.partition("::")[0],
         where=test,
-        message=f"{labelled(test, report.op)}: a gradient check failed, but the test passed; use .require() unless it is meant to fail",
         numbers={"seed": report.seed},
         next=_replay(test, (), [report]),
     )
@@ -356,9 +355,8 @@ def not_selected(judged: Sequence[GatedTest]) -> Iterator[Finding]:
     """One line for all that this run left out."""
     left = [one for one in judged if one.state == "not-selected"]
     if left:
-        yield Finding(
-            kind="not-selected",
-            severity=Severity.INFO,
+        yield info(
+            "not-selected",
+            f"{listed((one.test for one in left), most=3)}: not run, or only in part; not judged",
             numbers={"tests": len(left)},
-            message=f"{listed((one.test for one in left), most=3)}: not run, or only in part; not judged",
         )

@@ -23,7 +23,7 @@ from typing import Any, NewType, get_origin
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 
 SECONDS = 300.0
 """How long importing all namespaces may take."""
@@ -90,10 +90,9 @@ def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
 
 
 def _cannot(modules: str, why: str, one: str) -> Finding:
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        message=f"the namespace {modules} cannot be read: {why}",
+    return fail(
+        "cannot-read",
+        f"the namespace {modules} cannot be read: {why}",
         metric=one,
         next=f"python -c {shlex.quote(f'import {one}')}",
     )

@@ -88,25 +88,13 @@ class Inspector:
     def _base(self, test: OpTestClass, reached: Reached) -> Iterator[Finding]:
         """A base that nothing is known of."""
         if test.assumed:
-            yield finding(
-                "unresolved-base",
-                Severity.INFO,
-                test.path,
-                test.line,
-                test.name,
-                f"{test.name}: its base is assumed to be an op test: {test.assumed}",
-            )
+            text = f"{test.name}: its base is assumed to be an op test: {test.assumed}"
+            yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
         elif reached.state == "unchecked":
             for end in self._world.lineage.open_ends(test.cls)[:1]:
                 text = getattr(end, "text", None) or getattr(end, "name", "?")
-                yield finding(
-                    "unresolved-base",
-                    Severity.INFO,
-                    test.path,
-                    test.line,
-                    test.name,
-                    f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown",
-                )
+                text = f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown"
+                yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
 
     def _missing(
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
@@ -114,14 +102,8 @@ class Inspector:
         """An op test that has no gradient check, or not always."""
         name, severity, after = row.name, Severity.INFO, None
         if row.state == "exempt" and covered is not None:
-            yield finding(
-                "exempted",
-                Severity.INFO,
-                test.path,
-                test.line,
-                name,
-                f"{name} has no gradient check; exempt by {covered.label}",
-            )
+            text = f"{name} has no gradient check; exempt by {covered.label}"
+            yield finding("exempted", Severity.INFO, test.path, test.line, name, text)
             return
         if row.state == "conditional":
             yield _conditional(test, row, reached)
@@ -163,27 +145,15 @@ class Inspector:
         name, state = facts.qualname, inspected.row.state
         for flag in facts.flags:
             on = f" on {flag.owner}" if flag.owner else ""
-            yield finding(
-                "flag-by-hand",
-                Severity.FAIL,
-                path,
-                flag.line,
-                name,
-                f"{name} sets {flag.name} = {flag.value}{on} by hand; only a comparison may",
-            )
+            text = f"{name} sets {flag.name} = {flag.value}{on} by hand; only a comparison may"
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, name, text)
         for decorator in facts.decorators:
             if decorator.last == SKIP_RULE:
                 yield from self._skip(path, name, decorator, state)
         for method in inspected.empty:
             tail = ", and nothing else in it checks a gradient" if state == "unchecked" else ""
-            yield finding(
-                "check-empty",
-                _EMPTY.get(state, Severity.INFO),
-                path,
-                method.line,
-                name,
-                f"{name}: {method.name} {method.empty}{tail}",
-            )
+            text = f"{name}: {method.name} {method.empty}{tail}"
+            yield finding("check-empty", _EMPTY.get(state, Severity.INFO), path, method.line, name, text)
         for method in facts.methods:
             for call in method.calls:
                 if is_check(call.name) or call.name in FREE_CHECKS:
@@ -206,14 +176,8 @@ class Inspector:
                 does = "is marked as skipping its gradient check, which runs,"
             reason = f" ({decorator.reason})" if decorator.reason else ""
             severity = Severity.WARN if self._exemptions is None else Severity.FAIL
-            yield finding(
-                "skip-without-exemption",
-                severity,
-                path,
-                decorator.line,
-                name,
-                f"{name} {does} and no exemption covers that{reason}",
-            )
+            text = f"{name} {does} and no exemption covers that{reason}"
+            yield finding("skip-without-exemption", severity, path, decorator.line, name, text)
 
     def _call(self, path: str, name: str, call: Call, inspected: Inspection) -> Iterator[Finding]:
         def about(kind: str, severity: Severity, text: str) -> Finding:
@@ -230,19 +194,13 @@ class Inspector:
             if default is not None and wider and given.get(keyword, "None") != "None":
                 severity, tail = allowed("tolerance", value)
                 of = f" of {dtype}" if dtype else ""
-                yield about(
-                    "tolerance-override",
-                    severity,
-                    f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}",
-                )
+                text = f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}"
+                yield about("tolerance-override", severity, text)
         for keyword in WEAK:
             if given.get(keyword, "None") != "None":
                 severity, tail = allowed("weak")
-                yield about(
-                    "evidence-weak",
-                    severity,
-                    f"is given {keyword}={given[keyword]}, so nothing is differentiated{tail}",
-                )
+                text = f"is given {keyword}={given[keyword]}, so nothing is differentiated{tail}"
+                yield about("evidence-weak", severity, text)
         if given.get("no_grad_set", "None") not in {"None", "set()", "{}", "[]"}:
             yield about("check-narrowed", Severity.INFO, f"leaves out no_grad_set={given['no_grad_set']}")
         if given.get("check_dygraph") == "False":
@@ -259,14 +217,8 @@ def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Finding
     device = any(DEVICE.search(text) for check in silent for text in check.when)
     severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
     tail = "its tests pass and compare nothing" if silent else "it is skipped"
-    return finding(
-        "check-conditional",
-        severity,
-        test.path,
-        test.line,
-        row.name,
-        f"{row.name} checks gradients only where {condition}; elsewhere {tail}",
-    )
+    text = f"{row.name} checks gradients only where {condition}; elsewhere {tail}"
+    return finding("check-conditional", severity, test.path, test.line, row.name, text)
 
 
 def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding]:
@@ -275,11 +227,5 @@ def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding
         facts = world.names.facts(path).classes[index]
         if any(NAMED_FOR_CHECK.fullmatch(m.name) for m in facts.methods):
             bases = ", ".join(base.text for base in facts.bases)
-            yield finding(
-                "unresolved-base",
-                Severity.INFO,
-                path,
-                facts.line,
-                facts.qualname,
-                f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds",
-            )
+            text = f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds"
+            yield finding("unresolved-base", Severity.INFO, path, facts.line, facts.qualname, text)

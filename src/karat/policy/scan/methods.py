@@ -277,11 +277,26 @@ class _Body:
                     self._block(node.body, when)
                 self._block(node.orelse, when)
             case ast.With() | ast.AsyncWith():
-                ended = self._with(node, when)
+                for item in node.items:
+                    self.expressions(item.context_expr, when)
+                catches = any(takes_failure(item.context_expr) for item in node.items)
+                self._caught += catches
+                ended = self._block(node.body, when)
+                self._caught -= catches
+                ended = ended and not catches
             case ast.Try() | ast.TryStar():
                 ended = self._try(node, when)
             case ast.Match():
-                self._match(node, when)
+                self.expressions(node.subject, when)
+                for case in node.cases:
+                    pattern = case.pattern
+                    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+                        self._block(case.body, when)
+                        break
+                    condition = f"{text_of(node.subject)} matches {text_of(pattern)}"
+                    condition += f" if {text_of(case.guard)}" if case.guard else ""
+                    self._block(case.body, (*when, condition))
+                    when = (*when, negated(condition))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 inner = _Body(self._known)
                 inner.function(node, when)
@@ -325,18 +340,6 @@ class _Body:
             self._known.learn(target.id, value)
         self.expressions(node, when)
 
-    def _match(self, node: ast.Match, when: When) -> None:
-        self.expressions(node.subject, when)
-        for case in node.cases:
-            pattern = case.pattern
-            if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
-                self._block(case.body, when)
-                break
-            condition = f"{text_of(node.subject)} matches {text_of(pattern)}"
-            condition += f" if {text_of(case.guard)}" if case.guard else ""
-            self._block(case.body, (*when, condition))
-            when = (*when, negated(condition))
-
     def _if(self, node: ast.If, when: When) -> tuple[bool, When]:
         open_ = truth(node.test) is None
         depth, ended = len(when), list[bool]()
@@ -356,15 +359,6 @@ class _Body:
             return all(ended), ()
         not_first = when[depth]
         return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
-
-    def _with(self, node: ast.With | ast.AsyncWith, when: When) -> bool:
-        for item in node.items:
-            self.expressions(item.context_expr, when)
-        catches = any(takes_failure(item.context_expr) for item in node.items)
-        self._caught += catches
-        ended = self._block(node.body, when)
-        self._caught -= catches
-        return ended and not catches
 
     def _try(self, node: ast.Try | ast.TryStar, when: When) -> bool:
         catches = any(swallows(handler) for handler in node.handlers) or drops(node.finalbody)
@@ -394,7 +388,10 @@ class _Body:
                     self._branches(inner, when)
                     continue
                 case ast.Call():
-                    self._call(inner, when)
+                    if not dotted(inner.func).endswith(_SKIPS):
+                        self.does = True
+                        self._called += 1
+                        self.calls.extend(calls(inner, self._known, when, caught=self._caught > 0))
                     if takes_failure(inner):  # assertRaises(AssertionError, lambda: self.check_grad())
                         self._caught += 1
                         for argument in inner.args:
@@ -431,12 +428,6 @@ class _Body:
             self.calls[begin:] = [
                 msgspec.structs.replace(call, when=(*when, text, *call.when[depth:])) for call in self.calls[begin:]
             ]
-
-    def _call(self, node: ast.Call, when: When) -> None:
-        if not dotted(node.func).endswith(_SKIPS):
-            self.does = True
-            self._called += 1
-            self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
 
 
 def otherwise(node: ast.If) -> ast.If | None:

@@ -70,14 +70,6 @@ class Modules:
             if found is not None:
                 return found
             above, here = here, os.path.dirname(here)  # noqa: PTH120
-        return self._nearest(folder, parts)
-
-    def _at(self, folder: str, parts: list[str]) -> str | None:
-        base = os.path.join(folder, *parts)  # noqa: PTH118
-        module = self._shown.get(f"{base}.py") if parts else None
-        return self._shown.get(os.path.join(base, "__init__.py")) or module  # noqa: PTH118
-
-    def _nearest(self, folder: str, parts: list[str]) -> str | None:
         if not parts or parts[0] in sys.stdlib_module_names:
             return None
         ends = (os.sep + os.path.join(*parts) + ".py", os.sep + os.path.join(*parts, "__init__.py"))  # noqa: PTH118
@@ -86,6 +78,11 @@ class Modules:
             return None
         best = min(fitting, key=lambda p: (-len(os.path.commonpath([p, folder])), len(p), p))
         return self._shown[best]
+
+    def _at(self, folder: str, parts: list[str]) -> str | None:
+        base = os.path.join(folder, *parts)  # noqa: PTH118
+        module = self._shown.get(f"{base}.py") if parts else None
+        return self._shown.get(os.path.join(base, "__init__.py")) or module  # noqa: PTH118
 
 
 def stem(path: str) -> str:
@@ -253,7 +250,11 @@ class Names:
             if what.kind == "function":
                 line = 0  # by the time it runs, all of the module has
                 if name in what.parameters:
-                    return self._parameter(path, here, name, environment)
+                    for (where, parameter), target in environment:
+                        if (where, parameter) == (here, name):
+                            return [target]
+                    default = self.facts(path).scopes[here].defaults.get(name)
+                    return self.refer(path, 0, default) if default is not None else [Unknown(name)]
             here = what.parent
         return [Outside(name)]
 
@@ -279,13 +280,6 @@ class Names:
             if not best or all(isinstance(target, Unknown) for target in best):
                 best = found
         return best
-
-    def _parameter(self, path: str, scope: int, name: str, environment: Environment) -> list[Target]:
-        for (where, parameter), target in environment:
-            if (where, parameter) == (scope, name):
-                return [target]
-        default = self.facts(path).scopes[scope].defaults.get(name)
-        return self.refer(path, 0, default) if default is not None else [Unknown(name)]
 
     def _bound(self, path: str, binding: Binding, environment: Environment) -> list[Target]:
         match binding.kind:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
 from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside
 from karat.policy.scan.prefilter import Glance, parsed, spelled
@@ -250,12 +250,8 @@ class Shelf:
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
         for lost in self._lost:
-            yield Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
-                path=lost.path,
-                message=f"cannot be read: {lost.error}",
-                next=f"ls -ld {shlex.quote(lost.path)}",
+            yield fail(
+                "cannot-read", f"cannot be read: {lost.error}", path=lost.path, next=f"ls -ld {shlex.quote(lost.path)}"
             )
         for path, facts in self.parsed.items():
             if facts.problem:
@@ -414,7 +410,13 @@ class World:
     ) -> Iterator[OpTestClass]:
         facts = self.names.facts(function.path)
         classes, calls = self._parts(function.path, function.scope)
-        constants = _constants(facts.scopes[function.scope], made.call)
+        scope = facts.scopes[function.scope]
+        given = dict([*zip(scope.parameters, made.call.arguments, strict=False), *made.call.keywords.items()])
+        known = {name: value for name, value in scope.constants.items() if name not in given}
+        for name, argument in given.items():
+            if argument.text in _CONSTANTS:
+                known[name] = _CONSTANTS[argument.text]
+        constants = tuple(sorted(known.items()))
         for index in classes:
             needed = self.names.depends(function.path, index)
             instance = self.names.instance(function.path, index, environment)
@@ -445,15 +447,6 @@ def _inside(facts: FileFacts, scope: int) -> set[int]:
         if facts.scopes[index].parent in found:
             found.add(index)
     return found
-
-
-def _constants(scope: Scope, call: Reference) -> tuple[tuple[str, bool], ...]:
-    given = dict([*zip(scope.parameters, call.arguments, strict=False), *call.keywords.items()])
-    known = {name: value for name, value in scope.constants.items() if name not in given}
-    for name, argument in given.items():
-        if argument.text in _CONSTANTS:
-            known[name] = _CONSTANTS[argument.text]
-    return tuple(sorted(known.items()))
 
 
 def _label(cls: Class) -> str:

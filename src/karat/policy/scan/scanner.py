@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from datetime import date
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity, fail
 from karat.goldens.paths import glob_regex
 from karat.policy.exemptions import Exemptions
 from karat.policy.scan.findings import Inspection, Inspector, unbound
@@ -21,26 +22,9 @@ from karat.policy.scan.prefilter import Progress, look, no_collection
 from karat.policy.scan.report import OpTestRow, ScanReport, finding, ordered
 from karat.report.words import count
 
-LEFT_OUT = frozenset(
-    {
-        ".git",
-        ".hg",
-        ".svn",
-        ".tox",
-        ".nox",
-        ".venv",
-        "venv",
-        "node_modules",
-        "__pycache__",
-        "build",
-        "dist",
-        ".eggs",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".ipynb_checkpoints",
-        "site-packages",
-    }
+_LEFT_OUT = re.compile(
+    r"\.git|\.hg|\.svn|\.tox|\.nox|\.venv|venv|node_modules|__pycache__|build|"
+    r"dist|\.eggs|\.mypy_cache|\.ruff_cache|\.pytest_cache|\.ipynb_checkpoints|site-packages"
 )
 """Folders that hold what nobody wrote as a test; named on the command line they are scanned."""
 
@@ -115,14 +99,8 @@ def _stray_flags(world: World, path: str) -> Iterator[Finding]:
     for flag in world.names.facts(path).flags:
         targets = world.names.resolve(path, flag.scope, flag.owner) if flag.owner else ()
         if not flag.owner or any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets):
-            yield finding(
-                "flag-by-hand",
-                Severity.FAIL,
-                path,
-                flag.line,
-                flag.owner,
-                f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may",
-            )
+            text = f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may"
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner, text)
 
 
 def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]) -> Iterator[Finding]:
@@ -131,11 +109,10 @@ def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[O
     for path, files in found.by_path.items():
         if holding.isdisjoint(files):
             what = f"{count(len(files), 'Python file')} and no op test in any" if files else "no Python file"
-            yield Finding(
-                kind="nothing-compared",
-                severity=Severity.FAIL,
+            yield fail(
+                "nothing-compared",
+                f"expected op tests below {path}, found {what}",
                 path=path,
-                message=f"expected op tests below {path}, found {what}",
                 next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
             )
 
@@ -211,7 +188,7 @@ def _walk(path: str, found: FileList) -> Iterator[str]:
             continue
         for entry in listed:
             if _is_folder(entry):
-                if entry.name in LEFT_OUT or os.path.lexists(f"{entry.path}/pyvenv.cfg"):
+                if _LEFT_OUT.fullmatch(entry.name) or os.path.lexists(f"{entry.path}/pyvenv.cfg"):
                     found.left_out += 1
                 else:
                     pending.append(entry.path)
@@ -236,10 +213,6 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 def cannot_read(path: str, error: OSError) -> Finding:
     """A file or folder whose bytes could not be had."""
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        message=f"cannot be read: {error.strerror or error}",
-        path=path,
-        next=f"ls -ld {shlex.quote(path)}",
+    return fail(
+        "cannot-read", f"cannot be read: {error.strerror or error}", path=path, next=f"ls -ld {shlex.quote(path)}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal
@@ -26,23 +27,7 @@ from karat.policy.scan.source import (
 from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, SKIP_RULE, is_check, is_test
 
 _CONDITIONAL = frozenset({"skipIf", "skipUnless", "skipif", "skip_unless", "skip_if"})
-_DTYPES = frozenset(
-    {
-        "float16",
-        "float32",
-        "float64",
-        "uint16",
-        "bfloat16",
-        "complex64",
-        "complex128",
-        "int8",
-        "uint8",
-        "int16",
-        "int32",
-        "int64",
-        "bool",
-    }
-)
+_DTYPE = re.compile(r"b?float16|float(?:32|64)|complex(?:64|128)|u?int(?:8|16)|int(?:32|64)|bool")
 _CLASS_EXPRESSIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Dict)
 """Expressions that may be a class when assigned; most assigned values are arrays and numbers."""
 Given = Literal["keyword", "positional", "empty", "none", "computed"]
@@ -382,7 +367,11 @@ class _ClassBody:
         for node in statements:
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self._method(node, when)
+                    method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+                    before = self.methods.get(node.name)
+                    self.methods[node.name] = merged(before, method) if before and when else method
+                    self.attributes.pop(node.name, None)
+                    self._assignments(node.body, node.args.args[0].arg if node.args.args else "self")
                 case ast.Assign() | ast.AnnAssign():
                     self._assigned(node)
                 case ast.If():
@@ -406,13 +395,6 @@ class _ClassBody:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self._attribute(dotted(target), node.value, node.lineno)
         self._reader.assign(node, self._scope)
-
-    def _method(self, node: FunctionNode, when: When) -> None:
-        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
-        before = self.methods.get(node.name)
-        self.methods[node.name] = merged(before, method) if before and when else method
-        self.attributes.pop(node.name, None)
-        self._assignments(node.body, node.args.args[0].arg if node.args.args else "self")
 
     def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
         """What methods set on the object or its class."""
@@ -531,7 +513,7 @@ def _dtype(value: ast.expr) -> str:
     name = literal(value) or dotted(value).rpartition(".")[2]
     # The original keeps bfloat16 in unsigned integers, which numpy knows.
     name = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(name, name)
-    return name if name in _DTYPES else "?"
+    return name if _DTYPE.fullmatch(name) else "?"
 
 
 def decorators(nodes: Iterable[ast.expr], renamed: Mapping[str, ast.expr]) -> tuple[Decorator, ...]:
