@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,10 @@ def test_a_rate_limit_of_hours_is_told_at_once(guarded: GuardedRegistry, opened:
     limit = Fault(pattern="/manifests/", status=429, headers={"retry-after": "7200"})
     guarded.faults.add(limit)
     reference = parse(f"{guarded.host}/toy/nightly:here")
-    with pytest.raises(CannotVerify, match="within 5 minutes, found that it does at 2"):
+    with pytest.raises(CannotVerify, match="within 5 minutes, found that it does at 2") as told:
         opened(reference, _login()).digest(reference)
+    when = datetime.strptime(str(told.value).partition(" at ")[2][:20], "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    assert (when - datetime.now(UTC)).total_seconds() == pytest.approx(7200, abs=120)
 
 
 def test_a_silent_port_says_nothing_of_the_image(guarded: GuardedRegistry, opened: Opened) -> None:
