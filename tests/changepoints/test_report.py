@@ -132,7 +132,7 @@ def test_a_step_says_what_lies_between() -> None:
 
 
 def test_who_did_not_say_what_is_better_is_asked() -> None:
-    assert "--better makes a regression fail" in text(report(made(*DOWN, better=None)))
+    assert "use --better so that regressions fail" in text(report(made(*DOWN, better=None)))
 
 
 def test_series_that_changed_together_are_named_together() -> None:

@@ -195,4 +195,4 @@ def test_help_is_quick_and_has_examples(tmp_path: Path) -> None:
     result = changes(tmp_path, "--help")
     assert result.code == 0
     assert "Examples:" in result.out
-    assert "Find where a series changed its level, crashed, or has a hole." in result.out
+    assert "Find level changes, crashes and gaps in a series." in result.out

@@ -63,7 +63,7 @@ def test_a_dash_is_stdout_and_nothing_else_is_there(refreshed: Repository, optio
     assert result.code == 1
     first = {"--csv": "file,metric", "--json": "{", "--markdown": "# Golden", "--html": "<!doctype"}[option]
     assert result.out.startswith(first)
-    assert "One decision each" not in result.out
+    assert "Grouped by likely cause" not in result.out
 
 
 def test_two_reports_on_one_stdout_are_refused(refreshed: Repository) -> None:

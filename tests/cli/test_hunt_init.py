@@ -18,7 +18,7 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "hunt.toml").write_text("mine", encoding="utf-8")
     refused = karat_here("hunt", "init", "--preset", "pypi", cwd=tmp_path)
     assert refused.code == 2
-    assert "it was not touched" in refused.err
+    assert "already exists and was not changed" in refused.err
     assert (tmp_path / "hunt.toml").read_text(encoding="utf-8") == "mine"
     advised = refused.err.splitlines()[-1].removeprefix("next: karat ").split()
     assert karat_here(*advised, cwd=tmp_path).code == 0

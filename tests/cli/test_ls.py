@@ -34,7 +34,7 @@ def test_cases(world: World) -> None:
     told = world.report("ls", "models/nightly", "--cases")["result"]
     assert len(told["cases"]) == told["references"][0]["cases"] == 5
     assert sum(case["size"] for case in told["cases"]) == told["references"][0]["size"]
-    assert "--cases: expected REF" in world.run("ls", "--cases", code=2).err
+    assert "--cases needs REF" in world.run("ls", "--cases", code=2).err
 
 
 def test_a_damaged_reference_hides_no_other(world: World) -> None:

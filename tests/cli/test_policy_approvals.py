@@ -107,7 +107,7 @@ def test_locally_it_lists_what_will_need_an_approval(tree: PolicyRange) -> None:
     done = ask(tree)
     assert done.code == 3
     assert "TestHurried" in done.out
-    assert "so nobody was asked" in done.out
+    assert "no approvals were checked: pass --pr N" in done.out
     assert done.err == "next: karat policy approvals --base main --pr N\n"
 
 

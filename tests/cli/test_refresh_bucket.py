@@ -74,7 +74,7 @@ def test_sharded_tables_with_a_second_attempt(s3: S3, repository: Repository, tm
     repository.git("checkout", "--quiet", "--", TABLE)
     done = refresh(s3, repository, tmp_path / "cache", f"{url}/777/2", "--scope", "all")
     assert done.code == 1
-    assert "1 of 2 shards did not come in (1)" in done.out
+    assert "1 of 2 shards are missing from the new results (1)" in done.out
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_tables_of_a_commit_with_a_retry_a_rename_and_a_missing_shard(
     assert (tree.root / FOLDER / "inductor_huggingface_training.csv").read_text() == PADDED
     assert done.code == 1, done.err
     assert "missing-shard" in done.out
-    assert "1 of 2 shards did not come in (2)" in done.out
+    assert "1 of 2 shards are missing from the new results (2)" in done.out
 
 
 @pytest.mark.slow

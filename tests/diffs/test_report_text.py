@@ -18,7 +18,7 @@ def shown(diff: Diff, *, top: int = 10) -> str:
 
 def test_fail_findings_stand_first_with_their_next_command() -> None:
     text = shown(make())
-    assert text.index("fail truncated") < text.index("One decision each") < text.index("Largest 10 rows")
+    assert text.index("fail truncated") < text.index("Grouped by likely cause") < text.index("Largest 10 rows")
     assert "next: " in text
 
 

@@ -212,7 +212,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(tmp_path: Path, monkeypatch: p
     own_temporary_folder().rmdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"karat-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CannotVerify, match="found one of somebody else"):
+    with pytest.raises(CannotVerify, match="belongs to another user"):
         own_temporary_folder()
 
 

@@ -90,7 +90,7 @@ def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Pat
         check=False,
     )
     assert done.returncode == 3
-    assert "expected a Ray cluster at 127.0.0.1:1" in done.stderr
+    assert "no Ray cluster answers at 127.0.0.1:1" in done.stderr
     assert "RAY_ADDRESS" in done.stderr.splitlines()[-1]
 
 
@@ -107,7 +107,8 @@ def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
         karat.communicate()
     said = (tmp_path / "stderr").read_text()
     assert karat.returncode == 3, said
-    assert "expected the head of the Ray cluster" in said
+    assert "the Ray cluster at " in said
+    assert " no longer answers: " in said
     assert said.splitlines()[-1].startswith("next: karat hunt resume")
     # What was measured is kept, and the hunt goes on elsewhere, with a probe that need not be hit.
     values_hunt(file.parent, _LEVELS)

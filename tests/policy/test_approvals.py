@@ -47,10 +47,10 @@ def by_its_author(pull: GitHubPull) -> None:
 
 
 MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
-    "nobody": (lambda _: None, "nobody who may has approved"),
-    "only a comment": (lambda p: p.review("bob", "COMMENTED"), "nobody who may has approved"),
-    "a draft": (lambda p: p.review("bob", "PENDING"), "nobody who may has approved"),
-    "a ghost": (lambda p: p.review(None), "nobody who may has approved"),
+    "nobody": (lambda _: None, "no approver has approved"),
+    "only a comment": (lambda p: p.review("bob", "COMMENTED"), "no approver has approved"),
+    "a draft": (lambda p: p.review("bob", "PENDING"), "no approver has approved"),
+    "a ghost": (lambda p: p.review(None), "no approver has approved"),
     "somebody else": (lambda p: p.review("mallory"), "@mallory approved, and may not"),
     "the other rule's approver": (lambda p: p.review("carol"), "@carol approved, and may not"),
     "leak 8: withdrawn": (

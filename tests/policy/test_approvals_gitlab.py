@@ -67,9 +67,9 @@ Step = Callable[[World], object]
 APPROVE: Step = lambda w: w.request.approve("bob")  # noqa: E731 - a step like the others
 NOREPLY = "12-bob@users.noreply.gitlab.com"
 MISSING: dict[str, tuple[list[Step], str]] = {
-    "nobody": ([], "nobody who may has approved"),
+    "nobody": ([], "no approver has approved"),
     "somebody else": ([lambda w: w.request.approve("mallory")], "@mallory approved, and may not"),
-    "withdrawn": ([APPROVE, lambda w: w.request.withdraw("bob")], "nobody who may has approved"),
+    "withdrawn": ([APPROVE, lambda w: w.request.withdraw("bob")], "no approver has approved"),
     "before the last push": ([APPROVE, push_again], "before the head was pushed"),
     "before the same head came again": ([APPROVE, push_back], "before the head was pushed"),
     "changes requested": (

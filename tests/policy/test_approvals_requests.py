@@ -79,7 +79,7 @@ def test_an_empty_range_is_not_a_pass(tmp_path: Path) -> None:
 def test_without_a_request_nobody_was_asked(world: World) -> None:
     told = approvals(world.tree.root, Options(base="main"))
     assert told.exit_code == 3
-    assert "so nobody was asked" in told.findings[0].message
+    assert "no approvals were checked: pass --pr N" in told.findings[0].message
     assert told.judged[0].needed == ("@bob", "@octo/numerics")
     assert told.judged[0].state == "unknown"
 
@@ -120,7 +120,7 @@ def test_a_ci_that_says_nonsense_names_no_request(world: World, tmp_path: Path, 
     (tmp_path / "event.json").write_text(f'{{"pull_request": {{"number": {event}}}}}')
     env = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
     told = world.ask(pull=None, env={**env, "GITHUB_REF": ref})
-    assert "so nobody was asked" in told.findings[0].message
+    assert "no approvals were checked: pass --pr N" in told.findings[0].message
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ BAD_POLICIES = {
     "[policy]\n": "found none",
     '[policy]\napprovers = {gradeint = ["@a"]}\n': "did you mean 'gradient'",
     '[policy]\napprovers = {default = ["bob"]}\n': "found 'bob'",
-    "[policy]\napprovers = {default = []}\n": "of default: expected somebody, found nobody",
+    "[policy]\napprovers = {default = []}\n": "of default: the list is empty",
     '[policy]\napprovers = {default = ["@a"]}\nsigners = "/etc/keys"\n': "a file of the repository",
     '[policy]\napprovers = {default = ["@a"]}\nsigners = ""\n': "a file of the repository",
     '[policy]\napprovers = {default = ["@a"]}\nexemptions = "../x.toml"\n': "a file of the repository",

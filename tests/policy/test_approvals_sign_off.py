@@ -87,7 +87,7 @@ def test_the_list_says_what_is_signed(world: World) -> None:
         ("author", "wrote commit"),
         ("stranger", "zoe@example.org (sign-off.toml.stranger.sig) approved, and may not"),
         ("unknown", "it is no signature by a key of the list"),
-        ("wild", "which names nobody"),
+        ("wild", "which is not a user name"),
     ],
 )
 def test_who_may_not_sign(world: World, who: str, said: str) -> None:

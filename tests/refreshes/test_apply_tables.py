@@ -182,7 +182,7 @@ def test_a_column_that_was_asked_for_and_did_not_come_is_refused(world: World) -
     opts = msgspec.structs.replace(plain, settings=settings, metrics=("accuracy", "graph_breaks"))
     result = world.refresh([job(1), job(2)], TWO, opts)
     assert fails(result) == ["lost-metric"]
-    assert "graph_breaks did not come in" in result.outcomes[0].findings[0].message
+    assert "missing from the new results: graph_breaks" in result.outcomes[0].findings[0].message
 
 
 def test_rows_that_did_not_come_stay_also_where_a_column_is_new(world: World) -> None:

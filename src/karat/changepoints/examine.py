@@ -290,7 +290,8 @@ def _notes(collected: SeriesCollection, entries: Sequence[SeriesReport]) -> tupl
         names = ", ".join(dict.fromkeys(e.series.metric for e in undecided[:3]))
         more = " …" if len(undecided) > 3 else ""
         notes.append(
-            f"nobody said whether higher or lower is better for {names}{more}: --better makes a regression fail"
+            f"it is not known whether higher or lower is better for {names}{more}; "
+            "use --better so that regressions fail"
         )
     return (*notes, *_together(entries))
 

@@ -19,22 +19,22 @@ from karat.cli.output import complain, remember
 from karat.findings import ExitCode, KaratError, suggest
 
 COMMANDS = {
-    "refresh": "Bring golden values in from CI, and judge what came.",
+    "refresh": "Download golden values from CI and check them.",
     "diff": "Compare goldens, old against new, and judge what changed.",
     "check": "Check a run against its golden.",
-    "summary": "Write the PR text of a golden refresh.",
+    "summary": "Write the pull request description for a golden refresh.",
     "stage": "Stage exactly the changed goldens.",
-    "record": "Make or update a golden from what a run left.",
+    "record": "Create or update a golden from the output of a run.",
     "pack": "Pack captured cases into zips that any machine can verify.",
     "verify": "Verify captured cases without unpacking them.",
     "push": "Upload captured cases to a store, under a name.",
     "pull": "Download cases from a store into a new folder.",
     "ls": "List what a store holds.",
-    "pin": "Keep a snapshot for good.",
+    "pin": "Keep a snapshot permanently.",
     "gc": "Delete expired references, and objects that nothing needs.",
     "replay": "Run captured programs, and compare their outputs with the captured ones.",
     "policy": "Check that op tests follow the gradient policy.",
-    "changes": "Find where a series changed its level, crashed, or has a hole.",
+    "changes": "Find level changes, crashes and gaps in a series.",
     "hunt": "Find every regression, dip and crash, down to the commit.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
@@ -77,7 +77,7 @@ class _RootGroup(LazyGroup):
     summaries=COMMANDS,
     homes=_HOMES,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 nothing to object to, 1 a fail finding, 2 wrong usage, 3 cannot verify.",
+    epilog="Exit codes: 0 no problems, 1 a fail finding, 2 wrong usage, 3 cannot verify.",
 )
 @click.version_option(package_name="karat", message="karat %(version)s")
 def cli() -> None:

@@ -52,7 +52,7 @@ _BETTER = ("higher", "lower", "equal")
 @click.option(
     "--time", default="", metavar="COL", help="The column that rows are ordered by; by default it is guessed."
 )
-@click.option("--newest-first", is_flag=True, help="The first row is the newest; only where nothing says when.")
+@click.option("--newest-first", is_flag=True, help="The first row is the newest; only if there are no dates.")
 @click.option(
     "--which",
     type=click.Choice(["first", "last", "mean", "median", "min", "max", "all"]),
@@ -90,7 +90,7 @@ _BETTER = ("higher", "lower", "equal")
     default=0.01,
     show_default=True,
     metavar="P",
-    help="The chance that a series without a change is given one.",
+    help="The false-alarm rate: the chance of reporting a change in a series that has none.",
 )
 @click.option("--since", default="", metavar="WHEN", help="From this label or moment on.")
 @click.option("--until", default="", metavar="WHEN", help="Up to this label or moment.")
@@ -99,10 +99,11 @@ _BETTER = ("higher", "lower", "equal")
     "--fail-on",
     multiple=True,
     metavar="WHAT",
-    help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
+    "finding, in addition. Repeatable.",
 )
 @click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.changes/1; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.changes/1; - is stdout.")
 @click.option("--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -133,7 +134,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     markdown_file: str | None,
     quiet: bool,
 ) -> int:
-    """Find where a series changed its level, crashed, or has a hole.
+    """Find level changes, crashes and gaps in a series.
 
     A SERIES is a file: CSV, JSON, JSON Lines, an SQLite database, the journal of a hunt, what grep printed of logs, or -
     for stdin. For each change: its kind (regression, improvement, dip that recovered, crash range, gap), size, levels,

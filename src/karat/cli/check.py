@@ -57,14 +57,14 @@ Examples:
 )
 @click.option("--strict", is_flag=True, help="Fail on exemptions that cover nothing.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.check/1; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.check/1; - is stdout.")
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
 @click.option(
     "--github/--no-github",
     default=None,
     help="Write annotations and a step summary; by default where GITHUB_ACTIONS is true.",
 )
-@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

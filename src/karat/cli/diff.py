@@ -32,7 +32,7 @@ Examples:
     help="Show the N rows with the largest |avg_rel_diff|.",
 )
 @click.option("--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout.")
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.diff/1; - is stdout.")
 @click.option("--markdown", metavar="F", help="Write a Markdown report; - is stdout.")
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Compare only goldens whose path matches. Repeatable.")
@@ -41,14 +41,15 @@ Examples:
     "--fail-on",
     multiple=True,
     metavar="KIND|SEVERITY",
-    help="What makes exit code 1: fail (default), warn, info or none; a kind of finding is added to that. Repeatable.",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
+    "finding, in addition. Repeatable.",
 )
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Use N processes; by default as many as help."
+    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
 )
-@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
-@click.option("--store", metavar="URL", help="The store that store:REF refers to; overrules karat.toml.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
+@click.option("--store", metavar="URL", help="The store that store:REF refers to; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

@@ -40,9 +40,9 @@ Examples:
     "tags",
     multiple=True,
     metavar="GLOB",
-    help="Take only these names of the run, before any renaming. Repeatable.",
+    help="Take only these names from the run, as they are before any renaming. Repeatable.",
 )
-@click.option("--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a whole run.")
+@click.option("--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a complete run.")
 @click.option("--precision", type=click.IntRange(0, 17), metavar="N", help="Decimals to round to.")
 @click.option("--start", type=click.IntRange(-(2**63), 2**63 - 1), metavar="N", help="The first step to keep.")
 @click.option(
@@ -59,21 +59,19 @@ Examples:
     type=click.Choice(["first", "median", "mean"]),
     default="first",
     show_default=True,
-    help="What the golden of several runs is.",
+    help="How to combine several runs into one golden.",
 )
 @click.option("--replace-samples", is_flag=True, help="Forget the samples of earlier runs.")
-@click.option("--accept-incomplete", is_flag=True, help="Take a run although it is short, or lacks something.")
+@click.option("--accept-incomplete", is_flag=True, help="Take a run even if it ended early or lacks something.")
 @click.option("--dry-run", is_flag=True, help="Judge and report, write nothing.")
 @click.option("--json", "json_file", metavar="F", help="Write the report, schema karat.record/1; - is stdout.")
-@click.option(
-    "--manifest", "manifest_file", metavar="F", help="Write what CI says of this job, for `karat refresh` to find."
-)
+@click.option("--manifest", "manifest_file", metavar="F", help="Write a manifest of the CI job for `karat refresh`.")
 @click.option(
     "--identity",
     "identities",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What the manifest says of the case: case, platform, … Repeatable.",
+    help="A fact about the case for the manifest: case, platform, … Repeatable.",
 )
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
@@ -98,7 +96,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     preset: str | None,
     quiet: bool,
 ) -> int:
-    """Make or update a golden from what a run left.
+    """Create or update a golden from the output of a run.
 
     ACTUAL is a TensorBoard event file or a folder of them, JSON Lines, CSV with a step column, a log
     (with patterns in karat.toml), or any golden format. Several are repeats of one test. A run that
@@ -117,7 +115,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
     identity = parse_identity(identities)
     if identity and manifest_file is None:
-        raise UsageError("--identity: expected --manifest F beside it, found none", next_command="karat record --help")
+        raise UsageError("--identity needs --manifest F", next_command="karat record --help")
     config = load(Path.cwd(), preset=preset)
     asked = {"tags": tags or None, "steps": steps, "precision": precision, "start": start, "interval": interval}
     options = RecordOptions(

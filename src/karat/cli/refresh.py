@@ -123,9 +123,11 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 )
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The run as it was after attempt N.")
 @click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded.")
-@click.option("--prune", is_flag=True, help="Remove table rows that did not come in.")
-@click.option("--keep-going", is_flag=True, help="Write what arrived although some transfers failed.")
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.refresh-report/1; - is stdout.")
+@click.option("--prune", is_flag=True, help="Remove table rows that are not in the new results.")
+@click.option("--keep-going", is_flag=True, help="Write the files that arrived even if some transfers failed.")
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the full report, schema karat.refresh-report/1; - is stdout."
+)
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -153,10 +155,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     preset: str | None,
     quiet: bool,
 ) -> int:
-    """Bring golden values in from CI, and judge what came.
+    """Download golden values from CI and check them.
 
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
-    golden kept. Values that moved are taken: whether to believe them is for `karat diff`.
+    golden kept. Values that moved are taken; review them with `karat diff`.
     """
     from karat.api import refresh
     from karat.refreshes.report import lines, render, with_options

@@ -35,13 +35,15 @@ Examples:
 @click.option("--suite", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable.")
 @click.option("--flow", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
 @click.option(
-    "--framework", type=click.Choice(["torch", "jax", "numpy"]), help="What inputs become; by default what they were."
+    "--framework",
+    type=click.Choice(["torch", "jax", "numpy"]),
+    help="Convert inputs to this framework (default: as captured).",
 )
 @click.option(
-    "--rtol", type=click.FloatRange(min=0), metavar="X", help="Overrules the recorded tolerance, and says so."
+    "--rtol", type=click.FloatRange(min=0), metavar="X", help="Override the recorded tolerance; the report says so."
 )
 @click.option(
-    "--atol", type=click.FloatRange(min=0), metavar="X", help="Overrules the recorded tolerance, and says so."
+    "--atol", type=click.FloatRange(min=0), metavar="X", help="Override the recorded tolerance; the report says so."
 )
 @click.option(
     "--timeout",
@@ -71,13 +73,16 @@ Examples:
     "--verify/--no-verify",
     default=True,
     show_default=True,
-    help="Look at digests while loading; a damaged case is never run.",
+    help="Check digests while loading; a damaged case is never run.",
 )
-@click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
+@click.option("--store", metavar="URL", help="The store of store:REF; overrides karat.toml.")
 @click.option(
-    "--pytest", "as_pytest", is_flag=True, help="As a pytest session, an item per case; what follows -- is pytest's."
+    "--pytest",
+    "as_pytest",
+    is_flag=True,
+    help="Run as a pytest session, one item per case; arguments after -- go to pytest.",
 )
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.replay/1; - is stdout.")
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -106,7 +111,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """Run captured programs, and compare their outputs with the captured ones.
 
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
-    hangs costs its own case alone. A case whose bytes are damaged is never run.
+    hangs affects only its own case. A case whose bytes are damaged is never run.
     """
     from karat.api import replay_options
 

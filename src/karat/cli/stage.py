@@ -15,14 +15,14 @@ _EXAMPLES = """
 Examples:
   karat stage                                       every changed golden, and its lock
   karat stage --csv reldiff.csv --only '*h100*'     some of them, with the CSV
-  karat stage --force --reason "new cuDNN, see #42" although a finding says fail
+  karat stage --force --reason "new cuDNN, see #42" despite a fail finding
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
-@click.option("--force", is_flag=True, help="Stage although a finding says fail; needs --reason.")
+@click.option("--force", is_flag=True, help="Stage despite a fail finding; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")
 @click.option("--json", "json_file", metavar="F", help="Write the outcome, schema karat.stage/1; - is stdout.")
@@ -53,8 +53,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     if force != bool(reason and reason.strip()):
         raise UsageError(
-            "expected --force and --reason together: whoever overrules a finding says why",
-            next_command='karat stage --force --reason "…"',
+            "--force needs --reason TEXT, and --reason needs --force", next_command='karat stage --force --reason "…"'
         )
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(None, None, Path.cwd())

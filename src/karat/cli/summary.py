@@ -37,7 +37,7 @@ Examples:
 )
 @click.option("--source", type=click.Choice(["github", "gitlab"]), help="Where that run was; github by default.")
 @click.option("--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text.")
-@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 def command(  # noqa: PLR0913 - one parameter per option
     *,
     old: str | None,
@@ -50,7 +50,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     refresh_command: str | None,
     preset: str | None,
 ) -> int:
-    """Write the PR text of a golden refresh.
+    """Write the pull request description for a golden refresh.
 
     What a reviewer must look at comes first; then what was refreshed, and how far it moved. Uses
     the record of the last `karat refresh` if there is one, or the options.

@@ -22,7 +22,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--golden", metavar="G", help="The golden; its samples count as runs. Else the first RUN is it.")
+@click.option("--golden", metavar="G", help="The golden; its samples count as runs. Default: the first RUN.")
 @click.option(
     "--rate",
     type=click.FloatRange(0, 0.5, min_open=True),

@@ -54,8 +54,7 @@ class ClusterHead:
             if now - self._missing < _PATIENCE:
                 return False
             raise CannotVerify(
-                f"expected the head of the Ray cluster at {self._address} to stay, "
-                f"found nobody there any more: {error.strerror or error}",
+                f"the Ray cluster at {self._address} no longer answers: {error.strerror or error}",
                 next_command="karat hunt resume  # when there is a cluster again",
             ) from error
         self._missing = None

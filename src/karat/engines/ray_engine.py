@@ -262,8 +262,7 @@ def _require_reachable(address: str, following: str) -> None:
             answers = _speaks_grpc(to)
     except (OSError, UnicodeError) as error:
         raise CannotVerify(
-            f"expected a Ray cluster at {address}, found nobody there: {getattr(error, 'strerror', None) or error}",
-            next_command=following,
+            f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}", next_command=following
         ) from error
     if not answers:
         raise CannotVerify(

@@ -85,7 +85,7 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         places = [before.columns.index(c) if c in before.columns else None for c in golden.columns]
         rows = {key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()}
         names = ", ".join(" / ".join(key) for key in list(lost)[:5])
-        message = f"{len(lost)} rows did not come in and stay as they were: {names}"
+        message = f"{len(lost)} rows are missing from the new results and stay as they were: {names}"
         return _Merged(
             structs.replace(
                 new.reading,
@@ -131,7 +131,7 @@ def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequenc
     if lost or not names:
         return _not_taken(lost, before.columns, "column")
     if absent := [" / ".join(key) for key in before.rows if key not in golden.rows]:
-        rows = f"{len(absent)} rows did not come in: {', '.join(absent[:5])}"
+        rows = f"{len(absent)} rows are missing from the new results: {', '.join(absent[:5])}"
         return fail("lost-rows", f"--metric: {rows}")
     places = [(before.columns.index(name), golden.columns.index(name)) for name in names]
     merged = {}
@@ -152,7 +152,7 @@ def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequenc
 def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
     """What --metric means did not come in; or it means nothing, which another run would not mend."""
     if lost:
-        return fail("lost-metric", f"--metric: {', '.join(lost)} did not come in")
+        return fail("lost-metric", f"--metric: missing from the new results: {', '.join(lost)}")
     names = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
     message = f"--metric: it has no such {what}, only {names or 'none'}"
     return fail("lost-metric", message, next="karat refresh --help")

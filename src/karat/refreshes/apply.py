@@ -58,7 +58,9 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
     if absent:
         some = islice((n for n in range(1, total + 1) if n not in numbers), _SHOWN)
         which = ", ".join(map(str, some)) + (" …" if absent > _SHOWN else "")
-        message = f"{absent:,} of {total:,} shards did not come in ({which}), so their rows would be dropped"
+        message = (
+            f"{absent:,} of {total:,} shards are missing from the new results ({which}), so their rows would be dropped"
+        )
         found.append(fail("missing-shard", message, path=path))
     for shard in shards:
         if not 1 <= shard.number <= total:
@@ -66,7 +68,7 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
             found.append(fail("missing-shard", message, path=path))
     for number in sorted({n for n in numbers if numbers.count(n) > 1}):
         names = ", ".join(s.where for s in shards if s.number == number)
-        message = f"shard {number} came in twice: {names}"
+        message = f"shard {number} arrived twice: {names}"
         found.append(fail("claimed-twice", message, path=path))
     return found
 

@@ -113,7 +113,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         """How many goldens, by what became of them."""
         states = Counter(outcome.state for outcome in self.outcomes)
         counted = ", ".join(f"{states[s]:,} {s.value}" for s in State if states[s])
-        return f"{self.source}: {counted or 'no golden came in'}{' (dry run)' if self.dry_run else ''}"
+        return f"{self.source}: {counted or 'no golden was found'}{' (dry run)' if self.dry_run else ''}"
 
 
 _INSTEAD_OF = {

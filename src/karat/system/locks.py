@@ -84,8 +84,5 @@ def own_temporary_folder() -> Path:
     status = folder.lstat()
     # In a folder that everybody may write to, somebody else may have been first.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise CannotVerify(
-            f"expected {folder} to be a folder of this user, found one of somebody else",
-            next_command=f"ls -ld {folder}",
-        )
+        raise CannotVerify(f"{folder} belongs to another user, or is not a folder", next_command=f"ls -ld {folder}")
     return folder

@@ -41,7 +41,7 @@ def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
 
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
-            f"expected {output} not to be there, found it; it was not touched",
+            f"{output} already exists and was not changed; use --force to replace it",
             next_command=Command("karat", "hunt", "init", "--preset", name, "--output", output, "--force"),
         )
     deliver(output, preset_text(name, Path.cwd()))

@@ -7,7 +7,7 @@ import click
 from karat.cli.group import LazyGroup
 
 COMMANDS = {
-    "gate": "Hold the evidence of test runs against the rule and its exemptions.",
+    "gate": "Check the evidence of test runs against the rule and its exemptions.",
     "coverage": "Show which gradients have evidence: op × dtype × device × mode.",
     "approvals": "Require an approving review for every exemption that was added or changed.",
     "scan": "Read op tests without importing them, and report what is not checked.",

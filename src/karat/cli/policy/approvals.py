@@ -53,9 +53,9 @@ Examples:
 @click.option(
     "--unsigned-sign-off",
     is_flag=True,
-    help="Accept the list without a signature: whoever can write the file can approve.",
+    help="Accept the list without a signature: anyone who can write the file can approve.",
 )
-@click.option("--print-sign-off", is_flag=True, help="Print the list to sign, and ask nobody.")
+@click.option("--print-sign-off", is_flag=True, help="Print the list to sign and exit, without checking any reviews.")
 @click.option("--step-summary", is_flag=True, help="Add the table to the file that GITHUB_STEP_SUMMARY names.")
 @click.option(
     "--json", "json_file", metavar="F", help="Write the report, schema karat.policy-approvals/1; - is stdout."

@@ -63,7 +63,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     github: bool | None,
     quiet: bool,
 ) -> int:
-    """Hold the evidence of test runs against the rule and its exemptions.
+    """Check the evidence of test runs against the rule and its exemptions.
 
     A DIR holds journals written by `pytest --karat-evidence=DIR`, of one run or of many: workers, shards and CI
     jobs are merged. What was not selected is not judged, unless --complete says that this is the whole suite.

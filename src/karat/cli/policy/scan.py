@@ -39,21 +39,24 @@ Examples:
 @click.option(
     "--exemptions",
     metavar="F",
-    help="Hold skips against these exemptions; default: the file that karat.toml names, if it exists.",
+    help="Check skips against these exemptions; default: the file that karat.toml names, if it exists.",
 )
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
 @click.option(
     "--fail-on",
     multiple=True,
     metavar="WHAT",
-    help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
+    "finding, in addition. Repeatable.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
 @click.option(
     "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-scan/1; - is stdout."
 )
 @click.option("--sarif", "sarif_file", metavar="F", help="Write SARIF 2.1.0 for code scanning; - is stdout.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: as many as help.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes (default: chosen automatically)."
+)
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

@@ -45,14 +45,14 @@ Examples:
     default="packed",
     show_default=True,
     metavar="OUT",
-    help="The folder to make; it must be empty or not there.",
+    help="The folder to make; must be empty or not exist.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["stored", "deflate", "zstd"]),
     default="stored",
     show_default=True,
-    help="Floats hardly get smaller: stored is quickest.",
+    help="Floats barely compress; stored is fastest.",
 )
 @click.option("--level", type=int, metavar="N", help="1 to 9 for deflate (6), 1 to 19 for zstd (3).")
 @click.option("--no-cases", is_flag=True, help="No zip per case.")
@@ -90,7 +90,7 @@ def pack(  # noqa: PLR0913 - one parameter per option
 
     DIRs are capture directories, of one run or of several shards, flows and jobs. Every case becomes
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
-    and OUT/SHA256SUMS lists them. The same cases give the same bytes. A case that is not whole fails.
+    and OUT/SHA256SUMS lists them. The same cases give the same bytes. An incomplete case fails.
     """
     from karat.store.packing import pack as packing
 
@@ -160,7 +160,7 @@ def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
 @click.option(
     "--store",
     metavar="URL",
-    help="The store that store:NAME means, or to verify; by default KARAT_STORE or karat.toml's.",
+    help="The store to verify, or that store:NAME refers to; by default KARAT_STORE or karat.toml's.",
 )
 @json_option("karat.verify/1")
 @quiet_option
@@ -169,7 +169,7 @@ def verify(*, targets: tuple[str, ...], store: str | None, json_file: str | None
 
     A TARGET is a capture directory, a zip, a folder that `karat pack` filled, a reference of a store
     (store:NAME, URL#NAME) or a store; without one, the whole store. Nothing is unpacked. Every tensor,
-    program and manifest is held against its hash, and nothing may be missing or too much.
+    program and manifest is checked against its hash; missing and extra files are errors.
     """
     from karat.config import load
     from karat.store import verify as verifying

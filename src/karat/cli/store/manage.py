@@ -57,7 +57,7 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
 
     one_report_each({"--json": json_file})
     if cases and reference is None:
-        raise UsageError("--cases: expected REF beside it, found none", next_command="karat ls")
+        raise UsageError("--cases needs REF", next_command="karat ls")
     url = settings_of(store)[0]
 
     errors: list[CannotVerify] = []
@@ -78,7 +78,7 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
 @click.argument("reference", metavar="[REF]", required=False)
 @store_option
 @click.option("--reason", metavar="WHY", help="Why it is kept.")
-@click.option("--remove", is_flag=True, help="Take the pin away.")
+@click.option("--remove", is_flag=True, help="Remove the pin.")
 @click.option("--lock", metavar="FILE", help="Everything that a lock file names, instead of REF.")
 @jobs_option
 @json_option("karat.pin/1")
@@ -94,7 +94,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
     json_file: str | None,
     quiet: bool,
 ) -> int:
-    """Keep a snapshot for good, whatever becomes of its references.
+    """Keep a snapshot permanently, even if its references expire.
 
     Its objects are copied, inside the store, to where neither `karat gc` nor a bucket's own rule deletes.
     """
@@ -105,10 +105,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
     if (reference is None) == (lock is None):
         raise UsageError("expected REF or --lock FILE, found both or neither", next_command="karat pin --help")
     if remove == bool(reason and reason.strip()):
-        raise UsageError(
-            "expected --reason WHY or --remove, found both or neither: whoever pins says why",
-            next_command="karat pin --help",
-        )
+        raise UsageError("pass either --reason WHY or --remove", next_command="karat pin --help")
     if lock is not None and not Path(lock).is_file():
         raise UsageError(f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}")
     url = settings_of(store)[0]
@@ -158,7 +155,7 @@ def _pinned(words: list[tuple[Backend, str]], reason: str | None, workers: int, 
 
 @click.command(epilog=_GC_EXAMPLES)
 @store_option
-@click.option("--dry-run", is_flag=True, help="Say what would go and why, delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and why; delete nothing.")
 @click.option(
     "--lock",
     "locks",
@@ -170,7 +167,7 @@ def _pinned(words: list[tuple[Backend, str]], reason: str | None, workers: int, 
     "--retention",
     type=click.IntRange(1, 36500),
     metavar="DAYS",
-    help="How long references are kept whose push did not say; by default what held then.",
+    help="Retention for references pushed without --keep (default: the setting at the time of the push).",
 )
 @click.option(
     "--grace",
@@ -178,7 +175,7 @@ def _pinned(words: list[tuple[Backend, str]], reason: str | None, workers: int, 
     default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="How long an object stays that nothing needs.",
+    help="How long to keep unused objects.",
 )
 @click.option("--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired.")
 @jobs_option
@@ -198,7 +195,7 @@ def gc(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Delete expired references, and objects that nothing needs.
 
-    What a pin, a lock file, a living reference or a push at work needs is never deleted. If anything of
+    What a pin, a lock file, an unexpired reference or a running push needs is never deleted. If anything of
     that cannot be read, nothing is deleted at all.
     """
     from karat.store import report

@@ -79,8 +79,7 @@ def push(  # noqa: PLR0913 - one parameter per option
     """Upload captured cases to a store, under a name.
 
     PLACE is a capture directory, a zip, or store:REFERENCE; NAME is such as models/nightly. Every case is
-    verified first. Only what the store lacks is sent, and the name means the new cases once all of them
-    are there.
+    verified first. Only what the store lacks is sent; the name is updated only once everything is uploaded.
     """
     from karat.store.backends import open_backend
     from karat.store.place import open_word
@@ -152,9 +151,9 @@ def _push(  # noqa: PLR0913 - what there is to know
 @click.argument("dest")
 @store_option
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable.")
-@click.option("--replace", is_flag=True, help="Put it in the place of what DEST holds.")
+@click.option("--replace", is_flag=True, help="Replace the contents of DEST.")
 @click.option("--lock", metavar="FILE", help="Pull what this lock file names; what it does not name yet is added.")
-@click.option("--update", is_flag=True, help="Move the lock to what REF means now.")
+@click.option("--update", is_flag=True, help="Update the lock to REF's current snapshot.")
 @jobs_option
 @json_option("karat.pull/1")
 @quiet_option
@@ -174,7 +173,7 @@ def pull(  # noqa: PLR0913 - one parameter per option
     """Download cases from a store into a new folder.
 
     REF is a name (the newest), NAME@2026-11-14, NAME@sha256:… or sha256:…. DEST appears once every byte
-    has been verified. A pull that was broken off goes on where it was.
+    has been verified. An interrupted pull continues where it stopped.
     """
     from karat.store import report
     from karat.store.pull import PullOptions
@@ -182,7 +181,7 @@ def pull(  # noqa: PLR0913 - one parameter per option
 
     one_report_each({"--json": json_file, "--lock": lock})
     if update and lock is None:
-        raise UsageError("--update: expected --lock FILE beside it, found none", next_command="karat pull --help")
+        raise UsageError("--update needs --lock FILE", next_command="karat pull --help")
     parse(reference)
     options = PullOptions(only=only, replace=replace, workers=workers_of(jobs))
     meter = Meter("pulling", quiet=quiet)

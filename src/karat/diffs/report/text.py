@@ -61,7 +61,7 @@ def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
     if not worth:
         return
     yield ()
-    yield (("One decision each", "bold"),)
+    yield (("Grouped by likely cause", "bold"),)
     for group in worth[:_GROUPS_SHOWN]:
         yield (
             (f"{group.severity.value:<4} ", STYLES[group.severity]),

@@ -280,7 +280,7 @@ class ApprovalJudge:
         if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
             named = dict.fromkeys(v.name for found in (people, *(f for _, f in owners)) for v in found)
             return ChangeApproval(change=change, needed=needed, approved_by=tuple(named))
-        why = tuple(self._why(need, given, owners)) or ("nobody who may has approved",)
+        why = tuple(self._why(need, given, owners)) or ("no approver has approved",)
         return ChangeApproval(change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown)))
 
     def _reviewer(self, standing: Standing) -> Approver:
@@ -318,7 +318,7 @@ class ApprovalJudge:
         if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
             return False
         if word not in self._members:
-            self._members[word] = Unknown(f"without a forge, nobody knows who is in {word}")
+            self._members[word] = Unknown(f"cannot resolve {word} without GitHub or GitLab")
             try:
                 if self._forge is not None:
                     self._members[word] = self._forge.members(word)
@@ -381,8 +381,8 @@ def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
     messages = list(sign_off.objections)
     if sign_off.unsigned:
         messages.append(
-            f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: whoever can write the file can "
-            "approve"
+            f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: anyone who can "
+            "write the file can approve"
         )
     for message in messages:
         yield warn("approval-missing", message, path=sign_off.path)
@@ -395,7 +395,7 @@ def objections(
     if place is None and sign_off is None:
         yield fail(
             "nothing-compared",
-            "expected --pr N, --merge-request N or --sign-off FILE, found none of them, so nobody was asked",
+            "no approvals were checked: pass --pr N, --merge-request N or --sign-off FILE",
             next=f"{again} --pr N",
         )
         return

@@ -96,9 +96,7 @@ def check_approvers(placed: PlacedSettings, commit: str) -> None:
         )
     for rule, people in approvers.items():
         if not people:
-            raise UsageError(
-                f"[policy] approvers of {rule}: expected somebody, found nobody", next_command="karat config"
-            )
+            raise UsageError(f"[policy] approvers of {rule}: the list is empty", next_command="karat config")
         for word in people:
             if word != CODE_OWNERS and not is_owner(word):
                 raise UsageError(

@@ -279,7 +279,7 @@ def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | s
         if asked.returncode or not principals:
             return f"{name}: it is no signature by a key of the list"
         if any(_PATTERN & set(one) for one in principals):
-            return f"{name}: its key stands for {', '.join(principals)}, which names nobody"
+            return f"{name}: its key belongs to {', '.join(principals)}, which is not a user name"
         for principal in principals:
             words = ["-Y", "verify", *where, "-I", principal, "-n", NAMESPACE]
             if _ssh_keygen(words, data).returncode:

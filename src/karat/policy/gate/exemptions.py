@@ -163,7 +163,7 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
             if any(n.line == entry.line and n.input not in asked for n in one.needs):
                 unasked.append(one.test)
         if unasked:
-            text = f"{listed(unasked, most=3)} did not ask the op for the gradient, so nobody knows that it has none"
+            text = f"{listed(unasked, most=3)} did not ask the op for the gradient, so it is not known to have none"
             yield _finding(entry, "exemption-unverified", Severity.FAIL, text)
 
 

@@ -20,7 +20,7 @@ DEVICE = re.compile(r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|devic
 """A condition that asks for a machine rather than for a case."""
 
 HELP = {
-    "cannot-read": "Make the file readable for whoever scans; what cannot be read is not verified.",
+    "cannot-read": "Make the file readable; unreadable files are not verified.",
     "check-conditional": "Let a check run where no such device is: call check_grad on the CPU as well, or skip visibly.",
     "check-empty": "Let the test call self.check_grad, or remove it: an empty test reads as a check that passed.",
     "check-narrowed": "Check every differentiable input and mode, or say in exemptions.toml which one is left out and why.",
