@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 import msgspec
@@ -80,8 +80,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One op."""
-
     op: str
     tests: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -97,8 +95,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """The matrix."""
-
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
     journals: int
@@ -107,7 +103,6 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def states(self) -> Counter[str]:
-        """How many ops are in each state."""
         return Counter(row.state for row in self.rows)
 
     @property
@@ -248,17 +243,13 @@ def _state(e: Evidence) -> CellState:
 
 
 def _without(op: str, name: str, column: Column, tests: Sequence[str], entries: Sequence[Exemption]) -> CellState:
-    for entry in entries:
-        about = entry.covers("gradient", op) and any(
-            entry.speaks_of(test, None if name == "*" else name, column.dtype) for test in tests or ("",)
-        )
-        if about:
-            return "exempt"
-    return "missing"
+    given = None if name == "*" else name
+    about = [entry for entry in entries if entry.covers("gradient", op)]
+    exempt = any(entry.speaks_of(test, given, column.dtype) for entry in about for test in tests or ("",))
+    return "exempt" if exempt else "missing"
 
 
 def document(found: Coverage) -> bytes:
-    """The matrix as schema karat.policy-coverage/1."""
     states = found.states
     ops = []
     for row in found.rows:
@@ -302,7 +293,9 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
             for rows in _grouped(found.rows, list(block), alone=alone):
                 yield _line(rows, block, room=room, width=width)
         yield ()
-        yield _legend(found)
+        there = {cell.state for row in found.rows for cell in row.cells}
+        keys = [(MARKS[state], (f" {state}   ", "dim")) for state in reversed(STATES) if state in there]
+        yield (*chain(*keys), ("· not required   → forward mode   ² second order", "dim"))
     yield (("".join(found.summary), "bold"),)
 
 
@@ -355,15 +348,6 @@ def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width:
         names = names if len(names) <= left else f"{names[: left - 1]}…"
         pieces.append((f"  {names}", "dim"))
     return tuple(pieces)
-
-
-def _legend(found: Coverage) -> tuple[Piece, ...]:
-    there = {cell.state for row in found.rows for cell in row.cells}
-    pieces: list[Piece] = []
-    for state in reversed(STATES):
-        if state in there:
-            pieces += [MARKS[state], (f" {state}   ", "dim")]
-    return (*pieces, ("· not required   → forward mode   ² second order", "dim"))
 
 
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:

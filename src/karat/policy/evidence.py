@@ -194,7 +194,6 @@ def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
 
 
 def known_of(test: str, records: Iterable[Record]) -> Known:
-    """What records say of one test."""
     kinds: dict[type, list[Any]] = {}
     for record in records:
         kinds.setdefault(type(record), []).append(record)

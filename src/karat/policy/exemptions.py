@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -94,7 +94,6 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
         return self.scope.startswith(("input:", "dtype:"))
 
     def has_expired(self, today: date) -> bool:
-        """Whether its last day has passed."""
         return self.expires is not None and self.expires < today
 
     @property
@@ -108,8 +107,6 @@ KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path"
 
 
 class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of exemptions."""
-
     entries: tuple[Exemption, ...] = ()
     findings: tuple[Finding, ...] = ()
     path: str = ""
@@ -149,16 +146,20 @@ class ByOp:
 
 def read(path: Path, shown: str | None = None) -> Exemptions:
     """The exemptions of a file; a file that is not there has none."""
-    name = shown or path.name
+    name, data = shown or path.name, bytes_of(path)
+    return Exemptions(path=name) if data is None else parse(data, name)
+
+
+def bytes_of(path: Path) -> bytes | None:
+    """The bytes of a file of the policy; None where there is none."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
-        return Exemptions(path=name)
+        return None
     except OSError as error:
         raise CannotVerify(
             f"cannot read {path}: {error.strerror or error}", next_command=f"ls -l {shlex.quote(str(path))}"
         ) from error
-    return parse(data, name)
 
 
 def read_named(path: str, *, command: str) -> Exemptions:
@@ -169,7 +170,6 @@ def read_named(path: str, *, command: str) -> Exemptions:
 
 
 def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
-    """The exemptions of a file's bytes."""
     import tomllib
 
     try:
@@ -250,100 +250,78 @@ def is_slow(reason: str) -> bool:
 
 
 def objection(table: Mapping[str, Any]) -> str | None:
-    """The first thing that is wrong with an entry, or None."""
-    checks = (_keys, _values, _rule_and_kind, _op_and_scope, _reason, _link_and_end, _limit)
-    return next((wrong for check in checks if (wrong := check(table))), None)
+    """The first thing that is wrong with an entry, or None; each check relies on those before it."""
+    return next(chain(_keys(table), _names_and_kinds(table), _reason(table), _link_and_limit(table)), None)
 
 
-def _keys(table: Mapping[str, Any]) -> str | None:
+def _keys(table: Mapping[str, Any]) -> Iterator[str]:
     for key in table:
         if key not in KEYS:
-            return f"unknown key {key!a}{suggest(key, KEYS)} (known: {', '.join(KEYS)})"
+            yield f"unknown key {key!a}{suggest(key, KEYS)} (known: {', '.join(KEYS)})"
     for key in ("op", "kind", "reason", "owner"):
         if key not in table:
-            return f"expected {key} to be set, found nothing"
-    return None
-
-
-def _values(table: Mapping[str, Any]) -> str | None:
+            yield f"expected {key} to be set, found nothing"
     for key in ("op", "scope", "rule", "kind", "reason", "owner", "issue"):
         value = table.get(key, "x")
         if not isinstance(value, str):
-            return f"expected {key} to be a string, found {value!r}"
-        if not value.strip():
-            return f"expected {key} to have a value, found an empty string"
+            yield f"expected {key} to be a string, found {value!r}"
+        elif not value.strip():
+            yield f"expected {key} to have a value, found an empty string"
     expires = table.get("expires")
     if expires is not None and (type(expires) is not date or isinstance(expires, datetime)):
-        return f"expected expires as a day without quotes, 2027-01-31, found {expires!r}"
-    return None
+        yield f"expected expires as a day without quotes, 2027-01-31, found {expires!r}"
 
 
-def _rule_and_kind(table: Mapping[str, Any]) -> str | None:
-    rule, kind = table.get("rule", "gradient"), table["kind"]
+def _names_and_kinds(table: Mapping[str, Any]) -> Iterator[str]:
+    rule, kind, op = table.get("rule", "gradient"), table["kind"], table["op"]
     if rule not in RULES:
-        return f"there is no rule {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
+        yield f"there is no rule {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
     if kind not in EXEMPT_KINDS:
         if is_slow(kind.replace("-", " ").replace("_", " ")):
-            return f"{kind!r} is not a kind; {TOO_SLOW}"
-        return f"there is no kind {kind!a}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
+            yield f"{kind!r} is not a kind; {TOO_SLOW}"
+        yield f"there is no kind {kind!a}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
     if kind != "special" and rule != "gradient":
-        return f'kind = "{kind}" is about the rule gradient, found rule = "{rule}", which takes only kind = "special"'
-    return None
-
-
-def _op_and_scope(table: Mapping[str, Any]) -> str | None:
-    op = table["op"]
+        yield f'kind = "{kind}" is about the rule gradient, found rule = "{rule}", which takes only kind = "special"'
     letters = re.findall(r"[^\W_]", _WILD.sub("", op.rpartition(".")[2]))
     if _WILD.search(op) and len(letters) < _LETTERS:
-        return (
-            f"expected op to name an operator, or a family such as conv*, found {op!r}, which matches nearly everything"
-        )
+        yield f"expected op to name an operator, or a family such as conv*, found {op!r}, which matches nearly everything"
     what, colon, name = table.get("scope", "*").partition(":")
-    if not colon or name.startswith(":") or (what in {"input", "dtype"} and name.strip()):
-        return None
-    return (
-        f"expected scope as a test class (a glob), input:NAME or dtype:NAME, found {table['scope']!r}"
-        f"{suggest(what, ['input', 'dtype'])}"
-    )
+    if colon and not name.startswith(":") and not (what in {"input", "dtype"} and name.strip()):
+        yield (
+            f"expected scope as a test class (a glob), input:NAME or dtype:NAME, found {table['scope']!r}"
+            f"{suggest(what, ['input', 'dtype'])}"
+        )
 
 
-def _reason(table: Mapping[str, Any]) -> str | None:
+def _reason(table: Mapping[str, Any]) -> Iterator[str]:
     reason = table["reason"].strip()
     if is_slow(reason):
-        return f"reason {reason!r}: {TOO_SLOW}"
+        yield f"reason {reason!r}: {TOO_SLOW}"
     words = _WORDS.findall(reason)
     hollow = all(_PLACEHOLDER.fullmatch(word.strip(".,!:;")) for word in reason.lower().split())
     # Not every script puts spaces between words.
     enough = len(words) >= 3 or (not reason.isascii() and sum(map(len, words)) >= 6)
     if hollow or not enough or len(set(reason.replace(" ", ""))) < 5:
-        return f"expected a reason that explains it to a stranger, found {reason!r}"
-    return None
+        yield f"expected a reason that explains it to a stranger, found {reason!r}"
 
 
-def _link_and_end(table: Mapping[str, Any]) -> str | None:
-    issue = table.get("issue")
+def _link_and_limit(table: Mapping[str, Any]) -> Iterator[str]:
+    issue, rule = table.get("issue"), table.get("rule", "gradient")
     if issue is not None:
         try:
             parts = urlsplit(issue.strip())
         except ValueError:
             parts = urlsplit("")
-        good = parts.scheme in {"http", "https"} and "." in parts.netloc and parts.path.strip("/")
-        if not good:
-            return f"expected issue to be a link, https://…, found {issue!r}"
+        if not (parts.scheme in {"http", "https"} and "." in parts.netloc and parts.path.strip("/")):
+            yield f"expected issue to be a link, https://…, found {issue!r}"
     if table["kind"] == "special":
         for key, why in (("issue", "a link to where it is tracked"), ("expires", "its last day")):
             if key not in table:
-                return f'kind = "special" needs {key} ({why}), found nothing'
-    return None
-
-
-def _limit(table: Mapping[str, Any]) -> str | None:
-    rule = table.get("rule", "gradient")
+                yield f'kind = "special" needs {key} ({why}), found nothing'
     for other, key in LIMITS.items():
         value: Any = table.get(key)
         if rule != other and value is not None:
-            return f'{key} belongs to rule = "{other}", found rule = "{rule}"'
+            yield f'{key} belongs to rule = "{other}", found rule = "{rule}"'
         number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
         if rule == other and not (number and value > 0):
-            return f'rule = "{rule}" needs {key}, a positive number, found {value!r}'
-    return None
+            yield f'rule = "{rule}" needs {key}, a positive number, found {value!r}'

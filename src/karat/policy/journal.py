@@ -184,13 +184,9 @@ def read_journal(path: Path) -> Journal:
     journal = Journal(path=str(path), group=str(path.parent))
     try:
         with path.open("rb") as file:
-            raw = iter(lambda: file.readline(_LINE + 1), b"")
-            return _read(list(raw), journal)
+            raw = list(iter(lambda: file.readline(_LINE + 1), b""))
     except OSError as error:
         return _damaged(journal, f"cannot be read: {error.strerror or error}")
-
-
-def _read(raw: list[bytes], journal: Journal) -> Journal:
     decode = msgspec.json.Decoder(Record).decode
     lines: list[tuple[bytes, Record]] = []
     wrong = ""
@@ -201,9 +197,8 @@ def _read(raw: list[bytes], journal: Journal) -> Journal:
             wrong = wrong or f"line {number} is not a record ({error})"
     first = lines[0][1] if lines else None
     if not isinstance(first, Began):
-        return _damaged(
-            journal, f"expected a journal with a first line, found {'something else' if lines else 'no record'}"
-        )
+        found = "something else" if lines else "no record"
+        return _damaged(journal, f"expected a journal with a first line, found {found}")
     if first.schema != SCHEMA:
         return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
     last = lines[-1][1]
@@ -283,7 +278,6 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -338,7 +332,6 @@ def run_of(environment: Mapping[str, str]) -> str | None:
 
 
 def new_session() -> str:
-    """A name that no other session has."""
     return os.urandom(6).hex()
 
 
@@ -365,7 +358,6 @@ def _escaped(value: Any) -> Any:
 
 
 def records_of(event: Event, test: str) -> list[Record]:
-    """What a journal keeps of an event."""
     match event:
         case Declared():
             return [

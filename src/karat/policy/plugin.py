@@ -11,7 +11,6 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the group "karat policy"."""
     group = parser.getgroup("karat policy", "karat: every gradient checked, and proof of it")
     group.addoption(
         "--karat-evidence",

@@ -62,7 +62,6 @@ class Selection:
         self._kept = Counter(map(unit_of_item, items))
 
     def op_tests(self) -> list[str]:
-        """Tests that are op tests by their class."""
         return sorted(self._op_tests)
 
     def collected(self, unit: str) -> Collected:
@@ -125,7 +124,6 @@ def is_narrowed(config: pytest.Config) -> bool:
 
 
 def lists_only(config: pytest.Config) -> bool:
-    """Whether tests are listed, and not run."""
     return any(config.getoption(word, False) for word in _LIST_ONLY)
 
 
@@ -138,8 +136,6 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateSession:
-    """The second plugin."""
-
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._worker: Any = getattr(config, "workerinput", None)
@@ -281,7 +277,6 @@ class GateSession:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What the policy says of this session."""
         if self._lines:
             terminalreporter.section("karat: gradient policy")
             for line in self._lines:

@@ -167,8 +167,6 @@ def file_waiver(path: str, what: str, value: str) -> Waiver:
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """Two commits of one repository."""
-
     root: Path
     base: str
     """The commit that the branch began at."""
@@ -217,7 +215,6 @@ class Side:
         self.commit = commit
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file; None if there is none."""
         entry = self.entry(path)
         # What is not in the tree may still be on the disk, behind a folder that is a link or a submodule.
         above = [] if entry else list(PurePosixPath(path).parents)[:-1]
@@ -297,7 +294,6 @@ def commit_of(root: Path, revision: str) -> str:
 
 
 def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
-    """The bytes of many objects at once."""
     reader = git.Blobs(root)
     try:
         found = dict(zip(oids, reader.read(oids), strict=True))
@@ -321,8 +317,6 @@ class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a range of commits changes."""
-
     changes: tuple[PolicyChange, ...]
     findings: tuple[Finding, ...] = ()
     files: int = 0

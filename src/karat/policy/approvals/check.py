@@ -54,8 +54,6 @@ _WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
-
     base: str
     head: str = "HEAD"
     pull: int | None = None
@@ -72,8 +70,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, and whether it is approved."""
-
     change: PolicyChange
     needed: tuple[str, ...]
     approved_by: tuple[str, ...] = ()
@@ -96,8 +92,6 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approvals(msgspec.Struct, frozen=True, kw_only=True):
-    """The approvals of a range."""
-
     base: str
     head: str
     request: str | None = None
@@ -107,7 +101,6 @@ class Approvals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings)
 
 
@@ -265,7 +258,6 @@ class ApprovalJudge:
         self._approvers += [self._signer(s) for s in (sign_off.signers if sign_off else ())]
 
     def judge(self, change: PolicyChange, need: RequiredApproval) -> ChangeApproval:
-        """Whether the change is approved."""
         needed = need.words
         if self._sign_off and self._sign_off.unsigned and change.digest in self._sign_off.digests:
             return ChangeApproval(change=change, needed=needed, approved_by=(UNSIGNED,))
@@ -430,7 +422,6 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
 
 
 def document(report: Approvals) -> bytes:
-    """The report as schema karat.policy-approvals/1."""
     changes = [
         {
             "state": one.state,

@@ -53,8 +53,6 @@ class _Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole file."""
-
     forge: ForgeName
     rules: tuple[Rule, ...]
     headings: dict[str, _Heading] = {}

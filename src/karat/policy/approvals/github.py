@@ -154,7 +154,6 @@ class GitHubReviews:
         return frozenset(user.login.lower() for page in pages for user in page)
 
     def email_of(self, login: str) -> str | None:
-        """The address that an account shows to everyone."""
         try:
             user = self._client.get(f"/users/{quote(login, safe='')}", _User)
         except Refused:
@@ -162,7 +161,6 @@ class GitHubReviews:
         return user.email.lower() if user.email else None
 
     def close(self) -> None:
-        """Lets go of connections."""
         self._client.close()
 
     @property

@@ -138,7 +138,6 @@ class GitLabReviews:
         return frozenset(m.username.lower() for m in members if role in {None, m.access_level})
 
     def email_of(self, login: str) -> str | None:
-        """The address that an account shows to everyone."""
         number = self._numbers.get(login.lower())
         try:
             user = self._client.get(f"/users/{number}", _User) if number else None
@@ -147,7 +146,6 @@ class GitLabReviews:
         return user.public_email.lower() if user and user.public_email else None
 
     def close(self) -> None:
-        """Lets go of connections."""
         self._client.close()
 
     def _merge_request(self) -> _MergeRequest:

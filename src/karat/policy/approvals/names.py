@@ -136,7 +136,6 @@ def bound_name(node: ast.AST) -> str:
 
 
 def returned(function: Definition) -> Iterator[ast.expr]:
-    """What a function may give back."""
     for node in ast.walk(function):
         if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
             yield node.value
@@ -443,7 +442,6 @@ def _expression(name: str) -> ast.expr:
 
 
 def defaults(function: Definition) -> Iterator[tuple[str, ast.expr]]:
-    """Parameters that have a default, and which."""
     given = function.args
     plain = [*given.posonlyargs, *given.args]
     pairs = zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)
@@ -474,8 +472,6 @@ _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 class CommitFiles:
-    """The Python files of one commit."""
-
     def __init__(self, root: Path, commit: str) -> None:
         self._root = root
         self._commit = commit
@@ -508,7 +504,6 @@ class CommitFiles:
         return self._known[path]
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a Python file."""
         oid = self._files.get(path)
         return git.run_git(self._root, "cat-file", "blob", oid) if oid else None
 

@@ -141,7 +141,6 @@ class Sides:
         self._after = Side(self.root, self.span.head)
 
     def parents(self) -> list[str]:
-        """The commits that the head was made from."""
         line = git.run_git(self.root, "rev-list", "--parents", "-n1", self.span.head, "--")
         return line.decode().split()[1:]
 
@@ -184,12 +183,9 @@ class Sides:
             except (UsageError, CannotVerify) as error:
                 # What was no better before is an example of a mistake, perhaps, and grants nothing new.
                 files = [f"{folder}/{name}" for name in CONFIGURATIONS]
-                both = (self._before, self._after)
-                old, new = ([side.entry(file) for file in files] for side in both)
-                if old != new:
-                    findings.append(
-                        fail("cannot-read", f"settings of {folder}: {error}", path=folder, next=error.next_command)
-                    )
+                if any(self._before.entry(file) != self._after.entry(file) for file in files):
+                    text = f"settings of {folder}: {error}"
+                    findings.append(fail("cannot-read", text, path=folder, next=error.next_command))
                 continue
             if {pair[0].file, pair[1].file} - mine:
                 pairs.append(pair)
@@ -234,8 +230,6 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """One request of one forge."""
-
     forge: ForgeName
     repo: str
     number: int
@@ -277,7 +271,6 @@ def open_forge(
     notice: Callable[[str], None] | None = None,
     retry: Retry | None = None,
 ) -> Forge:
-    """The forge, ready to be options."""
     if place.forge == "github":
         from karat.policy.approvals.github import GitHubReviews
 

@@ -155,7 +155,6 @@ def commit_people(
 
 
 def moved(label: str, again: str) -> CannotVerify:
-    """Somebody pushed while the request was being read."""
     return CannotVerify(f"somebody pushed to {label} while it was being read", next_command=again)
 
 
@@ -186,7 +185,6 @@ class SignOff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def signing(path: str) -> str:
-    """The command that signs a list."""
     return f"ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 {shlex.quote(path)}"
 
 

@@ -59,7 +59,6 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def grant(self) -> tuple[object, ...]:
-        """What it grants."""
         return (self.value, self.amounts, self.parts)
 
     @property

@@ -17,7 +17,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, UsageError, fail
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
-from karat.policy.exemptions import ByOp, Exemption
+from karat.policy.exemptions import ByOp, Exemption, bytes_of
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
 
@@ -39,12 +39,10 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name of every operator."""
         return (*self.ops, *(name for others in self.aliases.values() for name in others))
 
 
 def parse(data: bytes, path: str) -> tuple[str, ...]:
-    """The operators of a baseline's bytes."""
     try:
         found = json.loads(data)
         good = isinstance(found, dict) and found.get("schema") == SCHEMA
@@ -60,14 +58,8 @@ def parse(data: bytes, path: str) -> tuple[str, ...]:
 
 def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
     """The operators of a baseline; none where there is no file."""
-    try:
-        return parse(path.read_bytes(), shown or path.name)
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise CannotVerify(
-            f"cannot read {path}: {error.strerror or error}", next_command=f"ls -l {shlex.quote(str(path))}"
-        ) from error
+    data = bytes_of(path)
+    return () if data is None else parse(data, shown or path.name)
 
 
 def write(path: Path, ops: Iterable[str]) -> None:

@@ -44,8 +44,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate found."""
-
     tests: tuple[GatedTest, ...]
     findings: tuple[Finding, ...]
     journals: int
@@ -58,7 +56,6 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings)
 
 
@@ -153,7 +150,6 @@ def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, 
 
 
 def document(gated: GateReport) -> bytes:
-    """The JSON text of a report."""
     plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(gated, findings=()))
     return encode(
         {

@@ -168,7 +168,6 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
 
 
 def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:
-    """Whether a test that the entry speaks of does not need it."""
     if entry.kind == "integer-only":
         return False  # it is true, and says what everybody can see
     if entry.rule in LIMITS:
@@ -198,7 +197,6 @@ def _contradiction(entry: Exemption, known: Known) -> str | None:
 
 
 def _finding(entry: Exemption, kind: str, severity: Severity, text: str) -> Finding:
-    after = f"edit {shlex.quote(entry.path)}  # line {entry.line}"
     return Finding(
         kind=kind,
         severity=severity,
@@ -206,6 +204,6 @@ def _finding(entry: Exemption, kind: str, severity: Severity, text: str) -> Find
         path=entry.path,
         where=f"line {entry.line}",
         metric=entry.op,
-        next=None if severity is Severity.INFO else after,
+        next=None if severity is Severity.INFO else f"edit {shlex.quote(entry.path)}  # line {entry.line}",
         numbers={"owner": entry.owner, "expires": str(entry.expires or ""), "line": entry.line},
     )

@@ -40,7 +40,6 @@ class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def last(self) -> str:
-        """The last part of the name."""
         return self.name.rpartition(".")[2]
 
 
@@ -96,8 +95,6 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A class statement."""
-
     name: str
     qualname: str
     line: int
@@ -162,8 +159,6 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One file."""
-
     path: str
     scopes: tuple[Scope, ...] = ()
     classes: tuple[ClassFacts, ...] = ()

@@ -43,7 +43,6 @@ class Inspector:
         self._reach = Reach(world.names, world.lineage)
 
     def inspect(self, test: OpTestClass) -> Inspection:
-        """One op test."""
         cls, lineage = test.cls, self._world.lineage
         reached = self._reach.of(cls, collected=test.collected, constants=dict(test.constants))
         ancestors = [a.facts for a in lineage.order(cls) if isinstance(a, Class)]

@@ -45,7 +45,6 @@ class Known:
         return isinstance(node, ast.Attribute) and is_check(node.attr) and self.is_test(node.value)
 
     def is_test(self, node: ast.AST) -> bool:
-        """Whether the expression is the op test itself."""
         return isinstance(node, ast.Name) and node.id in self.tests
 
 
@@ -171,7 +170,6 @@ def _made(node: ast.Call, name: str, when: When, *, caught: bool, **more: str) -
 
 
 def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
-    """What a method does."""
     body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
     body.function(node)
     empty = never = ""
@@ -435,5 +433,4 @@ def otherwise(node: ast.If) -> ast.If | None:
     match node.orelse:
         case [ast.If() as after]:
             return after
-        case _:
-            return None
+    return None

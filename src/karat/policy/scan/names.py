@@ -105,7 +105,6 @@ class Outside:
 
     @property
     def last(self) -> str:
-        """Its last part."""
         return self.name.rpartition(".")[2]
 
 
@@ -118,8 +117,6 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A scanned file."""
-
     path: str
 
 
@@ -204,7 +201,6 @@ class Names:
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
 
     def facts(self, path: str) -> FileFacts:
-        """What the file says."""
         return self._load(path)
 
     def refer(
@@ -294,8 +290,7 @@ class Names:
                 return self._imported(path, binding)
             case "alias" if binding.reference is not None:
                 return self._aliased(path, binding, binding.reference, environment)
-            case _:
-                return []
+        return []
 
     def _aliased(self, path: str, binding: Binding, reference: Reference, environment: Environment) -> list[Target]:
         """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
@@ -379,8 +374,7 @@ class Names:
                 return self._in_scope(path, target.facts.body, name, 0, environment) or [Unknown(name)]
             case Outside(whole):
                 return [Outside(f"{whole}.{name}")]
-            case _:
-                return [Unknown(name)]
+        return [Unknown(name)]
 
     def _called(self, path: str, scope: int, reference: Reference, line: int, environment: Environment) -> list[Target]:
         """What a function returns, where that is a class; what a stranger is handed, where it is one."""
@@ -517,7 +511,6 @@ class Lineage:
         return ancestor.last.endswith(ROOT_SUFFIX)
 
     def is_op_test(self, cls: Class) -> bool:
-        """Whether the class inherits from a root."""
         return any(self.is_root(ancestor) for ancestor in self.order(cls))
 
     def dtype(self, cls: Class) -> str | None:

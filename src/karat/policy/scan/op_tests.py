@@ -74,7 +74,6 @@ class Importers:
         return importers
 
     def has_any(self, path: str) -> bool:
-        """Whether anyone imports a file."""
         return bool(self._importers(path))
 
     def _importers(self, path: str) -> tuple[str, ...]:
@@ -93,7 +92,6 @@ class Importers:
 
 
 def imported_by(facts: FileFacts) -> Iterator[str]:
-    """The modules that a parsed file imports."""
     for binding in facts.bindings:
         if binding.kind in {"module", "from", "star"}:
             yield binding.module

@@ -96,7 +96,6 @@ class Check:
 
     @property
     def line(self) -> int:
-        """Where the call is."""
         return self.call.line
 
 
@@ -210,7 +209,6 @@ class Reach:
         return None
 
     def _follow(self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method) -> list[Check]:
-        """The checks that a method reaches."""
         if method.empty == "is skipped":
             return []
         return walk.once((id(order), index, method.name), lambda: self._method(walk, order, index, method))

@@ -69,8 +69,6 @@ class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One scan."""
-
     paths: tuple[str, ...]
     files: int
     parsed: int
@@ -83,22 +81,18 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """As findings say."""
         return exit_code(self.findings, fail_on=self.fail_on)
 
     @property
     def states(self) -> Mapping[str, int]:
-        """State → how many op tests."""
         return Counter(row.state for row in self.op_tests)
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """Kind of finding → how many."""
         return Counter(finding.kind for finding in self.findings)
 
 
 def document(report: ScanReport) -> bytes:
-    """The report as schema karat.policy-scan/1."""
     return encode(
         {
             "schema": SCHEMA,
@@ -119,7 +113,6 @@ def document(report: ScanReport) -> bytes:
 
 
 def sarif_log(report: ScanReport, version: str) -> bytes:
-    """The report as SARIF 2.1.0."""
     tool = sarif.Tool(
         name="karat policy scan",
         version=version,
@@ -168,7 +161,6 @@ def finding(  # noqa: PLR0913 - all of one finding
 
 
 def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:
-    """The whole report."""
     groups: dict[tuple[Severity, str], list[Finding]] = {}
     for finding in report.findings:
         groups.setdefault((finding.severity, finding.kind), []).append(finding)

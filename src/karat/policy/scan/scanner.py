@@ -30,8 +30,6 @@ _LEFT_OUT = re.compile(
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to scan."""
-
     base_classes: tuple[str, ...] = ()
     """More names of base classes that make an op test."""
     exclude: tuple[str, ...] = ()
@@ -142,11 +140,10 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:
     for path in paths:
         here = found.by_path.setdefault(path, [])
         for shown in _walk(path, found):
-            plain = shown.removeprefix("./")
-            if any(pattern.fullmatch(plain) for pattern in unwanted):
+            if any(pattern.fullmatch(shown.removeprefix("./")) for pattern in unwanted):
                 found.excluded += 1
-                continue
-            _add(shown, found, seen, here)
+            else:
+                _add(shown, found, seen, here)
     found.files.sort()
     return found
 

@@ -127,8 +127,7 @@ def _names(node: ast.AST) -> list[str]:
             | ast.Dict(values=values)
         ):
             return [name for value in values for name in _names(value)]
-        case _:
-            return []
+    return []
 
 
 def column(node: ast.expr, place: int) -> ast.expr:
@@ -139,8 +138,7 @@ def column(node: ast.expr, place: int) -> ast.expr:
         case ast.List(elts=rows) | ast.Tuple(elts=rows):
             parts = [row.elts[place] for row in rows if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)]
             return ast.List(elts=parts, ctx=ast.Load()) if len(parts) == len(rows) else node
-        case _:
-            return node
+    return node
 
 
 def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
@@ -151,8 +149,7 @@ def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
             return None if None in names else dict(zip(names, values, strict=True))  # type: ignore[arg-type]
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
             return None if any(k.arg is None for k in given) else {k.arg: k.value for k in given}  # type: ignore[misc]
-        case _:
-            return None
+    return None
 
 
 def truth(node: ast.AST) -> bool | None:  # noqa: PLR0911 - one for each kind
@@ -173,8 +170,7 @@ def truth(node: ast.AST) -> bool | None:  # noqa: PLR0911 - one for each kind
             if (not both) in known:
                 return not both
             return None if None in known else both
-        case _:
-            return None
+    return None
 
 
 def literal(node: ast.AST | None) -> str | None:
@@ -205,5 +201,4 @@ def number(node: ast.AST) -> float | None:  # noqa: PLR0911 - one for each kind
             if one is None or other is None or (isinstance(op, ast.Div) and other == 0):
                 return None
             return one * other if isinstance(op, ast.Mult) else one / other
-        case _:
-            return None
+    return None

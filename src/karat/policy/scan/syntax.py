@@ -140,8 +140,6 @@ class _Reader:
             case ast.Match():
                 for case in node.cases:
                     self.block(case.body, scope, (*when, text_of(node.subject)))
-            case _:
-                pass
 
     def _bind(
         self, scope: int, name: str, line: int, kind: str, target: Reference | None = None, index: int = 0
@@ -205,8 +203,6 @@ class _Reader:
                 if index is not None:
                     cls = self.classes[index]
                     self.classes[index] = msgspec.structs.replace(cls, decorators=cls.decorators + found)
-            case _:
-                pass
 
     def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
         """What a loop's names stand for: any of what it goes over."""
@@ -234,8 +230,6 @@ class _Reader:
                 for loop in loops:
                     self._loop(loop.target, loop.iter, scope)
                 self._calls(value, scope, when=when)
-            case _:
-                pass
 
     def _call(self, node: ast.Call, scope: int, bound: str = "", when: When = ()) -> None:
         function = dotted(node.func)
@@ -340,13 +334,10 @@ def _global(node: ast.expr) -> str:
     match node:
         case ast.Subscript(value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(name))):
             return name
-        case _:
-            return ""
+    return ""
 
 
 class _ClassBody:
-    """The statements of a class body."""
-
     def __init__(self, reader: _Reader, scope: int) -> None:
         self._reader = reader
         self._scope = scope
@@ -428,14 +419,8 @@ class _ClassBody:
         name = literal(node.args[1])
         if name is not None and FLAGS.fullmatch(name):
             owner = dotted(node.args[0])
-            self.flags.append(
-                Flag(
-                    name=name,
-                    line=node.lineno,
-                    value=text_of(node.args[2]),
-                    owner="" if owner in {"self", "cls"} else owner,
-                )
-            )
+            owner = "" if owner in {"self", "cls"} else owner
+            self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]), owner=owner))
 
     def _attribute(self, name: str, value: ast.expr, line: int) -> None:
         if not name or "." in name:

@@ -80,7 +80,6 @@ MARK = re.compile(rb"OpTest|check_(?:outputs?_and_)?(?:double_|triple_)?grad")
 
 
 def is_check(name: str) -> bool:
-    """Whether a method of this name compares gradients."""
     return bool(CHECK.fullmatch(name)) and not NO_CHECK.fullmatch(name)
 
 
