@@ -175,7 +175,13 @@ def controls(
         )
 
     def element_fails(place: int) -> bool:
-        return fails(lambda g, measured: measured.found + measured.expected.direction[place] * _off(g, scales, place))
+        def off(gradient: Vector) -> float:
+            # One per cent of the element, or of a typical one if it is smaller than that.
+            weight = float(scales[place])
+            least = typical_element(gradient, scales) / weight if weight else 0.0
+            return LEAST_ERROR * max(abs(float(gradient[place])), least) if weight else 0.0
+
+        return fails(lambda g, measured: measured.found + measured.expected.direction[place] * off(g))
 
     def transposed(gradient: Vector, measured: Measurement) -> float:
         other, moved = _transposed(gradient, shape), measured.expected.direction != 0
@@ -183,24 +189,21 @@ def controls(
             return measured.found
         return float(np.dot(other[moved], measured.expected.direction[moved]))
 
+    # The worst element is the one that every direction gives the least weight.
+    seen = np.zeros_like(scales)
+    for measured in groups[0][1]:
+        np.maximum(seen, np.abs(measured.expected.direction), out=seen)
+    weights = np.divide(seen, scales, out=np.full_like(seen, np.inf), where=scales > 0)
     caught = {
         "zero": fails(lambda _gradient, _measured: 0.0),
         "x1.01": fails(lambda _gradient, measured: (1 + LEAST_ERROR) * measured.found),
         "sign": fails(lambda _gradient, measured: -measured.found),
         "one element": element_fails(int(rng.integers(0, max(1, scales.size)))),
-        "worst element": element_fails(_worst_place(groups, scales)),
+        "worst element": element_fails(int(np.argmin(weights))),
     }
     if any(_transposed(gradient, shape) is not None for gradient, _ in groups):
         caught["transposed"] = fails(transposed)
     return caught
-
-
-def _off(gradient: Vector, scales: Vector, place: int) -> float:
-    """One per cent of the element, or of a typical one if it is smaller than that."""
-    weight = float(scales[place])
-    if weight == 0:
-        return 0.0
-    return LEAST_ERROR * max(abs(float(gradient[place])), typical_element(gradient, scales) / weight)
 
 
 def typical_element(gradient: Vector, scales: Vector) -> float:
@@ -208,15 +211,6 @@ def typical_element(gradient: Vector, scales: Vector) -> float:
     terms = gradient * scales
     terms = terms[np.isfinite(terms) & (scales > 0)]
     return norm(terms) / float(np.sqrt(max(1, terms.size)))
-
-
-def _worst_place(groups: Sequence[Group], scales: Vector) -> int:
-    """The element that every direction gives the least weight."""
-    seen = np.zeros_like(scales)
-    for measured in groups[0][1]:
-        np.maximum(seen, np.abs(measured.expected.direction), out=seen)
-    weight = np.divide(seen, scales, out=np.full_like(seen, np.inf), where=scales > 0)
-    return int(np.argmin(weight))
 
 
 def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:

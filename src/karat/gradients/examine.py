@@ -48,45 +48,13 @@ class Tangent:
             return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 
 
-@dataclass(frozen=True, slots=True)
-class Pushforward:
-    """J·u along the first probes of an input, or why there is none."""
-
-    along: Sequence[tuple[Probe, list[Vector]]] = ()
-    absent: str = ""  # the framework has no forward mode for it
-    raised: str = ""  # there is one, and it ends in an error
-
-
-def push_forward(seen: Observations, i: int) -> Pushforward:
-    """J·u along the first probes of an input."""
-    found: list[tuple[Probe, list[Vector]]] = []
-    try:
-        for probe in seen.probes[i][:PROBES]:
-            with np.errstate(all="ignore"):
-                found.append((probe, seen.baseline.flat.jvp(i, probe.direction)))
-    except Unsupported as why:
-        return Pushforward(absent=error_line(why))
-    except Exception as error:  # noqa: BLE001 - whatever a jvp raises, there is no tangent
-        return Pushforward(raised=error_line(error))
-    return Pushforward(found)
-
-
-def without_tangents(seen: Observations, pair: tuple[int, int], pushed: Pushforward) -> Comparison | None:
-    """A pair without tangents: wrong where forward mode raises; without it, unknown if it was all that was asked for."""
-    if pushed.raised:
-        why = f"no tangent: forward mode raised {pushed.raised}"
-        return seen.comparison(pair, GradVerdict.FAIL, why, mode="forward")
-    if pushed.absent and seen.plan.forward_alone:
-        why = f"forward mode was asked for, but there is none: {pushed.absent}"
-        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, why, mode="forward")
-    return None
-
-
-def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Pushforward) -> Comparison | None:
+def compare_forward(
+    seen: Observations, pair: tuple[int, int], pushed: Sequence[tuple[Probe, list[Vector]]]
+) -> Comparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
     keep = ~seen.masks[k]
-    tangents = [_tangent(seen, probe, k, given[k], keep) for probe, given in pushed.along]
+    tangents = [_tangent(seen, probe, k, given[k], keep) for probe, given in pushed]
     if not keep.any():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, UNKNOWN, mode="forward")
     scale = max(_rms(one.expected) for one in tangents)
@@ -234,7 +202,8 @@ def examine_point(at: Baseline, plan: CheckPlan) -> list[Pair]:
 def _pull(seen: Observations, k: int) -> Pullback:
     rng = seen.plan.draw(Purpose.COTANGENTS, k)
     base, mask = seen.baseline.base[k], seen.masks[k]
-    drawn = [oracles.draw_cotangent(base, seen.slopes(k), mask, rng) for _ in range(oracles.COTANGENTS)]
+    sizes = oracles.balance(base, seen.slopes(k))
+    drawn = [np.where(mask, 0.0, random_weights(base.size, rng) / sizes) for _ in range(oracles.COTANGENTS)]
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
@@ -344,49 +313,48 @@ def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
         return [_raised(seen, (i, first), error) for i in sorted(seen.plan.inputs)]
     found = []
     for i in sorted(seen.plan.inputs):
-        wrong = _joint(seen, i, cotangent, gradients[i])
-        if wrong:
-            found.append(Pair(i, first, seen.comparison((i, first), GradVerdict.FAIL, wrong)))
+        gradient = gradients[i]
+        if gradient is None:
+            gradient = np.zeros_like(seen.baseline.flat.point[i])
+        measured = []
+        for one in seen.probes[i]:
+            parts = [expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]
+            measured.append(measure(gradient, joint_expectation(parts), seen.baseline.computes))
+        judged = judge(measured, rtol=seen.plan.rtol)
+        if not measured or not judged.failed or not np.isfinite(judged.widest):
+            continue
+        worst = judged.worst
+        if np.isfinite(worst.found) or not any(mask.any() for mask in seen.masks):
+            why = (
+                "right for each output alone, wrong for all outputs together: "
+                f"expected {worst.expected.value:.6g} along a probe, found {worst.found:.6g}"
+            )
+            found.append(Pair(i, first, seen.comparison((i, first), GradVerdict.FAIL, why)))
     return found
 
 
-def _joint(seen: Observations, i: int, cotangent: dict[int, Vector], gradient: Vector | None) -> str:
-    if gradient is None:
-        gradient = np.zeros_like(seen.baseline.flat.point[i])
-    measured = [
-        measure(
-            gradient,
-            joint_expectation([expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]),
-            seen.baseline.computes,
-        )
-        for one in seen.probes[i]
-    ]
-    judged = judge(measured, rtol=seen.plan.rtol)
-    if not measured or not judged.failed or not np.isfinite(judged.widest):
-        return ""
-    worst = judged.worst
-    if not np.isfinite(worst.found) and any(mask.any() for mask in seen.masks):
-        return ""
-    return (
-        "right for each output alone, wrong for all outputs together: "
-        f"expected {worst.expected.value:.6g} along a probe, found {worst.found:.6g}"
-    )
-
-
 def _forward(seen: Observations, found: Sequence[Pair]) -> list[Pair]:
+    """J·u along the first probes of each input: wrong where forward mode raises, unknown where it was all that was asked for."""
     made: list[Pair] = []
     for i in sorted(seen.plan.inputs):
-        pushed = push_forward(seen, i)
+        pushed: list[tuple[Probe, list[Vector]]] = []
+        verdict, why = GradVerdict.INCONCLUSIVE, ""
+        try:
+            with np.errstate(all="ignore"):
+                pushed = [(one, seen.baseline.flat.jvp(i, one.direction)) for one in seen.probes[i][:PROBES]]
+        except Unsupported as error:
+            if seen.plan.forward_alone:
+                why = f"forward mode was asked for, but there is none: {error_line(error)}"
+        except Exception as error:  # noqa: BLE001 - whatever a jvp raises, there is no tangent
+            verdict, why = GradVerdict.FAIL, f"no tangent: forward mode raised {error_line(error)}"
         for pair in found:
-            if pair.input != i or pair.comparison.mode != "reverse" or pair.zero:
+            which, empty = (i, pair.output), not seen.baseline.base[pair.output].size
+            if (pair.input, pair.comparison.mode) != (i, "reverse") or pair.zero or empty:
                 continue
-            if not seen.baseline.base[pair.output].size:
-                continue
-            judge_pair = compare_forward if pushed.along else without_tangents
-            comparison = judge_pair(seen, (i, pair.output), pushed)
-            if comparison is not None:
-                known = pair if pushed.along else Pair(i, pair.output, comparison)
-                made.append(replace(known, comparison=comparison))
+            if why:
+                made.append(Pair(*which, seen.comparison(which, verdict, why, mode="forward")))
+            elif pushed and (comparison := compare_forward(seen, which, pushed)) is not None:
+                made.append(replace(pair, comparison=comparison))
     return made
 
 
@@ -411,7 +379,15 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
     for attempt in range(slopes.ATTEMPTS):
         if not any(_says_too_little(one, attempt) for one in pairs):
             break
-        again = _again(problem, replace(plan, attempt=attempt + 1), reference, here.flat.point)
+        nearby = replace(plan, attempt=attempt + 1)
+        at = slopes.nearby_point(here.flat.point, attempt, nearby.draw(Purpose.NEARBY))
+        try:
+            there = _baseline_at(problem, nearby, reference, at)
+        except Exception:  # noqa: BLE001, S112 - a point of our own choice may be outside the domain
+            continue
+        if not all(np.isfinite(one).all() for one in there.base):
+            continue
+        again = {one.key: one for one in examine_point(there, nearby)}
         settled = [_settled(one, again, attempt) for one in pairs]
         moved += sum(new is not old for new, old in zip(settled, pairs, strict=True))
         pairs = settled
@@ -430,19 +406,6 @@ def _baseline_at(
     return baseline(flat, source, delta=plan.delta)
 
 
-def _again(
-    problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None, point: Sequence[Vector]
-) -> dict[tuple[int, int, str], Pair]:
-    at = slopes.nearby_point(point, plan.attempt - 1, plan.draw(Purpose.NEARBY))
-    try:
-        there = _baseline_at(problem, plan, reference, at)
-    except Exception:  # noqa: BLE001 - a point of our own choice may be outside the domain
-        return {}
-    if not all(np.isfinite(one).all() for one in there.base):
-        return {}
-    return {one.key: one for one in examine_point(there, plan)}
-
-
 def _says_too_little(pair: Pair, attempt: int) -> bool:
     comparison = pair.comparison
     if comparison.verdict is GradVerdict.FAIL:
@@ -458,9 +421,7 @@ def _settled(old: Pair, again: dict[tuple[int, int, str], Pair], attempt: int) -
     if new is None or not _says_too_little(old, attempt):
         return old
     wrong = new.comparison.verdict is GradVerdict.FAIL
-    if old.comparison.counts and not wrong:
-        return old
-    if not (new.comparison.counts or wrong):
+    if not wrong and (old.comparison.counts or not new.comparison.counts):
         return old
     kept = max(old.comparison.kinks, new.comparison.kinks)
     return replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kept))

@@ -187,7 +187,19 @@ class _Check:
         try:
             problem = self.problem.gradient_problem(given)
         except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
-            self._no_second_order(error)
+            missing = isinstance(error, Unsupported)
+            for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs)):
+                self.rest.append(
+                    Comparison(
+                        input=name,
+                        output=f"grad({name})",
+                        dtype=self.problem.computes,
+                        order=2,
+                        verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
+                        reason=f"no second-order gradient: {error_line(error)}",
+                        oracle="differences",
+                    )
+                )
             return
         plan = replace(
             self.plan,
@@ -206,21 +218,6 @@ class _Check:
         if not alive:
             self.notes.append("the second derivative is zero everywhere it was checked")
         self.rest += alive
-
-    def _no_second_order(self, error: Exception) -> None:
-        missing = isinstance(error, Unsupported)
-        for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs)):
-            self.rest.append(
-                Comparison(
-                    input=name,
-                    output=f"grad({name})",
-                    dtype=self.problem.computes,
-                    order=2,
-                    verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
-                    reason=f"no second-order gradient: {error_line(error)}",
-                    oracle="differences",
-                )
-            )
 
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients.adapters.calls import is_float
+from karat.gradients.adapters.calls import FLOATS
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import (
@@ -33,7 +33,6 @@ from karat.gradients.low_precision_judgement import (
 from karat.gradients.problem import Array, Problem, error_line, shaped, size
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
-from karat.tensors.dtypes import TABLE
 
 Gradients = Sequence[Array | None]
 
@@ -178,20 +177,16 @@ def compare_low(
 
 def _of_output(case: LowCase, double: Gradients) -> Iterator[Comparison]:
     wanted = [i for i, gradient in enumerate(double) if gradient is None or gradient.size]
-    refusal = _refusal(case)
-    if refusal:
-        yield from (_comparison(case, i, GradVerdict.INCONCLUSIVE, refusal) for i in wanted)
-        return
-    behaviour = forward_behaviour(case)
-    try:
-        runs = list(run_gradients(case, range(FIRST)))
-    except Exception as error:  # noqa: BLE001 - whatever a backward raises is what it does
-        why = f"the backward raises in {case.precision.name}: {error_line(error)}"
-        yield from (_comparison(case, i, GradVerdict.FAIL, why) for i in wanted)
-        return
-    if not runs:
-        why = "the double gradient is not finite at the rounded inputs"
-        yield from (_comparison(case, i, GradVerdict.INCONCLUSIVE, why) for i in wanted)
+    verdict, why = GradVerdict.INCONCLUSIVE, _refusal(case)
+    if not why:
+        behaviour = forward_behaviour(case)
+        try:
+            runs = list(run_gradients(case, range(FIRST)))
+            why = "" if runs else "the double gradient is not finite at the rounded inputs"
+        except Exception as error:  # noqa: BLE001 - whatever a backward raises is what it does
+            verdict, why = GradVerdict.FAIL, f"the backward raises in {case.precision.name}: {error_line(error)}"
+    if why:
+        yield from (_comparison(case, i, verdict, why) for i in wanted)
         return
     for i in wanted:
         compared = _of_input(case, i, runs, behaviour)
@@ -317,10 +312,9 @@ def _passed(
         missed = ", ".join(control for control, seen in tried.items() if not seen)
         return GradVerdict.PASS, f"rounding in {name} hides what a check must see: {missed}"
     computes = case.problem.computes
-    if precision_of(computes).roundoff <= precision_of("float64").roundoff:
-        return GradVerdict.PASS, ""
+    wide = precision_of(computes).roundoff <= precision_of("float64").roundoff
     why = f"compared with the {computes} run, because the function computes in nothing wider"
-    return GradVerdict.PASS, why
+    return GradVerdict.PASS, "" if wide else why
 
 
 def _story(case: LowCase, runs: RunStack, found: LowJudgement) -> str:
@@ -355,11 +349,10 @@ def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[s
         named: Sequence[str] = [slot.dtype for slot in problem.inputs]
     else:
         named = [dtypes] if isinstance(dtypes, str) else dtypes
-        floats = [name for name in TABLE if is_float(name)]
         for name in named:
-            if name not in floats:
+            if name not in FLOATS:
                 raise UsageError(
-                    f"gradcheck: dtypes: expected floating dtypes, found {name!r}{suggest(str(name), floats)}",
+                    f"gradcheck: dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}",
                     next_command='dtypes=("float32", "bfloat16")',
                 )
     return tuple(dict.fromkeys(one for one in named if one not in {"float64", "complex128"}))

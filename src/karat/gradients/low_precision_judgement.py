@@ -211,8 +211,7 @@ def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
 
 
 def _elements(deviation: Array, limits: Limits) -> LowJudgement:
-    error = rms(deviation).reshape(-1)
-    limit = limits.element.reshape(-1)
+    error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
     if not error.size:
         return _judgement("element", 0.0, 0.0, -1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -282,9 +281,10 @@ def low_controls(
     tried["sign"] = _fails(-low, double, limits)
     tried |= _scaled(low, double, limits, _most(_LARGEST_FACTOR, precision))
     tried |= _one_element(low, double, limits, _most(_LARGEST_STEP, precision), rng)
-    turned = _turned(low)
-    if turned is not None and np.abs(turned - low).max() > 4 * limits.element.max():
-        tried["transposed"] = _fails(turned, double, limits)
+    if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
+        turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))
+        if np.abs(turned - low).max() > 4 * limits.element.max():
+            tried["transposed"] = _fails(turned, double, limits)
     return tried
 
 
@@ -329,10 +329,3 @@ def _factors(needed: float, most: float) -> list[float]:
     """Those worth trying: smaller ones than the limit cannot be noticed."""
     allowed = [one for one in _FACTORS if one <= most]
     return [one for one in allowed if one - 1 > needed] or allowed[-1:]
-
-
-def _turned(low: Array) -> Array | None:
-    """The last two axes of equal length exchanged; None where the shape does not allow it."""
-    if low.ndim < 3 or low.shape[-1] != low.shape[-2] or low.shape[-1] < 2:
-        return None
-    return np.ascontiguousarray(np.swapaxes(low, -1, -2))

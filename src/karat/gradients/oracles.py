@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from karat.findings import UsageError
 from karat.gradients import roundoff, slopes
 from karat.gradients.adapters.calls import Leaf, flatten, takes_positional_only, unflatten
-from karat.gradients.draws import CheckPlan, Purpose, directions, random_weights
+from karat.gradients.draws import CheckPlan, Purpose, directions
 from karat.gradients.problem import Array, FlatProblem, Vector, vector
 from karat.gradients.report import Comparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
@@ -142,12 +142,6 @@ def _complex_slopes(at: Baseline, index: int, direction: Vector) -> list[Slopes]
 def weakest_oracle(found: Sequence[Probe]) -> Oracle:
     """The oracle that every probe of an input had at least."""
     return next((one.oracle for one in found if one.oracle != "complex-step"), "complex-step")
-
-
-def draw_cotangent(base: Vector, slopes: Sequence[Slopes], masked: Mask, rng: np.random.Generator) -> Vector:
-    """Random signs and magnitudes; 0 where masked. Outputs of very different sizes are brought to one size."""
-    cotangent = random_weights(base.size, rng) / balance(base, slopes)
-    return np.where(masked, 0.0, cotangent)
 
 
 def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:

@@ -108,8 +108,9 @@ def slopes_from_values(
         late, early = np.abs(central[-1] - central[-2]), np.abs(central[-2] - central[-3])
         diverges = late > early + 4 * floor + _SLIGHT * np.abs(value)
         error = np.where(np.isfinite(error) & ~diverges, error, np.inf)
+        # Where the even part grows as the step shrinks there is no slope on either side (√|x| at 0).
         # An element that is small by cancellation is as rough as its neighbours.
-        error[singular(even, floor + _pooled(floor))] = np.inf
+        error[np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * (floor + _pooled(floor))] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
         return _at_edges(found, right, left, base, ladder)
 
@@ -206,12 +207,6 @@ def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], ba
         np.where(edge, 0.0, found.jump),
         found.floor,
     )
-
-
-def singular(even: Sequence[Vector], roundoff: Vector) -> Mask:
-    """Where the even part grows as the step shrinks: no slope on either side (√|x| at 0)."""
-    found: Mask = np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * roundoff
-    return found
 
 
 def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> Mask:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -40,8 +41,16 @@ class Linearised(Protocol):
     def outputs(self) -> tuple[Any, ...]:
         """What the function gave, out of the graph."""
 
-    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+    def pullback(self, cotangents: Sequence[Any | None], /) -> tuple[Any, ...]:
         """A gradient per input that was wanted, None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What is linearised by a function that pulls back."""
+
+    outputs: tuple[Any, ...]
+    pullback: Callable[[Sequence[Any | None]], tuple[Any, ...]]
 
 
 class Adapter(Protocol):
@@ -152,8 +161,11 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
 
 
 def adapter_named(framework: str) -> Adapter:
+    adapter: Adapter
     if framework in BUILT_IN:
-        return _built_in(framework)
+        # The adapter's own module; the framework was imported by the maker of the tensors.
+        adapter = import_module(f"karat.gradients.adapters.{framework}").ADAPTER
+        return adapter
     points = _third_parties()
     if framework not in points:
         known = [*BUILT_IN, *points]
@@ -161,13 +173,7 @@ def adapter_named(framework: str) -> Adapter:
             f"gradcheck: expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
             next_command="pip install the package that has its adapter (entry point karat.adapters)",
         )
-    adapter: Adapter = points[framework].load()
-    return adapter
-
-
-def _built_in(name: str) -> Adapter:
-    # The adapter's own module; the framework was imported by the maker of the tensors.
-    adapter: Adapter = import_module(f"karat.gradients.adapters.{name}").ADAPTER
+    adapter = points[framework].load()
     return adapter
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, FlatFunction
+from karat.gradients.adapters import Adapter, FlatFunction, Ran
 from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
@@ -19,16 +19,6 @@ def _jax() -> Any:
     import jax
 
     return jax
-
-
-class JaxLinearised:
-    def __init__(self, outputs: tuple[Any, ...], pull: Any) -> None:
-        self.outputs = outputs
-        self._pull = pull
-
-    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
-        """Jᵀv in torch's convention: jax's own transposes without conjugation."""
-        return _pulled(self._pull, self.outputs, cotangents)
 
 
 class JaxAdapter(Adapter):
@@ -78,7 +68,7 @@ class JaxAdapter(Adapter):
         older: AbstractContextManager[object] = enable_x64()
         return older
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> JaxLinearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
         chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]
 
         def of_chosen(*given: Any) -> tuple[Any, ...]:
@@ -86,7 +76,7 @@ class JaxAdapter(Adapter):
             return function([next(left) if want else one for one, want in zip(inputs, wanted, strict=True)])
 
         outputs, pull = _jax().vjp(of_chosen, *chosen)
-        return JaxLinearised(outputs, pull)
+        return Ran(outputs, lambda cotangents: _pulled(pull, outputs, cotangents))
 
     def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         try:
@@ -114,6 +104,7 @@ class JaxAdapter(Adapter):
 
 
 def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+    """Jᵀv in torch's convention: jax's own transposes without conjugation."""
     zeros = _jax().numpy.zeros_like
     given = tuple(
         zeros(out) if one is None else one.conj() if _is_complex(one) else one

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran
 from karat.gradients.adapters.calls import is_float
 from karat.gradients.problem import Array, Unsupported
 
@@ -79,22 +79,6 @@ def _tie() -> Any:
             return paddle.zeros_like(lead), None
 
     return Tie
-
-
-class PaddleLinearised:
-    def __init__(
-        self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...], leads: Sequence[Any] = ()
-    ) -> None:
-        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
-        self._outputs = outputs
-        self._leads = leads
-        self.outputs = tuple(out.detach() for out in outputs)
-
-    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
-        """paddle.grad; outputs without a graph have no part in it."""
-        asked = [*self._wanted, *self._leads]
-        found = _gradients(self._outputs, asked, cotangents, create_graph=False)
-        return found[: len(self._wanted)]
 
 
 class PaddleAdapter(Adapter):
@@ -185,7 +169,7 @@ class PaddleAdapter(Adapter):
         with _paddle().no_grad():
             return function(inputs)
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> PaddleLinearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
@@ -193,7 +177,13 @@ class PaddleAdapter(Adapter):
         if not all(wanted) and not python:
             # cross, prelu, solve and more write a gradient that was not asked for to invalid memory.
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
-        return PaddleLinearised(leaves, wanted, outputs, leads)
+        asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+
+        def pullback(cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+            # Outputs without a graph have no part in it.
+            return _gradients(outputs, [*asked, *leads], cotangents, create_graph=False)[: len(asked)]
+
+        return Ran(tuple(out.detach() for out in outputs), pullback)
 
     def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         paddle = _paddle()

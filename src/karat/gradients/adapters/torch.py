@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran
 from karat.gradients.problem import Array, Unsupported
 
 _ONE_AT_A_TIME = RLock()
@@ -23,17 +23,6 @@ def _torch() -> Any:
     import torch
 
     return torch
-
-
-class TorchLinearised:
-    def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
-        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
-        self._outputs = outputs
-        self.outputs = tuple(out.detach() for out in outputs)
-
-    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
-        """torch.autograd.grad; outputs without a graph have no part in it."""
-        return _gradients(self._outputs, self._wanted, cotangents, create_graph=False)
 
 
 class TorchAdapter(Adapter):
@@ -124,11 +113,16 @@ class TorchAdapter(Adapter):
         with _torch().enable_grad():
             return tuple(out.detach() for out in function(inputs))
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> TorchLinearised:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
         leaves = [one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)]
         with _torch().enable_grad():
             outputs = function(leaves)
-        return TorchLinearised(leaves, wanted, outputs)
+        asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+        # Outputs without a graph have no part in it.
+        return Ran(
+            tuple(out.detach() for out in outputs),
+            lambda cotangents: _gradients(outputs, asked, cotangents, create_graph=False),
+        )
 
     def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         torch = _torch()

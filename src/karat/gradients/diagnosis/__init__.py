@@ -118,20 +118,15 @@ class _PairOracle:
         if self.pair.comparison.oracle == "complex-step":
             found = slopes.complex_slopes(at.source, index, direction, at.base, at.precision)
         if found is None:
-            value, error = self._quickly(direction)
-            if np.isfinite(error):
+            # Four forwards, if they agree far better than what failed; else the whole ladder is needed.
+            step, v = self._step, self.cotangent
+            coarse, fine = (self._central(one, direction) for one in (step, step / 2))
+            value = (4 * fine - coarse) / 3
+            noise = roundoff.norm(v * np.where(v != 0, self.at.noise[self.pair.output], 0.0))
+            error = abs(value - fine) / 16 + 4 * noise / step
+            gradient = 0.0 if self.pair.gradient is None else self.pair.gradient
+            size = max(abs(value), roundoff.norm((gradient * direction)[direction != 0]))
+            if error <= min(_AGREED, self.pair.comparison.error / 64) * size and np.isfinite(error):
                 return value, error
             found = slopes_along(at, index, direction)
         return self.of_probe(Probe(direction, found, at.oracle, sees_kinks=True))
-
-    def _quickly(self, direction: Vector) -> tuple[float, float]:
-        """Four forwards, if they agree far better than what failed; an infinite error where the whole ladder is needed."""
-        step, v = self._step, self.cotangent
-        coarse, fine = (self._central(one, direction) for one in (step, step / 2))
-        value = (4 * fine - coarse) / 3
-        noise = roundoff.norm(v * np.where(v != 0, self.at.noise[self.pair.output], 0.0))
-        error = abs(value - fine) / 16 + 4 * noise / step
-        gradient = 0.0 if self.pair.gradient is None else self.pair.gradient
-        size = max(abs(value), roundoff.norm((gradient * direction)[direction != 0]))
-        good = error <= min(_AGREED, self.pair.comparison.error / 64) * size
-        return value, error if good else np.inf

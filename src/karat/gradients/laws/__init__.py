@@ -75,17 +75,16 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     laws = {name: LAWS[name] for name in LAWS if name in wanted}
     if in_place is not None and "in-place" in wanted:
         laws["in-place"] = lambda on: state.in_place(on, in_place)
-    return tuple(found for name, law in laws.items() if (found := _tried(name, law, trial)) is not None)
-
-
-def _tried(name: str, law: Law, trial: Trial) -> Property | None:
-    try:
-        with np.errstate(all="ignore"):
-            return law(trial)
-    except Unsupported:
-        return None
-    except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again
-        return _raised(name, error, trial.problem.computes)
+    found: list[Property | None] = []
+    for name, law in laws.items():
+        try:
+            with np.errstate(all="ignore"):
+                found.append(law(trial))
+        except Unsupported:
+            continue
+        except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again
+            found.append(_raised(name, error, problem.computes))
+    return tuple(one for one in found if one is not None)
 
 
 def _raised(name: str, error: Exception, dtype: str) -> Property:

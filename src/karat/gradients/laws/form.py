@@ -278,7 +278,19 @@ def forward_reverse(trial: Trial) -> Property | None:
         noise * float(np.sum(np.abs(u))) for noise, u in zip(trial.noise, along, strict=True)
     )
     if gap > bound:
-        bound += 4.0 * _products_moved_by(trial, along, left - right)
+        # How much the difference of the products changes under changes that only round-off notices.
+        moved = 0.0
+        for _ in range(4):
+            # The point moves too: what each mode keeps of it is rounded in its own way.
+            at = trial.nudged(problem.point, 2.0**-20)
+            beside = trial.nudged(trial.cotangents, 256 * trial.eps)
+            try:
+                one, two, _ = _both_products(trial, at, along, beside)
+            except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
+                break
+            if np.isfinite(one - two):
+                moved = max(moved, abs(one - two - (left - right)))
+        bound += 4.0 * moved
     failure = f"expected the same from both modes, found ⟨J·u, v⟩ = {left:.9g} and ⟨u, Jᵀv⟩ = {right:.9g}"
     return trial.outcome("forward-reverse", failure if gap > bound else "", gap, bound)
 
@@ -297,19 +309,3 @@ def _both_products(
     reverse = [terms(u, g) for u, g in zip(along, pulled, strict=True) if g is not None]
     left, right = (float(sum(np.sum(one) for one in side)) for side in (forward, reverse))
     return left, right, float(sum(np.sum(np.abs(one)) for one in (*forward, *reverse)))
-
-
-def _products_moved_by(trial: Trial, along: Sequence[Array], first: float) -> float:
-    """How much the difference of the products changes under changes that only round-off notices."""
-    found = 0.0
-    for _ in range(4):
-        # The point moves too: what each mode keeps of it is rounded in its own way.
-        at = trial.nudged(trial.problem.point, 2.0**-20)
-        beside = trial.nudged(trial.cotangents, 256 * trial.eps)
-        try:
-            left, right, _ = _both_products(trial, at, along, beside)
-        except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
-            break
-        if np.isfinite(left - right):
-            found = max(found, abs(left - right - first))
-    return found

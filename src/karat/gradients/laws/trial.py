@@ -9,6 +9,7 @@ another one then, and what it moved by is allowed; a broken law is broken by as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,13 +28,13 @@ Gradients = Sequence[Array | None]
 Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 
 
+@dataclass(frozen=True, slots=True)
 class TwoWays:
     """Gradients that were computed in two ways, and the sizes of what they were put together from."""
 
-    def __init__(self, found: Gradients, expected: Gradients, sizes: Sequence[Gradients] = ()) -> None:
-        self.found = found
-        self.expected = expected
-        self.sizes = sizes
+    found: Gradients
+    expected: Gradients
+    sizes: Sequence[Gradients] = ()
 
     @property
     def off(self) -> list[float]:
@@ -154,7 +155,20 @@ class Trial:
         bounds = [self.bound(n, compared) for n in range(len(self.problem.inputs))]
         off = compared.off
         if any(one > bound for one, bound in zip(off, bounds, strict=True)):
-            moved = self._moved_by(attempt, compared, moving=moving)
+            # How much each deviation changes under changes that only round-off notices.
+            moved = [0.0] * len(bounds)
+            for _ in range(_LOOKS):
+                try:
+                    again = attempt(
+                        self.nudged(self.problem.point, 2.0**-20) if moving else self.problem.point,
+                        self.nudged(self.cotangents, 256 * self.eps),
+                    )
+                except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
+                    break
+                for n in range(len(moved)):
+                    change = largest_gap(again.difference(n), compared.difference(n))
+                    if np.isfinite(change):
+                        moved[n] = max(moved[n], change)
             bounds = [bound + 4.0 * one for bound, one in zip(bounds, moved, strict=True)]
         ratios = [one / bound if bound else np.inf if one else 0.0 for one, bound in zip(off, bounds, strict=True)]
         worst = int(np.argmax(ratios))
@@ -163,23 +177,6 @@ class Trial:
             label, found = self.problem.inputs[worst].name, compared.found[worst]
             failure = f"{what}: {describe_difference(label, found, compared.expected[worst])}"
         return self.outcome(name, failure, float(off[worst]), float(bounds[worst]))
-
-    def _moved_by(self, attempt: Attempt, first: TwoWays, *, moving: bool) -> list[float]:
-        """How much each deviation changes under changes that only round-off notices."""
-        found = [0.0] * len(self.problem.inputs)
-        for _ in range(_LOOKS):
-            try:
-                again = attempt(
-                    self.nudged(self.problem.point, 2.0**-20) if moving else self.problem.point,
-                    self.nudged(self.cotangents, 256 * self.eps),
-                )
-            except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
-                break
-            for index in range(len(found)):
-                change = largest_gap(again.difference(index), first.difference(index))
-                if np.isfinite(change):
-                    found[index] = max(found[index], change)
-        return found
 
     def judge_outputs(self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]) -> Property:
         """Whether another way of computing the outputs agrees within round-off; the worst output is reported."""
