@@ -127,8 +127,7 @@ def allowance_of(dtype: str) -> Allowance:
 class ForwardBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     """What the forward shows of a function's arithmetic in low precision; a wrong backward does not touch it."""
 
-    unrest: float = 1.0
-    """How many times more the low forward strays than a rounding of its inputs explains; at least 1."""
+    unrest: float = 1.0  # how many times more the low forward strays than a rounding of its inputs explains; at least 1
     each: Any = 1.0  # the same, output element by output element
     outputs: int = 1
     level: float = 1.0  # the size of the outputs: a backward may use one that was saved, rounded, in an exponent

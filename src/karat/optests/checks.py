@@ -19,7 +19,7 @@ from karat.gradients.problem import Unsupported
 from karat.gradients.report import GradReport
 from karat.optests import frameworks
 from karat.optests.subject import Subject, read_setup, subject_at
-from karat.optests.values import Array, ArraySlot, NamedArray, members, read_array
+from karat.optests.values import Array, NamedArray, members, read_array
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Problem
@@ -52,10 +52,13 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection[str]) -> None:
     """AssertionError for an output that is not as expected, and if there is none to compare."""
     found = subject.outputs()
+    # With `python_out_sig`, outputs that it does not name are not python_api's to give.
+    given = subject.setup.out_names
     wanted = [
         member
         for slot in subject.setup.outputs
-        if slot.name not in left_out and _is_given(slot, subject)
+        if slot.name not in left_out
+        and (given is None or slot.name in given or any(one.name in given for one in slot.members))
         for member in slot.members
         if member.name not in left_out
     ]
@@ -84,14 +87,6 @@ def array_of(framework: str, value: Any) -> Array:
         plain = value.detach().cpu() if framework == "torch" else value
         return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
     return np.asarray(adapter.to_numpy(value))
-
-
-def _is_given(slot: ArraySlot, subject: Subject) -> bool:
-    """With `python_out_sig`, outputs that it does not name are not python_api's to give."""
-    names = subject.setup.out_names
-    if names is None:
-        return True
-    return slot.name in names or any(member.name in names for member in slot.members)
 
 
 def _compare_one(subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance) -> None:
@@ -215,7 +210,33 @@ def _checked_function(test: Any, subject: Subject, request: GradRequest) -> tupl
     known = {slot.name: slot for slot in subject.setup.inputs}
     excluded = [known[name].members if name in known else () for name in request.no_grad]
     no_grad = request.no_grad | {one.name for listed in excluded for one in listed}
-    given, wrt = _inputs(subject, request, no_grad)
+    asked: list[str] = []
+    for name in request.inputs:
+        if name not in subject.names and name not in known:
+            every = [*known, *(one.name for one in members(subject.setup.inputs))]
+            raise UsageError(
+                f"{subject.setup.op}: check_grad: expected an input out of {', '.join(dict.fromkeys(every))}, "
+                f"found {name!r}{suggest(name, every)}",
+                next_command=f"self.check_grad([{every[0]!r}], …)" if every else "set self.inputs in setUp",
+            )
+        asked += [name] if name in subject.names else [member.name for member in known[name].members]
+    given = tuple(dict.fromkeys(asked))
+    reached = {member.name for name in subject.plan.slots for member in known[name].members}
+    lost = [name for name in given if name not in reached]
+    if lost:
+        raise UsageError(
+            f"{subject.setup.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
+            f"it takes {', '.join(sorted(reached)) or 'no input'}",
+            next_command="set self.python_api to a function that takes every input that is checked",
+        )
+    dtypes = {one.name: one.dtype for one in members(subject.setup.inputs) if not one.differentiable}
+    # In the order of the op, as gradcheck has it, whatever the order of the asking.
+    wrt = tuple(name for name in subject.names if name in given and name not in no_grad and name not in dtypes)
+    if not wrt:
+        why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
+        raise unittest.SkipTest(
+            f"{subject.setup.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
+        )
     outputs = dict.fromkeys(one for name in request.outputs for one in subject.expand(name))
     call = CheckedFunction(
         subject=subject,
@@ -305,42 +326,6 @@ def _check_shapes_only(call: CheckedFunction) -> GradReport:
             )
     raise unittest.SkipTest(
         f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
-    )
-
-
-def _inputs(subject: Subject, request: GradRequest, no_grad: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
-    known = {slot.name: slot for slot in subject.setup.inputs}
-    given = tuple(dict.fromkeys(one for name in request.inputs for one in _expanded(name, known, subject)))
-    reached = {member.name for name in subject.plan.slots for member in known[name].members}
-    lost = [name for name in given if name not in reached]
-    if lost:
-        raise UsageError(
-            f"{subject.setup.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
-            f"it takes {', '.join(sorted(reached)) or 'no input'}",
-            next_command="set self.python_api to a function that takes every input that is checked",
-        )
-    dtypes = {one.name: one.dtype for one in members(subject.setup.inputs) if not one.differentiable}
-    # In the order of the op, as gradcheck has it, whatever the order of the asking.
-    wrt = tuple(name for name in subject.names if name in given and name not in no_grad and name not in dtypes)
-    if not wrt:
-        why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
-        raise unittest.SkipTest(
-            f"{subject.setup.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
-        )
-    return given, wrt
-
-
-def _expanded(name: str, known: dict[str, ArraySlot], subject: Subject) -> list[str]:
-    if name in subject.names:
-        return [name]
-    if name in known:
-        return [member.name for member in known[name].members]
-    every = [*known, *(one.name for one in members(subject.setup.inputs))]
-    raise UsageError(
-        f"{subject.setup.op}: check_grad: expected an input out of {', '.join(dict.fromkeys(every))}, "
-        f"found {name!r}{suggest(name, every)}",
-        next_command=f"self.check_grad([{every[0]!r}], …)" if every else "set self.inputs in setUp",
     )
 
 

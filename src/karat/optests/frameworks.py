@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
@@ -79,25 +79,18 @@ def _made_by(layers: Iterable[Any]) -> Iterator[str]:
 
 def _used(function: Any, depth: int) -> Iterator[str]:
     """Modules that a function's own code refers to, and that of the helpers it calls."""
-    for value in _referred(function):
+    names, scope = getattr(getattr(function, "__code__", None), "co_names", ()), _scope(function)
+    values = [scope[name] for name in names if name in scope]
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # a name that is not bound yet
+            values.append(cell.cell_contents)
+    for value in list(values):
+        if isinstance(value, ModuleType) and not _known(value.__name__):
+            values += (vars(value)[name] for name in names if name in vars(value))
+    for value in values:
         yield _module_of(value)
         if depth > 1 and isinstance(value, FunctionType) and not _known(_module_of(value)):
             yield from _used(list(_layers(value))[-1], depth - 1)
-
-
-def _referred(function: Any) -> Iterator[Any]:
-    code = getattr(function, "__code__", None)
-    names, scope = getattr(code, "co_names", ()), _scope(function)
-    values = [scope[name] for name in names if name in scope]
-    for cell in getattr(function, "__closure__", None) or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:
-            continue  # a name that is not bound yet
-    for value in values:
-        yield value
-        if isinstance(value, ModuleType) and not _known(value.__name__):
-            yield from (vars(value)[name] for name in names if name in vars(value))
 
 
 def _scope(function: Any) -> dict[str, Any]:

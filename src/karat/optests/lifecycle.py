@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 import unittest
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -65,15 +65,11 @@ def _skip(name: str, reason: object, known: WeakKeyDictionary[type, str]) -> Cal
 class ClassRecord:
     def __init__(self) -> None:
         self.declared: list[session.Declared] = []
-        self.ran: set[str] = set()
-        """Test methods that ended, with any outcome."""
-        self.passed = False
-        """Whether one of them passed, by plain unittest's result."""
+        self.ran: set[str] = set()  # test methods that ended, with any outcome
+        self.passed = False  # whether one of them passed, by plain unittest's result
         self.events: list[session.Event] = []
-        """Every event of the tests of the class."""
         self.begun = False
-        self.last: Any = None
-        """The last instance that was set up: its inputs are what a probe at the end needs."""
+        self.last: Any = None  # the last instance that was set up: its inputs are what a probe at the end needs
 
 
 _records: WeakKeyDictionary[type, ClassRecord] = WeakKeyDictionary()
@@ -253,13 +249,7 @@ def _judge(cls: type, record: ClassRecord) -> None:
             f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "
             "a test of anything but an operator inherits from unittest.TestCase"
         )
-    message = _unmet_policy(test_id(cls), record.events)
-    if message:
-        raise AssertionError(message)
-
-
-def _unmet_policy(test: str, events: Sequence[session.Event]) -> str:
-    """What the class lacks by the gate's own rules, with the ways to set it right; empty if it lacks nothing."""
+    # What the class lacks by the gate's own rules.
     from karat.config import load
     from karat.policy.evidence import Merged, known_of
     from karat.policy.exemptions import Exemptions, read
@@ -267,16 +257,15 @@ def _unmet_policy(test: str, events: Sequence[session.Event]) -> str:
     from karat.policy.journal import records_of
     from karat.system.dates import day
 
-    config, today = load(Path.cwd()), day(None, os.environ)
+    test, config, today = test_id(cls), load(Path.cwd()), day(None, os.environ)
     root = config.file.parent if config.file else Path.cwd()
     written = read(root / config.policy.exemptions, config.policy.exemptions)
-    records = [record for event in events for record in records_of(event, test)]
+    records = [one for event in record.events for one in records_of(event, test)]
     merged = Merged(tests={test: known_of(test, records)}, ran=1)
     # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
     held = gate(merged, Policy(exemptions=Exemptions(entries=written.entries), today=today))
-    if held.exit_code == 0:
-        return ""
-    return "\n".join(lines(gate(merged, Policy(exemptions=written, today=today)), today=today))
+    if held.exit_code:
+        raise AssertionError("\n".join(lines(gate(merged, Policy(exemptions=written, today=today)), today=today)))
 
 
 def _names(cls: type) -> list[str]:

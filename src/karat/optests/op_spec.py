@@ -178,21 +178,13 @@ def _of_spec(spec: OpSpec, seed: int) -> Iterator[OpCase]:
     for device in spec.devices:
         absent = frameworks.absence_reason(frameworks.device_name(device, framework), framework)
         for dtype in spec.dtypes:
+            case = OpCase(spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent)
             if absent is not None:
-                yield OpCase(spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent)
+                yield case
                 continue
-            drawn = _drawn(spec, dtype, device, seed)
-            for number, sample in enumerate(drawn):
-                name = sample.name or f"sample{number}"
-                yield OpCase(
-                    spec=spec,
-                    dtype=dtype,
-                    device=device,
-                    number=number,
-                    name=name,
-                    seed=seed,
-                    expects=sample.expected is not None,
-                )
+            for number, sample in enumerate(_drawn(spec, dtype, device, seed)):
+                name, expects = sample.name or f"sample{number}", sample.expected is not None
+                yield msgspec.structs.replace(case, number=number, name=name, expects=expects)
 
 
 _last: list[tuple[OpSpec, str, str, int, list[OpSample]]] = []
@@ -203,15 +195,9 @@ def _drawn(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
     for known, *words, samples in _last:
         if known is spec and words == [dtype, device, seed]:
             return samples
-    _last[:] = [(spec, dtype, device, seed, _draw(spec, dtype, device, seed))]
-    return _last[0][-1]
-
-
-def _draw(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
     # Not of the dtype: every precision sees the same numbers.
-    words = f"{spec.op} {seed}".encode()
-    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(words).digest()[:8], "big"))
-    given = spec.samples(dtype, device, rng)
+    source = hashlib.sha256(f"{spec.op} {seed}".encode()).digest()[:8]
+    given = spec.samples(dtype, device, np.random.default_rng(int.from_bytes(source, "big")))
     samples = list(given) if isinstance(given, Iterable) else [given]
     odd = [one for one in samples if not isinstance(one, OpSample)]
     if not samples or odd:
@@ -220,6 +206,7 @@ def _draw(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
             f"found {type(odd[0]).__name__ if odd else 'none'}",
             next_command="let samples(dtype, device, rng) give at least one karat.OpSample",
         )
+    _last[:] = [(spec, dtype, device, seed, samples)]
     return samples
 
 

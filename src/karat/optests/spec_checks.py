@@ -53,7 +53,13 @@ def running(case: OpCase) -> Iterator[RunningCase]:
     with frameworks.device_scope(device, case.framework) as like:
         inputs, kwargs = tensors(case, like)
         made = RunningCase(case=case, inputs=inputs, kwargs=kwargs)
-        _declare(made)
+        test = _test_class()
+        key = (test, case.spec.op, case.dtype)
+        if key not in _declared_cases:  # once per file, spec and dtype
+            named = {one.name: one.dtype for one in _problem(made, whole=True).inputs}
+            _declared_cases.add(key)
+            file, no_grad = test.partition("::")[0], case.spec.no_grad
+            session.notify(session.Declared(op=case.spec.op, test=test, file=file, inputs=named, no_grad=no_grad))
         yield made
 
 
@@ -79,7 +85,14 @@ def gradient(case: OpCase) -> None:
     __tracebackhide__ = True
     with running(case) as made:
         report = _gradcheck(made)
-        _ask(made, report)
+        # Probe the gradients without evidence: that an input has none is verified, too.
+        proved = {one.input for one in report.comparisons if one.counts}
+        whole = _problem(made, whole=True)
+        lacking = [one.name for one in whole.inputs if one.name not in proved]
+        for name, (outcome, detail) in (gradients_of(lambda: whole, lacking) if lacking else {}).items():
+            session.notify(
+                session.NoGrad(op=case.spec.op, input=name, test=_test_class(), outcome=outcome, detail=detail)
+            )
     require_evidence(report)
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
@@ -97,7 +110,13 @@ def second_order(case: OpCase) -> None:
             report = _gradcheck(made, order=2)
             _passed(case, report, "second order", [one for one in report.comparisons if one.order == 2])
             return
-        if _has_second_order(made):
+        problem = _problem(made)
+        try:
+            first = problem.gradient_problem(_drawn(problem.outputs))
+            again = first.vjp(first.point, _drawn(first.outputs))
+        except Exception:  # noqa: BLE001 - any error means that there is none
+            return
+        if any(one is not None and np.any(one != 0) for one in again):
             raise AssertionError(
                 f"{case.id}: stale claim: order=1 says that there are no second derivatives, but there are; "
                 "set order=2 to have them checked"
@@ -112,11 +131,15 @@ def forward_mode(case: OpCase) -> None:
             report = _gradcheck(made, modes=("reverse", "forward"))
             _passed(case, report, "forward mode", [one for one in report.comparisons if one.mode == "forward"])
             return
-        if _has_forward_mode(made):
-            raise AssertionError(
-                f"{case.id}: stale claim: supports_forward=False, but there is a forward mode; "
-                "set supports_forward=True to have it checked"
-            )
+        problem = _problem(made)
+        try:
+            problem.jvp(problem.point, _drawn(problem.inputs))
+        except Exception:  # noqa: BLE001 - any error means that there is none
+            return
+        raise AssertionError(
+            f"{case.id}: stale claim: supports_forward=False, but there is a forward mode; "
+            "set supports_forward=True to have it checked"
+        )
 
 
 def in_place(case: OpCase) -> None:
@@ -214,57 +237,6 @@ def _drawn(slots: Iterable[Any]) -> list[Any]:
     return [rng.standard_normal(one.shape) for one in slots]
 
 
-def _has_second_order(made: RunningCase) -> bool:
-    problem = _problem(made)
-    try:
-        first = problem.gradient_problem(_drawn(problem.outputs))
-        again = first.vjp(first.point, _drawn(first.outputs))
-    except Exception:  # noqa: BLE001 - any error means that there is none
-        return False
-    return any(one is not None and np.any(one != 0) for one in again)
-
-
-def _has_forward_mode(made: RunningCase) -> bool:
-    problem = _problem(made)
-    try:
-        problem.jvp(problem.point, _drawn(problem.inputs))
-    except Exception:  # noqa: BLE001 - any error means that there is none
-        return False
-    return True
-
-
-def _declare(made: RunningCase) -> None:
-    """Declare the op and its inputs, once per file, spec and dtype."""
-    case, test = made.case, _test_class()
-    key = (test, case.spec.op, case.dtype)
-    if key in _declared_cases:
-        return
-    problem = _problem(made, whole=True)
-    _declared_cases.add(key)
-    session.notify(
-        session.Declared(
-            op=case.spec.op,
-            test=test,
-            file=test.partition("::")[0],
-            inputs={one.name: one.dtype for one in problem.inputs},
-            no_grad=case.spec.no_grad,
-        )
-    )
-
-
-def _ask(made: RunningCase, report: GradReport) -> None:
-    """Probe the gradients without evidence: that an input has none is verified, too."""
-    proved = {one.input for one in report.comparisons if one.counts}
-    whole = _problem(made, whole=True)
-    lacking = [one.name for one in whole.inputs if one.name not in proved]
-    if not lacking:
-        return
-    for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
-        session.notify(
-            session.NoGrad(op=made.case.spec.op, input=name, test=_test_class(), outcome=outcome, detail=detail)
-        )
-
-
 def _test_class() -> str:
     """`file.py::TestOps`, of the item that runs."""
     return (running_test() or "").partition("[")[0].rpartition("::")[0]
@@ -334,23 +306,21 @@ def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
             f"op_tests: expected specs, found {type(odd[0]).__name__ if odd else 'none: nothing would be tested'}",
             next_command="TestOps = karat.op_tests([karat.OpSpec(op=…, fn=…, samples=…)])",
         )
+    import pytest
+
+    def item_of(check: Callable[[OpCase], None]) -> Callable[[object, OpCase], None]:
+        def item(self: object, case: OpCase) -> None:  # noqa: ARG001 - pytest hands over an instance
+            __tracebackhide__ = True
+            if case.absent is not None:
+                pytest.skip(f"{case.spec.op}: nothing was compared: {case.absent}")
+            check(case)
+
+        return item
+
     every = cases(specs, seed)
     body: dict[str, Any] = {"__doc__": f"Tests of {', '.join(spec.op for spec in specs)}."}
     for name, (chosen, check) in KINDS.items():
-        mine = [case for case in every if chosen(case)]
+        mine = [pytest.param(case, id=case.id) for case in every if chosen(case)]
         if mine:
-            body[name] = _items(mine, check)
+            body[name] = pytest.mark.parametrize("case", mine)(item_of(check))
     return type("TestOps", (), body)
-
-
-def _items(mine: Sequence[OpCase], check: Callable[[OpCase], None]) -> Any:
-    import pytest
-
-    def item(self: object, case: OpCase) -> None:  # noqa: ARG001 - pytest hands over an instance
-        __tracebackhide__ = True
-        if case.absent is not None:
-            pytest.skip(f"{case.spec.op}: nothing was compared: {case.absent}")
-        check(case)
-
-    params = [pytest.param(case, id=case.id) for case in mine]
-    return pytest.mark.parametrize("case", params)(item)

@@ -227,7 +227,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, *tensors: Any) -> dict[str, Any]:
         """Every output by its name."""
         given = iter(tensors)
-        slots = {slot.name: self._argument(slot, [next(given) for _ in slot.members]) for slot in self.setup.inputs}
+        slots: dict[str, Any] = {}
+        for slot in self.setup.inputs:
+            held = [next(given) for _ in slot.members]
+            # Paddle hands over a list of one as the tensor in it, and its tests are written for that.
+            slots[slot.name] = held if slot.listed and (len(held) != 1 or self.signature is None) else held[0]
 
         def value(argument: Argument) -> Any:
             return slots[argument.name] if isinstance(argument, InputArgument) else argument.value
@@ -236,17 +240,16 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         keyword = {name: value(one) for name, one in self.plan.keyword.items()}
         return self.named(self.setup.function(*positional, **keyword))
 
-    def _argument(self, slot: ArraySlot, tensors: list[Any]) -> Any:
-        # Paddle hands over a list of one as the tensor in it, and its tests are written for that.
-        return tensors if slot.listed and (len(tensors) != 1 or self.signature is None) else tensors[0]
-
     def outputs(self) -> dict[str, Any]:
         return self(*self.tensors)
 
     def named(self, result: Any) -> dict[str, Any]:
         """What the function gave, by the names of the op's outputs; lists by the names inside them."""
         found = list(result) if isinstance(result, (tuple, list)) else [result]
-        names = self._output_names()
+        names = self.setup.out_names
+        if names is None:
+            signed = self.signature.outputs if self.signature is not None else ()
+            names = signed or tuple(slot.name for slot in self.setup.outputs) or ("Out",)
         if len(names) == 1 and len(found) != 1:
             found = [found]
         if len(found) > len(names):
@@ -257,7 +260,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         flat: dict[str, Any] = {}
         for name, value in zip(names, found, strict=False):
             if isinstance(value, (tuple, list)):
-                flat.update(zip(self._inner(name, len(value)), value, strict=True))
+                inner = self.expand(name)
+                if name in self.setup.inner_names:
+                    inner = tuple(self.setup.inner_names[name])[: len(value)]
+                elif len(inner) != len(value):
+                    inner = tuple(f"{name}.{n}" for n in range(len(value)))
+                flat.update(zip(inner, value, strict=True))
             elif value is not None:
                 flat[name] = value
         return flat
@@ -268,19 +276,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
             if slot.name == name and slot.listed:
                 return tuple(member.name for member in slot.members)
         return (name,)
-
-    def _output_names(self) -> tuple[str, ...]:
-        if self.setup.out_names is not None:
-            return self.setup.out_names
-        if self.signature is not None and self.signature.outputs:
-            return self.signature.outputs
-        return tuple(slot.name for slot in self.setup.outputs) or ("Out",)
-
-    def _inner(self, name: str, count: int) -> tuple[str, ...]:
-        if name in self.setup.inner_names:
-            return tuple(self.setup.inner_names[name])[:count]
-        known = self.expand(name)
-        return known if len(known) == count else tuple(f"{name}.{n}" for n in range(count))
 
 
 def read_setup(test: Any) -> OpSetup:

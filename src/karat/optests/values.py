@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -78,7 +79,6 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
 
 
 def widened(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
-
     def wide(one: NamedArray) -> NamedArray:
         if not is_low(one.dtype):
             return one
@@ -107,22 +107,15 @@ def _slot(name: str, value: Any, where: str) -> ArraySlot:
     return ArraySlot(name=name, members=(read_array(name, value, where),))
 
 
-def _array(value: Any) -> Array | None:
-    """None for what is not an array: rows of different lengths, or several unnamed arrays."""
-    if isinstance(value, tuple) and any(isinstance(one, np.ndarray) for one in value):
-        return None
-    try:
-        return np.asarray(value)
-    except ValueError:
-        return None
-
-
 def read_array(name: str, value: Any, where: str) -> NamedArray:
     """One array, by its name; an error says where it was written."""
     # Of an array and its sequence lengths, the array: ops that take the others cannot be called as a function.
     pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list)
     held = value[0] if pair else value
-    array = _array(held)
+    array: Array | None = None  # rows of different lengths and several unnamed arrays are none
+    if not (isinstance(held, tuple) and any(isinstance(one, np.ndarray) for one in held)):
+        with suppress(ValueError):
+            array = np.asarray(held)
     if array is None or array.dtype.kind not in "biufcV":
         found = "" if array is None else f" ({array.dtype})"
         raise UsageError(

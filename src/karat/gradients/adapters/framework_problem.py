@@ -46,8 +46,7 @@ class FrameworkProblem:
         self.point: tuple[Array, ...] = ()
         self.excluded: tuple[Excluded, ...] = ()
         self.notes: tuple[str, ...] = ()
-        self.double = True
-        """Whether the function runs in double precision; if not, `dtype=None` runs as given."""
+        self.double = True  # whether the function runs in double precision; if not, `dtype=None` runs as given
         self.forwards = 0
         self.backwards = 0
         self._likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)

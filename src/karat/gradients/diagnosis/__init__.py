@@ -20,8 +20,7 @@ from karat.gradients.roundoff import element_scales
 
 MOST = 4  # diagnoses per report: one cause fails many pairs
 MOST_FORWARDS = 110  # per diagnosis: after these no more questions are asked; what is under way is brought to its end
-_AGREED = 1e-6
-"""The relative error up to which four forwards are believed; a kink between their steps is far above it."""
+_AGREED = 1e-6  # the relative error up to which four forwards are believed; a kink between their steps is far above it
 
 
 def diagnosis_of(problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array | None = None) -> Diagnosis:

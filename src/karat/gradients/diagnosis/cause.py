@@ -360,8 +360,7 @@ class Guess:
 
     hint: str
     right: Vector
-    odd: bool = False
-    """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
+    odd: bool = False  # a factor without a name, which may be chance: there is one for every constant gradient of a sum
 
 
 def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Guess | None:
