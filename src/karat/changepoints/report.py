@@ -14,7 +14,7 @@ import msgspec
 
 from karat.changepoints.examine import ChangesReport, SeriesReport
 from karat.changepoints.series import RAREST, Analysis, ChangeKind, Observation, Outcome, Series, SeriesChange, Step
-from karat.findings import Finding, Severity
+from karat.findings import Severity
 from karat.report.json import encode, finding_json
 from karat.report.markdown import code, prose, table
 from karat.report.terminal import Line
@@ -109,7 +109,17 @@ def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[L
         yield ()
     if quiet:
         yield ((f"{quiet:,} more series without a change (--all shows them)", "dim"),)
-    yield from _findings(report.findings, everything=everything)
+    found = [finding for finding in report.findings if finding.kind not in _OWN]
+    shown = found if everything else found[:_SHOWN]
+    for finding in shown:
+        place = f"{finding.path}: " if finding.path and finding.path not in finding.message else ""
+        yield (
+            (f"{finding.severity.value:<4} ", _SEVERITY[finding.severity]),
+            (f"{finding.kind}  ", "bold"),
+            (f"{place}{finding.message}", ""),
+        )
+    if len(found) > len(shown):
+        yield ((f"… and {len(found) - len(shown):,} more (--all lists them)", "dim"),)
     for note in report.notes:
         yield (("note: ", "dim"), (note, "dim"))
     yield ((_summary(report), "bold"),)
@@ -243,21 +253,6 @@ def _crashes_and_gaps(entry: SeriesReport, *, everything: bool) -> Iterator[Line
         points = count(sum(change.last - change.first + 1 for change in gaps), "point")
         text = few(texts, len(texts) if everything else _GAPS)
         yield (("  gap         ", "dim"), (f"{points}: {text}", "dim"))
-
-
-def _findings(findings: Sequence[Finding], *, everything: bool) -> Iterator[Line]:
-    """Findings about the sources; changes are shown above."""
-    found = [finding for finding in findings if finding.kind not in _OWN]
-    shown = found if everything else found[:_SHOWN]
-    for finding in shown:
-        place = f"{finding.path}: " if finding.path and finding.path not in finding.message else ""
-        yield (
-            (f"{finding.severity.value:<4} ", _SEVERITY[finding.severity]),
-            (f"{finding.kind}  ", "bold"),
-            (f"{place}{finding.message}", ""),
-        )
-    if len(found) > len(shown):
-        yield ((f"… and {len(found) - len(shown):,} more (--all lists them)", "dim"),)
 
 
 def _summary(report: ChangesReport) -> str:

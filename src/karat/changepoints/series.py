@@ -19,6 +19,11 @@ RAREST = 1e-6
 """Smaller p-values are extrapolated further than anyone can vouch for: they are not told, and cannot be asked for."""
 
 
+def wrong_usage(message: str) -> UsageError:
+    """What cannot be done with what was asked of `karat changes`."""
+    return UsageError(message, next_command="karat changes --help")
+
+
 class Outcome(StrEnum):
     """What came of a point."""
 
@@ -173,6 +178,4 @@ class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _require(name: str, value: float, wanted: str, holds: bool) -> None:  # noqa: FBT001 - a condition, not a mode
     if not holds:
-        raise UsageError(
-            f"detector option {name}: expected {wanted}, found {value}", next_command="karat changes --help"
-        )
+        raise wrong_usage(f"detector option {name}: expected {wanted}, found {value}")

@@ -101,8 +101,7 @@ def normalise(message: str) -> str:
 class _Clue(NamedTuple):
     """Something in the text that may be what it died of."""
 
-    rank: int
-    """0 says more than 1, and so on."""
+    rank: int  # 0 says more than 1, and so on
     text: str
 
 

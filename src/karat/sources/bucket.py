@@ -25,12 +25,9 @@ from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, sho
 from karat.system.hashes import sha256_text
 from karat.system.pool import in_parallel, worker_count
 
-_SMALL = 1 << 18
-"""An archive up to this size is read whole: two more requests would take longer."""
-_TAIL = 0xFFFF + 22 + 20 + 56
-"""Where an archive's end record is, however long its comment."""
-_MOST = 0.6
-"""If more of an archive than this is wanted, all of it is read."""
+_SMALL = 1 << 18  # an archive up to this size is read whole: two more requests would take longer
+_TAIL = 0xFFFF + 22 + 20 + 56  # where an archive's end record is, however long its comment
+_MOST = 0.6  # if more of an archive than this is wanted, all of it is read
 _FILES_AT_ONCE = 8
 _NOTE_EVERY = 64
 
@@ -60,7 +57,21 @@ class BucketFetch:
     def obtain(self, group: Group, wanted: Wanted) -> Obtained:
         """Names and wanted files; what an earlier process left is doubted before the server is."""
         if not group.packed:
-            return self._loose(group, wanted)
+            names = {group.member(entry): entry for entry in group.entries}
+            chosen = {name: entry for name, entry in names.items() if wanted(name)}
+            _check_sizes(chosen, self._limits)
+            here = self._shelf.here(list(chosen))
+            tasks = [partial(self._file, name, entry) for name, entry in chosen.items() if name not in here]
+            self._watch.begin(sum(e.size for name, e in chosen.items() if name not in here))
+            fresh: dict[str, CachedFile] = {}
+            try:
+                for name, kept in in_parallel(tasks, _FILES_AT_ONCE, stop=lambda: None):
+                    fresh[name] = kept
+                    if len(fresh) % _NOTE_EVERY == 0:
+                        self._shelf.learn(tuple(names), fresh)
+            finally:
+                self._shelf.learn(tuple(names), fresh)
+            return tuple(names), self._shelf.paths(here | fresh)
         leftovers = any(self._shelf.folder.iterdir())
         try:
             return self._packed(group.entries[0], wanted)
@@ -104,24 +115,6 @@ class BucketFetch:
                 file.write(chunk)
                 self._watch.advance(len(chunk))
         return path
-
-    def _loose(self, group: Group, wanted: Wanted) -> Obtained:
-        """The wanted objects of a folder."""
-        names = {group.member(entry): entry for entry in group.entries}
-        chosen = {name: entry for name, entry in names.items() if wanted(name)}
-        _check_sizes(chosen, self._limits)
-        here = self._shelf.here(list(chosen))
-        tasks = [partial(self._file, name, entry) for name, entry in chosen.items() if name not in here]
-        self._watch.begin(sum(e.size for name, e in chosen.items() if name not in here))
-        fresh: dict[str, CachedFile] = {}
-        try:
-            for name, kept in in_parallel(tasks, _FILES_AT_ONCE, stop=lambda: None):
-                fresh[name] = kept
-                if len(fresh) % _NOTE_EVERY == 0:
-                    self._shelf.learn(tuple(names), fresh)
-        finally:
-            self._shelf.learn(tuple(names), fresh)
-        return tuple(names), self._shelf.paths(here | fresh)
 
     def _file(self, name: str, entry: StoredFile) -> tuple[str, CachedFile]:
         def fill(file: BinaryIO) -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import httpx
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
-_A_STEP = 1 << 15
-"""Fewer new bytes than this are no progress, or a hostile server could go on for ever."""
+_A_STEP = 1 << 15  # fewer new bytes than this are no progress, or a hostile server could go on for ever
 
 
 class ArtifactAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +56,7 @@ class Download:
         self._most = most
         self._place: Secret | None = None
         self._all_here = False
-        self.total: int | None = None
-        """The true size of the archive, once a range was answered."""
+        self.total: int | None = None  # the true size of the archive, once a range was answered
 
     def still_the_same(self) -> bool:
         """Whether what lies on the shelf is what a request would bring; asked without fetching it."""

@@ -110,7 +110,24 @@ class GitHub(Forge):
         limits: Limits | None = None,
         notice: Notice | None = None,
     ) -> None:
-        _check(repo, run_id, sha)
+        if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
+            raise UsageError(
+                f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
+                next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
+            )
+        if (run_id is None) == (sha is None):
+            raise UsageError(
+                "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both"),
+                next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
+            )
+        if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
+            raise UsageError(
+                f"expected the number of a run, found {run_id!r}", next_command=f"gh run list --repo {repo}"
+            )
+        if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
+            raise UsageError(
+                f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {shlex.quote(sha)}"
+            )
         env = os.environ if env is None else env
         self._repo, self._sha, self._workflow, self._attempt = repo, sha, workflow, attempt
         self._run_id = None if run_id is None else int(run_id)
@@ -281,25 +298,6 @@ class GitHub(Forge):
         return CannotVerify(
             f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})",
             next_command=f"gh run list --repo {self._for_gh}",
-        )
-
-
-def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
-    if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
-        raise UsageError(
-            f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
-            next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
-        )
-    if (run_id is None) == (sha is None):
-        raise UsageError(
-            "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both"),
-            next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
-        )
-    if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
-        raise UsageError(f"expected the number of a run, found {run_id!r}", next_command=f"gh run list --repo {repo}")
-    if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
-        raise UsageError(
-            f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {shlex.quote(sha)}"
         )
 
 

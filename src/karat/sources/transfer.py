@@ -27,10 +27,8 @@ from karat.system.hashes import sha256_file
 from karat.system.pool import in_parallel, worker_count
 
 _TAIL = 1 << 13
-_SMALL = 1 << 19
-"""An archive of up to this many bytes is fetched whole: another round trip would take longer."""
-_MOST = 0.7
-"""A plan that needs more than this part of an archive may as well have the whole."""
+_SMALL = 1 << 19  # an archive of up to this many bytes is fetched whole: another round trip would take longer
+_MOST = 0.7  # a plan that needs more than this part of an archive may as well have the whole
 _LEEWAY = 64 << 20
 _BY_STATUS = {401: "artifact-forbidden", 403: "artifact-forbidden", 404: "artifact-missing", 410: "artifact-expired"}
 

@@ -87,10 +87,8 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that must be known before anything is deleted."""
 
     judged: tuple[ReferenceFate, ...]
-    kept: frozenset[str]
-    """Objects that pins and locks need."""
-    needed: frozenset[str]
-    """Objects that anything needs."""
+    kept: frozenset[str]  # objects that pins and locks need
+    needed: frozenset[str]  # objects that anything needs
     leased: frozenset[str]
     """Objects that a push or pin in progress needs, in either area: a pin is filling `kept/`."""
     leases: int
@@ -101,10 +99,8 @@ class _Fates(msgspec.Struct, frozen=True, kw_only=True):
 
     tallies: tuple[ObjectTally, ...]
     delete: tuple[str, ...]
-    move: tuple[str, ...]
-    """Digests to copy back from `kept/` to `expiring/`."""
-    old: tuple[str, ...]
-    """Digests needed in `expiring/` that a bucket that deletes by age would soon delete."""
+    move: tuple[str, ...]  # digests to copy back from `kept/` to `expiring/`
+    old: tuple[str, ...]  # digests needed in `expiring/` that a bucket that deletes by age would soon delete
 
 
 _BECAUSE = {

@@ -20,8 +20,7 @@ from karat.store.backends import Absent, Backend, StoredObject, StoreProblem, da
 from karat.system.pool import in_parallel
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
-_FEW = 256
-"""Up to this many objects are looked up one by one; for more, the areas are listed."""
+_FEW = 256  # up to this many objects are looked up one by one; for more, the areas are listed
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
 T = TypeVar("T", bound=msgspec.Struct)
 Watch = Callable[[int], None]

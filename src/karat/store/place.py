@@ -34,10 +34,8 @@ from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
 
 SCHEME = "store:"
-_ROOM = 192 << 20
-"""Bytes of fetched objects that are kept in memory."""
-_MAPPED = 1 << 18
-"""What a mapped file counts for: a process may have some ten thousands of them, not more."""
+_ROOM = 192 << 20  # bytes of fetched objects that are kept in memory
+_MAPPED = 1 << 18  # what a mapped file counts for: a process may have some ten thousands of them, not more
 _AHEAD = 16
 _SMALL = 8 << 20
 

@@ -164,7 +164,14 @@ def resolve(backend: Backend, word: str) -> Reference:
     wanted = parse(word)
     known = entries(backend, wanted.name)
     if wanted.digest is not None:
-        fitting = _one_digest(backend, known, wanted.digest, word)
+        found = [(entry, read(backend, entry).digest) for entry in known if entry.start == wanted.digest[:12]]
+        digests = {digest for _, digest in found if digest.startswith(wanted.digest)}
+        if len(digests) > 1:
+            raise UsageError(
+                f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}",
+                next_command="karat ls",
+            )
+        fitting = [entry for entry, digest in found if digest in digests]
     else:
         fitting = [e for e in known if e.date.strftime(_STAMP).startswith(wanted.moment or "")]
     if fitting:
@@ -223,18 +230,6 @@ def _entry(key: str) -> ReferenceEntry | None:
     except ValueError:
         return None
     return ReferenceEntry(key=key, name=name, date=date, start=match[2])
-
-
-def _one_digest(backend: Backend, known: Sequence[ReferenceEntry], start: str, word: str) -> list[ReferenceEntry]:
-    """Entries with that digest; a start that two digests share is ambiguous."""
-    found = [(entry, read(backend, entry).digest) for entry in known if entry.start == start[:12]]
-    digests = {digest for _, digest in found if digest.startswith(start)}
-    if len(digests) > 1:
-        raise UsageError(
-            f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}",
-            next_command="karat ls",
-        )
-    return [entry for entry, digest in found if digest in digests]
 
 
 def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]) -> StoreProblem:

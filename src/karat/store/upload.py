@@ -26,11 +26,9 @@ from karat.system.pool import in_parallel
 from karat.tensors.tensor import Extent, Reader, read_blocks
 
 SMALL = 64 << 10
-_BLOCK = 1 << 20
-"""Bytes that are read at once; a whole number of them makes a chunk."""
+_BLOCK = 1 << 20  # bytes that are read at once; a whole number of them makes a chunk
 _LONGEST_RUN = 256
-_CUT_BELOW = 16
-"""Of 256: a run of manifests is 16 long on average."""
+_CUT_BELOW = 16  # of 256: a run of manifests is 16 long on average
 LARGE, LARGE_AT_ONCE = 4 << 20, 4
 """Objects above this size, and how many of them are in memory at once."""
 

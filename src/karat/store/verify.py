@@ -14,7 +14,7 @@ import msgspec
 from karat.bundles.extents import file_digest
 from karat.bundles.places import SUMS, Place, open_place, require_root
 from karat.bundles.verify import verify_place
-from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError, exit_code, fail
+from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, exit_code, fail, warn
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store import backends, pins, references, snapshot as snapshots
@@ -93,7 +93,7 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
     findings: list[Finding] = []
 
     def note(kind: str, message: str, key: str) -> None:
-        findings.append(_finding(kind, message, key, backend.look(key)))
+        findings.append(fail(kind, message, path=key, next=backend.look(key)))
 
     total, named = _named_snapshots(backend, note)
     cases, needed = _needed_objects(backend, named, note)
@@ -181,11 +181,7 @@ def _verify_object(backend: Backend, one: StoredObject) -> Finding | None:
             return None  # deleted by gc meanwhile; the caller knows whether it is missed
         except KaratError as error:
             kind, said = "cannot-read", str(error)
-    return _finding(kind, said, one.key, backend.look(one.key)) if said else None
-
-
-def _finding(kind: str, message: str, path: str, then: str) -> Finding:
-    return fail(kind, message, path=path, next=then)
+    return fail(kind, said, path=one.key, next=backend.look(one.key)) if said else None
 
 
 def verify_target(
@@ -237,7 +233,7 @@ def finding_of(error: KaratError, word: str) -> Finding:
     finding = getattr(error, "finding", None)
     if isinstance(finding, Finding):
         return finding
-    return _finding("cannot-read", str(error), word, error.next_command)
+    return fail("cannot-read", str(error), path=word, next=error.next_command)
 
 
 def is_of_zips(place: Place) -> bool:
@@ -251,13 +247,9 @@ def _verify_place(place: Place, word: str, progress: Progress | None) -> Verifie
             at_work = any(Path(word).glob(f"{PACK_STAGING}*"))
             found = "a pack that is in progress or was killed" if at_work else "zips alone"
             lost = "" if at_work else "; each is verified, but a missing one would not be noticed"
-            without_sums = Finding(
-                kind="sums-missing",
-                severity=Severity.FAIL if at_work else Severity.WARN,
-                message=f"{word}: expected {SUMS} beside the zips, found {found}{lost}",
-                path=word,
-                next=f"ls -la {shlex.quote(word)}",
-            )
+            said = f"{word}: expected {SUMS} beside the zips, found {found}{lost}"
+            say = fail if at_work else warn
+            without_sums = say("sums-missing", said, path=word, next=f"ls -la {shlex.quote(word)}")
             return _verify_zips(place, word, [*place.findings(), without_sums], progress)
         require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
@@ -283,7 +275,7 @@ def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified
     except (Damaged, ValueError) as error:
         sums = {}
         said = f"{SUMS}: expected what `karat pack` writes; {error}"
-        findings = [_finding("bundle-damaged", said, SUMS, f"ls -l {shlex.quote(word)}")]
+        findings = [fail("bundle-damaged", said, path=SUMS, next=f"ls -l {shlex.quote(word)}")]
     finally:
         place.close()
     return _verify_zips(place, word, findings, progress, only=sums)
@@ -297,7 +289,7 @@ def _verify_zips(
     findings += [finding for one in each for finding in one.findings]
     if not each and not findings:
         said = f"{word}: expected captured cases, found none; nothing was verified"
-        findings = [_finding("nothing-compared", said, word, f"ls -la {shlex.quote(word)}")]
+        findings = [fail("nothing-compared", said, path=word, next=f"ls -la {shlex.quote(word)}")]
     return VerifiedTarget(
         target=word,
         kind="pack",
@@ -314,7 +306,7 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
     then = f"ls -l {shlex.quote(place.name)}"
     for path in sums.keys() - there.keys():
         said = f"{path}: expected by {SUMS}, found nothing"
-        yield _finding("bundle-damaged", said, path, then)
+        yield fail("bundle-damaged", said, path=path, next=then)
 
     def digest(path: str) -> tuple[str, str]:
         return path, file_digest(place.extent(path))
@@ -323,10 +315,10 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
     for path, found in sorted(in_parallel(listed, min(8, available_cores()))):
         if found != sums[path]:
             said = f"{path}: expected sha256 {sums[path]} by {SUMS}, found {found}"
-            yield _finding("bundle-damaged", said, path, then)
+            yield fail("bundle-damaged", said, path=path, next=then)
     for path in there.keys() - sums.keys() - {SUMS}:
         said = f"{path}: expected only what {SUMS} lists, found a file that it does not know"
-        yield _finding("unexpected-file", said, path, then)
+        yield fail("unexpected-file", said, path=path, next=then)
 
 
 def document(report: VerifyReport) -> bytes:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 
 DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})
 """Kinds that bytes left by an earlier process may be to blame for."""
@@ -36,13 +36,7 @@ class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a b
 
     def finding(self, name: str, next_command: str | None = None) -> Finding:
         """What the person is told of the artifact of that name, and to do next."""
-        return Finding(
-            kind=self.kind,
-            severity=Severity.FAIL,
-            message=f"artifact {name}: {self}",
-            path=name,
-            next=next_command or self.next_command,
-        )
+        return fail(self.kind, f"artifact {name}: {self}", path=name, next=next_command or self.next_command)
 
 
 def no_room(error: OSError) -> Unusable:
@@ -63,16 +57,9 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 # What the standard library raises for bytes that are not what they claim to be.
 _BROKEN = (
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    OverflowError,
-)
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error,
+    EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError,
+)  # fmt: skip
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,7 @@ import msgspec
 
 class _Provider(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    sign: str
-    """The variable that says that this is it."""
+    sign: str  # the variable that says that this is it
     run: str
     commit: str
     repository: str = ""
@@ -25,8 +24,7 @@ class _Provider(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str = ""
     url: str = ""
     image: str = ""
-    own_names: bool = True
-    """Whether nobody else sets variables of these names."""
+    own_names: bool = True  # whether nobody else sets variables of these names
 
 
 _PROVIDERS = (

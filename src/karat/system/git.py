@@ -315,25 +315,11 @@ def ensure_repository(start: Path, *, next_command: str = "karat diff OLD_FOLDER
 
 
 # Those of `git rev-parse --local-env-vars` that name a repository or a part of one; settings and credentials are left alone.
-_FOREIGN = frozenset(
-    {
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_COMMON_DIR",
-        "GIT_PREFIX",
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_NAMESPACE",
-        "GIT_SHALLOW_FILE",
-        "GIT_GRAFT_FILE",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_INTERNAL_SUPER_PREFIX",
-        "GIT_QUARANTINE_PATH",
-        "GIT_DEFAULT_HASH",
-    }
-)
+_FOREIGN = {
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE",
+    "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX", "GIT_QUARANTINE_PATH", "GIT_DEFAULT_HASH",
+}  # fmt: skip
 
 
 def without_foreign(environment: Mapping[str, str]) -> dict[str, str]:
@@ -364,22 +350,11 @@ ALONE: Mapping[str, str] = {
 }
 # Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
 SETTINGS = (
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-    "-c",
-    "advice.detachedHead=false",
-    "-c",
-    "safe.directory=*",
+    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
     # With it --topo-order goes by who descends from whom; without, by dates, some of which are wrong.
-    "-c",
-    "fetch.writeCommitGraph=true",
-)
+    "-c", "fetch.writeCommitGraph=true",
+)  # fmt: skip
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 

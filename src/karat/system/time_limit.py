@@ -28,8 +28,7 @@ class SearchTimer:
     """
 
     def __init__(self) -> None:
-        self.search = 0
-        """The number of the search that is going on; 0 between searches."""
+        self.search = 0  # the number of the search that is going on; 0 between searches
         self._seen = 0
         self._watches = threading.current_thread() is threading.main_thread()
 

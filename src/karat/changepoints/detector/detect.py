@@ -41,21 +41,17 @@ FEWEST = 5
 _DEFAULT = DetectOptions()
 _CLIP = 2.5
 _WILD = 5.0
-_FLOAT_NOISE = 1e-12
-"""Relative differences below this are arithmetic, not measurement."""
-_QUANTISED = 0.2887
-"""The standard deviation of rounding to whole steps: 1/√12 of a step."""
+_FLOAT_NOISE = 1e-12  # relative differences below this are arithmetic, not measurement
+_QUANTISED = 0.2887  # the standard deviation of rounding to whole steps: 1/√12 of a step
 _DIGITS = 12
 _LARGEST = 1e6
-_DIMMEST = 1e-100
-"""A usual size this far below the largest is none: nearly all values are zero."""
+_DIMMEST = 1e-100  # a usual size this far below the largest is none: nearly all values are zero
 _DEPTH = 0.1
 _SHORT = 0.25
 _STEPS_OF_A_DIP = 4
 _FAILED = (Outcome.CRASH, Outcome.HANG)
 _UNKNOWN = (Outcome.BROKEN, Outcome.MISSING)
-_OFF = 0.05
-"""A newest point is off where chance puts fewer than this share of points so far out."""
+_OFF = 0.05  # a newest point is off where chance puts fewer than this share of points so far out
 _MOST_NEEDED = 6
 
 

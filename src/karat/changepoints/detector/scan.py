@@ -32,22 +32,16 @@ CLIP = 4.0
 _CLIP = 3.0
 _SEED = 20231117
 _ROWS = 256
-_FEW_ROWS = 1500
-"""Of simulated short rows: their tail is a power, and needs more of them."""
+_FEW_ROWS = 1500  # of simulated short rows: their tail is a power, and needs more of them
 FEW = 40
 """Rows shorter than this may be judged on their own against heavy-tailed noise."""
 _FEWEST_PERMUTED = 8
-_FAR = 30.0
-"""Standard deviations that count within a series whose noise is known."""
-_SMALL = 40
-"""Longer pieces are judged by their own noise, unless there is as much of it outside of them."""
-_NOISIER = 1.5
-"""A piece this much noisier than the rest has noise of its own."""
+_FAR = 30.0  # standard deviations that count within a series whose noise is known
+_SMALL = 40  # longer pieces are judged by their own noise, unless there is as much of it outside of them
+_NOISIER = 1.5  # a piece this much noisier than the rest has noise of its own
 _ENOUGH_NOISE = 12
-_AROUND = 1000
-"""Values on either side of a piece that its noise is known by."""
-_PERMUTED_TELL = 12
-"""A row of fewer values has too few permutations to tell anything."""
+_AROUND = 1000  # values on either side of a piece that its noise is known by
+_PERMUTED_TELL = 12  # a row of fewer values has too few permutations to tell anything
 _OWN_SHARE = 5.0
 
 
@@ -66,10 +60,8 @@ class _Plan(NamedTuple):
     """What depends on a row's length alone: scales, and how far chance moves each sum."""
 
     sizes: tuple[int, ...]
-    split_scale: Floats
-    """Per split k = 1…n−1: the standard deviation of its sum."""
-    stretch_scale: tuple[float, ...]
-    """Per size."""
+    split_scale: Floats  # per split k = 1…n−1: the standard deviation of its sum
+    stretch_scale: tuple[float, ...]  # per size
 
 
 def sum_variance(count: npt.ArrayLike, rho: float) -> Floats:
@@ -439,20 +431,6 @@ def scan_piece(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Sca
     size = stop - start
     if size < 2 * fewest:
         return NOTHING
-    noise = _left_over(row, cuts, start, stop)
-    if size > _SMALL and noise.shape[0] < 2 * size:
-        share = row.options.false_alarms * size / row.values.shape[0]
-        return by_permutation(piece, rho=row.rho, fewest=fewest, alpha=share)
-    if noise.shape[0] < _ENOUGH_NOISE:
-        return on_its_own(piece, floor=row.floor, fewest=fewest)
-    spread = max(robust_spread(noise), row.floor)
-    own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
-    noisier = own / spread if own > _NOISIER * spread else 1.0
-    return by_noise(piece / (spread * noisier), noise / spread, unseen=row.floor / spread, rho=row.rho, fewest=fewest)
-
-
-def _left_over(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Floats:
-    """What levels leave over outside of a piece, and inside of it on both sides of its best split."""
     from_here, to_here = max(0, start - _AROUND), min(row.values.shape[0], stop + _AROUND)
     known = [*cuts[bisect_right(cuts, from_here) : bisect_left(cuts, to_here)]]
     outer = [cut for cut in known if not start < cut < stop]
@@ -462,4 +440,13 @@ def _left_over(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Flo
         part = row.values[left:right]
         if part.shape[0] >= 3:
             parts.append((part - np.median(part)) * np.sqrt(part.shape[0] / (part.shape[0] - 1)))
-    return np.concatenate(parts) if parts else np.zeros(0)
+    noise = np.concatenate(parts) if parts else np.zeros(0)
+    if size > _SMALL and noise.shape[0] < 2 * size:
+        share = row.options.false_alarms * size / row.values.shape[0]
+        return by_permutation(piece, rho=row.rho, fewest=fewest, alpha=share)
+    if noise.shape[0] < _ENOUGH_NOISE:
+        return on_its_own(piece, floor=row.floor, fewest=fewest)
+    spread = max(robust_spread(noise), row.floor)
+    own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
+    noisier = own / spread if own > _NOISIER * spread else 1.0
+    return by_noise(piece / (spread * noisier), noise / spread, unseen=row.floor / spread, rho=row.rho, fewest=fewest)

@@ -36,34 +36,26 @@ from karat.changepoints.series import RAREST, DetectOptions
 
 _GENEROUS = 3.7
 _GENEROUS_NEAR = 6.5
-_FAR = (5, 6, 7, 8)
-"""Lags at which neighbours are taken to be strangers."""
-_GIVEN_BACK = 10.0
-"""Of the autocorrelation, per piece and point, that cutting hides."""
-_CAREFUL = 0.8
-"""Standard errors that are added to an autocorrelation, where there clearly is one."""
+_FAR = (5, 6, 7, 8)  # lags at which neighbours are taken to be strangers
+_GIVEN_BACK = 10.0  # of the autocorrelation, per piece and point, that cutting hides
+_CAREFUL = 0.8  # standard errors that are added to an autocorrelation, where there clearly is one
 _SWITCHES = 6
-_POINTS_PER_SWITCH = 12
-"""Jumps between the same two modes that often are noise rather than steps."""
-_APART = 3.2
-"""Standard deviations between two modes that are two."""
+_POINTS_PER_SWITCH = 12  # jumps between the same two modes that often are noise rather than steps
+_APART = 3.2  # standard deviations between two modes that are two
 _FAR_OFF = 0.6
 LONG = 2048
 """Pieces longer than this are asked near their cut first, and then in means of their values."""
 
 
 _BESIDE = 40
-_TELL_NOISE = 8
-"""Values beside a cut that its noise is known by: the nearest, and no fewer than can tell."""
+_TELL_NOISE = 8  # values beside a cut that its noise is known by: the nearest, and no fewer than can tell
 _NOISIER = 2.0
 _CLEAR = 3.7
 """Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance."""
 _SWEEPS = 4
 _CHUNK = 1024
-_STRIDE = 768
-"""Chunks overlap, so that every step is well inside of one."""
-_SAMPLED = 8
-"""Chunks of a long row that its autocorrelation is taken from."""
+_STRIDE = 768  # chunks overlap, so that every step is well inside of one
+_SAMPLED = 8  # chunks of a long row that its autocorrelation is taken from
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:

@@ -31,7 +31,8 @@ from karat.changepoints.readers.sheets import (
     read_cell,
     utc,
 )
-from karat.findings import Finding, Severity, UsageError, suggest, warn
+from karat.changepoints.series import wrong_usage
+from karat.findings import Finding, Severity, suggest, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LimitedFindings
 
@@ -44,32 +45,15 @@ _WHOLE = re.compile(rf"[-+]?(?:\d*|\d{{1,3}}([{_APART}])\d{{3}}(?:\1\d{{3}})*)")
 _GROUPED = re.compile(r"[-+−]?[1-9]\d{0,2}(?:,\d{3})+")
 _TIMES = ("timestamp", "datetime", "date", "time", "when", "at", "night", "day", "created", "created_at", "commit_date")
 _LABELS = (
-    "label",
-    "commit",
-    "sha",
-    "git_commit",
-    "revision",
-    "rev",
-    "hash",
-    "version",
-    "release",
-    "tag",
-    "build",
-    "image",
-    "point",
-    "name",
-    "id",
-    "run",
-    "run_id",
-    "night",
-)
+    "label", "commit", "sha", "git_commit", "revision", "rev", "hash", "version", "release", "tag", "build", "image",
+    "point", "name", "id", "run", "run_id", "night",
+)  # fmt: skip
 _COUNTERS = ("step", "iteration", "iter", "index", "n", "#", "i", "x", "build", "run", "number", "epoch", "")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NUMBERISH = re.compile(r"[-+−$€£¥]? ?\d[\d.,]*(?: ?[A-Za-zµ%/]{1,12})?")
 _SHORT = 10
 _FEW = 3
-_SAMPLE = 2000
-"""Cells of a column that are looked at to see whether it is a metric."""
+_SAMPLE = 2000  # cells of a column that are looked at to see whether it is a metric
 
 
 class NumberFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +75,7 @@ class NumberFormat(msgspec.Struct, frozen=True, kw_only=True):
 def number_format(cells: Sequence[Any], *, decimal_comma: bool) -> NumberFormat | None:
     """How most cells of a column are written, where that is not plainly; `decimal_comma`: one comma is no thousand."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
-    if not any(_is_odd(text) for text in texts):
+    if not any(("," in text or not (text[-1:].isdigit() and text_number(text) is not None)) for text in texts):
         return None
     matches = [match for text in texts if (match := _match(text)) is not None]
     if 2 * len(matches) <= len(texts):
@@ -102,10 +86,6 @@ def number_format(cells: Sequence[Any], *, decimal_comma: bool) -> NumberFormat 
     read = sum(found.number(text) is not None for text in texts)
     plain = sum(text_number(text) is not None for text in texts)
     return found if read > plain and 2 * read > len(texts) else None
-
-
-def _is_odd(text: str) -> bool:
-    return "," in text or not (text[-1:].isdigit() and text_number(text) is not None)
 
 
 def _match(text: str) -> re.Match[str] | None:
@@ -176,8 +156,7 @@ class _Chosen:
             dict.fromkeys(at for name in options.metrics for at in table.fits(name) or [self.named(name, "--metric")])
         )
         self.formats = self._formats()
-        self.counters: list[int] = []
-        """Columns that only number the rows."""
+        self.counters: list[int] = []  # columns that only number the rows
         self.moments: list[datetime] | None = None
         self.time = self._time()
         self.x = self._x()
@@ -189,10 +168,9 @@ class _Chosen:
     def named(self, name: str, option: str) -> int:
         if name in self.table.names:
             return self.table.names.index(name)
-        raise UsageError(
+        raise wrong_usage(
             f"expected {option} to name a column of {self.table.source}, found {name!r}{suggest(name, self.table.names)};"
-            f" there are {', '.join(self.table.names[:20])}",
-            next_command="karat changes --help",
+            f" there are {', '.join(self.table.names[:20])}"
         )
 
     def _formats(self) -> dict[int, NumberFormat]:
@@ -233,10 +211,9 @@ class _Chosen:
             at = self.named(self.options.time, "--time")
             self.moments = parse_dates(self.column(at), clock=True)
             if self.moments is None:
-                raise UsageError(
+                raise wrong_usage(
                     f"expected every cell of column {self.options.time!r} of {self.table.source} to say when,"
-                    f" as 2023-08-24, 2023-08-24T13:00Z or seconds since 1970; {self._no_moment(at)}",
-                    next_command="karat changes --help",
+                    f" as 2023-08-24, 2023-08-24T13:00Z or seconds since 1970; {self._no_moment(at)}"
                 )
             return at
         for at in self._candidates(_TIMES):

@@ -25,6 +25,7 @@ from karat.changepoints.readers.sheets import (
     number_cell,
     utc,
 )
+from karat.changepoints.series import wrong_usage
 from karat.findings import UsageError, suggest, warn
 from karat.goldens.formats import read as read_golden
 from karat.goldens.line_records import flat
@@ -34,8 +35,7 @@ from karat.system.git import Blobs, find_root, run_git
 
 _COMMIT = b"\x02"
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST = 2000
-"""Metrics of a table or document that are taken unless --metric names some."""
+_MOST = 2000  # metrics of a table or document that are taken unless --metric names some
 WORK_TREE = "work tree"
 
 
@@ -55,17 +55,12 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     folder = next(parent for parent in whole.absolute().parents if parent.is_dir())
     root = find_root(folder)
     if root is None:
-        raise UsageError(
-            f"expected --golden to be in a git work tree, found none around {folder}",
-            next_command="karat changes --help",
-        )
+        raise wrong_usage(f"expected --golden to be in a git work tree, found none around {folder}")
     try:
         resolved = Path(os.path.normpath(whole.absolute().parent.resolve() / whole.name))
         inside = resolved.relative_to(root.resolve()).as_posix()
     except ValueError as error:
-        raise UsageError(
-            f"expected --golden to be in the work tree {root}, found {whole}", next_command="karat changes --help"
-        ) from error
+        raise wrong_usage(f"expected --golden to be in the work tree {root}, found {whole}") from error
     past = versions(root, inside)
     contents = _contents(root, past)
     if whole.is_file():
@@ -157,10 +152,9 @@ def _wanted(known: Sequence[str], source: str, options: ReadOptions) -> tuple[st
     for wanted in options.metrics:
         fits = [name for name in known if name == wanted or fnmatchcase(name, wanted)]
         if not fits:
-            raise UsageError(
+            raise wrong_usage(
                 f"expected --metric to be a metric of {source}, found {wanted!r}{suggest(wanted, known)};"
-                f" there are {', '.join(known[:20]) or 'none'}",
-                next_command="karat changes --help",
+                f" there are {', '.join(known[:20]) or 'none'}"
             )
         found.update(dict.fromkeys(fits))
     return tuple(found)

@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from karat.changepoints.readers.sheets import parse_date, utc
+from karat.changepoints.series import wrong_usage
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import glob_regex
 from karat.system.git import find_root, resolve, run_git
@@ -29,15 +30,12 @@ _DATE = re.compile(r"(?<!\d)(\d{4})([-_.]?)(\d{2})\2(\d{2})(?!\d{3})")
 _CLOCK = re.compile(r"[-_.T ]?(\d{2})(?:[-_.:h]?(\d{2})(?:[-_.:m]?(\d{2}))?)?(?:\.\d+)?Z?(?!\d)")
 _DAY = re.compile(r"(?<![\d.])(\d{2})([-_])(\d{2})(?:[-_](\d{2}))?(?!\d)")
 _COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}(?![0-9A-Za-z])")
-_ENOUGH = 0.8
-"""Of the names must have what the others are ordered by; the rest are left out, and named."""
+_ENOUGH = 0.8  # of the names must have what the others are ordered by; the rest are left out, and named
 _LEAP, _BEFORE_LEAP = 2000, 1999
-_ASKED = 2000
-"""Commits that fit a command line; more of them are looked for in all branches."""
+_ASKED = 2000  # commits that fit a command line; more of them are looked for in all branches
 _WILD = frozenset("*?{")
 _PACKED = b"\x1f\x8b"
-_MOST = 1 << 28
-"""Bytes that a packed log may have: a small file can unpack to any size."""
+_MOST = 1 << 28  # bytes that a packed log may have: a small file can unpack to any size
 
 
 class LogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,15 +101,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         found = re.compile(pattern)
     except re.error as error:
-        raise UsageError(
-            f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}",
-            next_command="karat changes --help",
-        ) from error
+        raise wrong_usage(f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}") from error
     if not found.groupindex or set(found.groupindex) - known:
-        raise UsageError(
+        raise wrong_usage(
             f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
-            f" found {', '.join(found.groupindex) or 'none'}",
-            next_command="karat changes --help",
+            f" found {', '.join(found.groupindex) or 'none'}"
         )
     return found
 
@@ -206,9 +200,8 @@ def _in_year(at: datetime, year: int, path: str) -> datetime:
     try:
         return at.replace(year=year)
     except ValueError as error:
-        raise UsageError(
-            f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year",
-            next_command="karat changes --help",
+        raise wrong_usage(
+            f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year"
         ) from error
 
 

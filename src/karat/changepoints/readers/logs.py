@@ -43,9 +43,9 @@ from karat.changepoints.readers.sheets import (
     join_cells,
     number_cell,
 )
-from karat.changepoints.series import Outcome
+from karat.changepoints.series import Outcome, wrong_usage
 from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
-from karat.findings import UsageError, info, warn
+from karat.findings import info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
@@ -54,12 +54,9 @@ _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
 _REPEATS = frozenset("*?{+")
 _NO_IMAGE = re.compile(rb"manifest unknown|manifest for \S+ not found")
 _NOT_STARTED = re.compile(rb"^docker: (Error response from daemon: .*)", re.MULTILINE)
-_SHORT = 1 << 16
-"""Bytes up to which a log may be that of a container that never ran."""
-_LATE = 1 << 13
-"""Bytes at the end of a log with a value that are looked at for a crash after it."""
-_GREPPED = 1 << 26
-"""Bytes up to which a single file may be what grep printed."""
+_SHORT = 1 << 16  # bytes up to which a log may be that of a container that never ran
+_LATE = 1 << 13  # bytes at the end of a log with a value that are looked at for a crash after it
+_GREPPED = 1 << 26  # bytes up to which a single file may be what grep printed
 
 
 class LogMetric(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +71,9 @@ def log_metric(text: str) -> LogMetric:
     try:
         expression = re.compile(text)
     except re.error as error:
-        raise UsageError(
-            f"expected --metric to be a regular expression for logs, found {text!r}: {error}",
-            next_command="karat changes --help",
-        ) from error
+        raise wrong_usage(f"expected --metric to be a regular expression for logs, found {text!r}: {error}") from error
     if not expression.groups:
-        raise UsageError(
-            f"expected --metric to have a group around the number, as 'MLUPS: ([0-9.]+)', found {text!r}",
-            next_command="karat changes --help",
-        )
+        raise wrong_usage(f"expected --metric to have a group around the number, as 'MLUPS: ([0-9.]+)', found {text!r}")
     literal = literal_of(text)
     name = next(iter(expression.groupindex), "") or literal.strip(" :;,<>=#@!\"'/~&-") or text
     return LogMetric(name=name, expression=expression, literal=literal.encode())
@@ -110,8 +101,7 @@ class LogSearch:
 
     def __init__(self, metrics: Sequence[LogMetric]) -> None:
         self.metrics = metrics
-        self.odd: list[str] = []
-        """Of the last log: texts that were matched and are no numbers."""
+        self.odd: list[str] = []  # of the last log: texts that were matched and are no numbers
         self._watch = SearchTimer()
         self._searches = 0
 
@@ -155,10 +145,9 @@ class LogSearch:
                 metric.expression.search(without_ansi(text)) if "\x1b" in text else None
             )
         except StuckError as error:
-            raise UsageError(
+            raise wrong_usage(
                 f"expected the expression {metric.expression.pattern!r} to be done with a line in {PERIOD:g} s of"
-                " processor time, found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
-                next_command="karat changes --help",
+                " processor time, found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do"
             ) from error
         finally:
             self._watch.search = 0
@@ -257,17 +246,15 @@ def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
 
 def _metrics(options: ReadOptions) -> list[LogMetric]:
     if not options.metrics:
-        raise UsageError(
-            "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none",
-            next_command="karat changes --help",
+        raise wrong_usage(
+            "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none"
         )
     metrics = [log_metric(text) for text in options.metrics]
     names = [metric.name for metric in metrics]
     if len(set(names)) < len(names):
-        raise UsageError(
+        raise wrong_usage(
             f"expected a name of its own for every --metric, found {', '.join(names)};"
-            " name their groups, as (?P<speed>[0-9.]+)",
-            next_command="karat changes --help",
+            " name their groups, as (?P<speed>[0-9.]+)"
         )
     return metrics
 
@@ -282,9 +269,8 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> 
             said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
             odd.add(info("unreadable", said, path=path))
     if not names.found:
-        raise UsageError(
-            f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them",
-            next_command="karat changes --help",
+        raise wrong_usage(
+            f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them"
         )
     return names
 

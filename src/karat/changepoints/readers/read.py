@@ -34,28 +34,16 @@ from karat.changepoints.readers.sheets import (
     parse_date,
     utc,
 )
-from karat.changepoints.series import Better, Observation, Outcome, Series
-from karat.findings import CannotVerify, Finding, UsageError
+from karat.changepoints.series import Better, Observation, Outcome, Series, wrong_usage
+from karat.findings import CannotVerify, Finding
 
 STDIN = "-"
 _PLAIN = ReadOptions()
 _HELP = "karat changes --help"
 _FORMS = (
-    "%Y-%m-%d",
-    "%m-%d",
-    "%Y-%m-%d-%H",
-    "%m-%d-%H",
-    "%Y%m%d",
-    "%Y-%m-%dT%H:%M:%SZ",
-    "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%d %H:%M",
-    "%Y-%m-%dT%H:%M:%S",
-    "%Y-%m-%dT%H:%M",
-    "%Y/%m/%d",
-    "%d.%m.%Y",
-    "%m_%d",
-    "%Y_%m_%d",
-)
+    "%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d", "%d.%m.%Y", "%m_%d", "%Y_%m_%d",
+)  # fmt: skip
 _LEAST = 5
 _SLACK = 0.05
 """Of a step: a night that began an hour late, or when clocks were changed, is still that night's."""
@@ -129,7 +117,7 @@ def _bytes(source: str, path: Path) -> bytes:
         if source == STDIN:
             return sys.stdin.buffer.read()
         if path.is_char_device():  # /dev/zero has no end
-            raise UsageError(f"expected {source} to be a file or a pipe, found a device", next_command=_HELP)
+            raise wrong_usage(f"expected {source} to be a file or a pipe, found a device")
         return path.read_bytes()
     except OSError as error:
         raise CannotVerify(
@@ -142,9 +130,7 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
 
     if data.startswith(HEAD):
         if name == "stdin":
-            raise UsageError(
-                "expected a text on stdin, found an SQLite database, which must be a file", next_command=_HELP
-            )
+            raise wrong_usage("expected a text on stdin, found an SQLite database, which must be a file")
         return read_database(path, name, options)
     found = _log(data, name, options)
     if found is not None:
@@ -157,7 +143,7 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
     }
     for option, (value, what) in given.items():
         if value:  # what was asked for and cannot be done here is not ignored
-            raise UsageError(f"expected {what} for {option}, found {name}, which is none", next_command=_HELP)
+            raise wrong_usage(f"expected {what} for {option}, found {name}, which is none")
     found = _golden(data, name, options)
     tables = (found,) if found is not None else _text(data, name)
     if not tables:
@@ -279,10 +265,7 @@ def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = Fa
     moments = [row.at for row in rows if isinstance(row.at, datetime)]
     if when is None or len(moments) != len(rows) or not rows:
         ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
-        raise UsageError(
-            f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}",
-            next_command="karat changes --help",
-        )
+        raise wrong_usage(f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}")
     limit = utc(when)
     if after:
         # A day without an hour is meant to its end.
@@ -324,8 +307,7 @@ def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
         return tuple(rows)
     if step % _DAY == 0 and "%H" in form:
         form = "%Y-%m-%d"  # the hour of a night that was not is nobody's to say
-    idle: set[int] = set()
-    """Weekdays that never have a point, over two weeks at least."""
+    idle: set[int] = set()  # weekdays that never have a point, over two weeks at least
     if step == _DAY and (moments[-1] - moments[0]).days >= 14:
         idle = set(range(7)) - {moment.weekday() for moment in moments}
     out = [rows[0]] if rows else []

@@ -18,23 +18,12 @@ from karat.changepoints.series import Better, Outcome
 from karat.findings import Finding
 from karat.goldens.series_json import text_number
 
+# Besides ISO 8601: what git, mail and spreadsheets write, where it is unambiguous.
 _FORMS = (
-    "%Y/%m/%d",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d %H:%M:%S",
-    "%d.%m.%Y",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
-    "%Y-%m-%d %H:%M:%S %z",
-    "%a %b %d %H:%M:%S %Y %z",
-    "%a %b %d %H:%M:%S %Y",
-    "%a, %d %b %Y %H:%M:%S %z",
-    "%b %d %Y",
-    "%b %d, %Y",
-    "%d %b %Y",
-    "%Y-%m",
-)
-"""Besides ISO 8601: what git, mail and spreadsheets write, where it is unambiguous."""
+    "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S",
+    "%Y-%m-%d %H:%M:%S %z", "%a %b %d %H:%M:%S %Y %z", "%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S %z",
+    "%b %d %Y", "%b %d, %Y", "%d %b %Y", "%Y-%m",
+)  # fmt: skip
 _SCALES = ((1e8, 1e11, 1.0), (1e11, 1e14, 1e3), (1e14, 1e17, 1e6), (1e17, 1e20, 1e9))
 """Seconds, milliseconds, microseconds and nanoseconds since 1970 do not overlap for a thousand years."""
 _YEARS = range(1970, 2101)

@@ -21,15 +21,14 @@ from karat.changepoints.readers.sheets import (
     since_1970,
     utc,
 )
-from karat.changepoints.series import Better, Outcome
-from karat.findings import CannotVerify, UsageError, suggest
+from karat.changepoints.series import Better, Outcome, wrong_usage
+from karat.findings import CannotVerify, suggest
 from karat.system.command import Command
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
 HEAD = b"SQLite format 3\0"
-_HELP = "karat changes --help"
 _VIEW = "series"
 _BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": "equal"}
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
@@ -42,7 +41,25 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
         try:
-            return _read(connection, source, options)
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            names = [name for (name,) in found if not name.startswith("sqlite_")]
+            table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
+            if not options.table and table not in names:
+                raise wrong_usage(
+                    f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}"
+                )
+            if table not in names:
+                raise wrong_usage(
+                    f"expected --table to name a table of {source}, found {table!r}{suggest(table, names)};"
+                    f" there are {', '.join(names[:20])}"
+                )
+            columns = _columns(connection, table)
+            if table == _VIEW and set(_JOURNAL) <= set(columns):
+                return _journal(connection, source, options)
+            if options.stage:
+                raise wrong_usage(f"expected the journal of a hunt for --stage, found the table {table!r} of {source}")
+            rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
+            return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -50,32 +67,6 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
             f"expected to read the SQLite database {source}, but: {error}",
             next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'",
         ) from error
-
-
-def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[SourceTable | Sheet, ...]:
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-    names = [name for (name,) in found if not name.startswith("sqlite_")]
-    table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
-    if not options.table and table not in names:
-        raise UsageError(
-            f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}",
-            next_command=_HELP,
-        )
-    if table not in names:
-        raise UsageError(
-            f"expected --table to name a table of {source}, found {table!r}{suggest(table, names)};"
-            f" there are {', '.join(names[:20])}",
-            next_command=_HELP,
-        )
-    columns = _columns(connection, table)
-    if table == _VIEW and set(_JOURNAL) <= set(columns):
-        return _journal(connection, source, options)
-    if options.stage:
-        raise UsageError(
-            f"expected the journal of a hunt for --stage, found the table {table!r} of {source}", next_command=_HELP
-        )
-    rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
-    return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -93,10 +84,9 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
     for row in connection.execute(query):
         stages.setdefault(str(row[0]), []).append(row)
     if options.stage and options.stage not in stages:
-        raise UsageError(
+        raise wrong_usage(
             f"expected --stage to be a stage of the hunt, found {options.stage!r}{suggest(options.stage, list(stages))};"
-            f" there are {', '.join(stages)}",
-            next_command=_HELP,
+            f" there are {', '.join(stages)}"
         )
     wanted = {options.stage: stages[options.stage]} if options.stage else stages
     settings: dict[str, tuple[str, str]] = {}
@@ -123,10 +113,9 @@ def _stage(
     metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))
     unknown = [name for name in options.metrics if name not in metrics]
     if unknown:
-        raise UsageError(
+        raise wrong_usage(
             f"expected --metric to be a metric of {source}, found {unknown[0]!r}{suggest(unknown[0], metrics)};"
-            f" there are {', '.join(metrics)}",
-            next_command=_HELP,
+            f" there are {', '.join(metrics)}"
         )
     wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
     points: dict[Any, list[Sequence[Any]]] = {}

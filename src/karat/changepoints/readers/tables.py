@@ -21,8 +21,7 @@ _LOOKED_AT = 50
 _ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
 """What precedes the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
 _DEEPEST = 6
-_MOST = 400
-"""Columns that are taken unless --metric names some."""
+_MOST = 400  # columns that are taken unless --metric names some
 
 
 def decode(data: bytes) -> str:

@@ -21,8 +21,7 @@ from karat.store.backends import TOUCHING, Absent, StoredObject
 T = TypeVar("T")
 _ATTEMPTS = 8
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-_ENOUGH = 90.0
-"""Seconds after which nothing is tried again."""
+_ENOUGH = 90.0  # seconds after which nothing is tried again
 _FINAL = {"PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError"}
 _ABSENT = {"NotFoundError", "FileNotFoundError"}
 _TAKEN = {"AlreadyExistsError", "PreconditionError"}

@@ -39,10 +39,8 @@ class StagedOutput:
     """A hidden folder inside OUT; nothing of it is seen before `publish`."""
 
     def __init__(self, out: Path, staging: Path, handle: int, again: str) -> None:
-        self.folder = staging / _NEW
-        """What is to be published."""
-        self.scratch = staging / "scratch"
-        """What is not."""
+        self.folder = staging / _NEW  # what is to be published
+        self.scratch = staging / "scratch"  # what is not
         self._out = out
         self._staging = staging
         self._handle = handle
@@ -87,7 +85,16 @@ def staged_output(out: Path, *, replace: bool, again: str) -> Iterator[StagedOut
     there = made[-1].parent if made else out
     try:
         out.mkdir(parents=True, exist_ok=True)
-        work = _open(out, replace=replace, again=again)
+        with holding(out):
+            for left in out.glob(f"{STAGING}*"):
+                _clear(left)
+            check_output(out, replace=replace, again=again)
+            staging = out / f"{STAGING}{os.urandom(6).hex()}"
+            (staging / _NEW).mkdir(parents=True)
+            # Whoever holds the lock is alive; the kernel takes it from the dead.
+            handle = hold(staging, wait=True)
+        assert handle is not None, "waited for"  # noqa: S101
+        work = StagedOutput(out, staging, handle, again)
     except OSError as error:
         _forget(made)
         raise _cannot_write(out, there, error) from error
@@ -134,19 +141,6 @@ def _cannot_write(out: Path, there: Path, error: OSError) -> CannotVerify:
 def _move(names: Iterable[str], source: Path, target: Path) -> None:
     for name in names:
         (source / name).rename(target / name)
-
-
-def _open(out: Path, *, replace: bool, again: str) -> StagedOutput:
-    with holding(out):
-        for left in out.glob(f"{STAGING}*"):
-            _clear(left)
-        check_output(out, replace=replace, again=again)
-        staging = out / f"{STAGING}{os.urandom(6).hex()}"
-        (staging / _NEW).mkdir(parents=True)
-        # Whoever holds the lock is alive; the kernel takes it from the dead.
-        handle = hold(staging, wait=True)
-    assert handle is not None, "waited for"  # noqa: S101
-    return StagedOutput(out, staging, handle, again)
 
 
 def _clear(left: Path) -> None:

@@ -41,8 +41,7 @@ from karat.tensors.tensor import Damaged
 Progress = Callable[[int, int], None]
 SCHEMA = "karat.pack/1"
 _SHOWN = 20
-_AHEAD = 64
-"""Cases that may be packed and not yet be in the combined zip."""
+_AHEAD = 64  # cases that may be packed and not yet be in the combined zip
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +93,16 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def pack(directories: Sequence[str], options: PackOptions, progress: Progress | None = None) -> Packed:
     """Pack everything that capture directories hold, or say why not."""
     checked_level(options.compression, options.level)
-    _check_apart(directories, options.output)
+    if "" in {options.output, *directories}:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
+        said = "expected a folder, found an empty word"
+        raise UsageError(said, next_command="karat pack --help")
+    out = Path(options.output).resolve()
+    for directory in directories:
+        if out.is_relative_to(Path(directory).resolve()):
+            raise UsageError(
+                f"-o {options.output}: expected a folder outside of what is packed, found one in {directory}",
+                next_command="karat pack --help",
+            )
     found = survey(directories, require_program=options.require_program)
     try:
         if not found.found and not found.findings:
@@ -228,19 +236,6 @@ def _pack_one(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
             for said in wrong
         ),
     )
-
-
-def _check_apart(directories: Sequence[str], output: str) -> None:
-    if "" in {output, *directories}:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
-        said = "expected a folder, found an empty word"
-        raise UsageError(said, next_command="karat pack --help")
-    out = Path(output).resolve()
-    for directory in directories:
-        if out.is_relative_to(Path(directory).resolve()):
-            raise UsageError(
-                f"-o {output}: expected a folder outside of what is packed, found one in {directory}",
-                next_command="karat pack --help",
-            )
 
 
 def _result(

@@ -18,7 +18,7 @@ from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import SUMS, Place, open_place, require_root
-from karat.findings import Finding, Severity, UsageError, fail
+from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.system.command import Command
 
 
@@ -236,10 +236,9 @@ def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Findi
     for case in found:
         if case.manifest.program is None and (required or _flow(case) in usual):
             test = case.manifest.identity.test
-            yield Finding(
-                kind="incomplete-case",
-                severity=Severity.FAIL if required else Severity.WARN,
-                message=f"{case.path}: expected a program, {why}; it was captured without one",
+            yield (fail if required else warn)(
+                "incomplete-case",
+                f"{case.path}: expected a program, {why}; it was captured without one",
                 path=case.path,
                 where=case.place.name,
                 next=str(Command("pytest", f"--karat-capture={case.place.name}", test)),
