@@ -260,10 +260,8 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     except Exception as error:  # noqa: BLE001 - as above
         absent = "Account must be specified" in str(error)
         wrong = "AZURE_STORAGE_ACCOUNT_NAME is not set" if absent else "it is incomplete or wrong"
-    raise UsageError(
-        f"expected the environment to say how {address.url} is reached, found that {wrong}",
-        next_command="env | grep -E '^(AWS|GOOGLE|AZURE)_' | cut -d= -f1",
-    )
+    said = f"expected the environment to say how {address.url} is reached, found that {wrong}"
+    raise UsageError(said, next_command="env | grep -E '^(AWS|GOOGLE|AZURE)_' | cut -d= -f1")
 
 
 def reason_of(error: Exception) -> str:

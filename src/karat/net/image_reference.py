@@ -66,10 +66,8 @@ def parse(text: str) -> Reference:
         return Reference(host="localhost", repository="", digest=text)
     found = _REFERENCE.fullmatch(text)
     if not found:
-        raise UsageError(
-            f"expected an image such as ghcr.io/nvidia/jax:nightly-2023-08-24, found {text!r}",
-            next_command="edit hunt.toml",
-        )
+        said = f"expected an image such as ghcr.io/nvidia/jax:nightly-2023-08-24, found {text!r}"
+        raise UsageError(said, next_command="edit hunt.toml")
     host, repository = found["host"] or "", found["repository"]
     if host and host.islower() and not set(".:") & set(host) and host != "localhost":
         repository, host = f"{host}/{repository}", ""

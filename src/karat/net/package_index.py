@@ -163,10 +163,8 @@ def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
     """Every file of a project."""
     answer = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT)
     if answer.status == 404:
-        raise UsageError(
-            f"packages.name: expected a project that {address.shown} has, found none called {name!r}",
-            next_command="edit hunt.toml",
-        )
+        said = f"packages.name: expected a project that {address.shown} has, found none called {name!r}"
+        raise UsageError(said, next_command="edit hunt.toml")
     if answer.status != 200:
         raise CannotVerify(
             f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",

@@ -185,10 +185,8 @@ class Registry:
         """An answer that says something: anything but a refusal."""
         response = self._ask(method, path, repository, headers)
         if response.status in {401, 403}:
-            raise CannotVerify(
-                f"expected to read {self.host}/{repository} {self._authorizer.who}, found HTTP {response.status}",
-                next_command=self._advice,
-            )
+            said = f"expected to read {self.host}/{repository} {self._authorizer.who}, found HTTP {response.status}"
+            raise CannotVerify(said, next_command=self._advice)
         return response
 
     def _ask(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Reply:

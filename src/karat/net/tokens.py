@@ -89,10 +89,8 @@ def _bearer(text: str, name: str) -> Token:
 def _checked(text: str, name: str) -> Secret:
     # A line break would end the header, and with it smuggle in another one.
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise UsageError(
-            f"expected a token in {name}, found a text with blanks or special characters in it",
-            next_command=f"unset {name}" if name.isupper() else "gh auth login",
-        )
+        said = f"expected a token in {name}, found a text with blanks or special characters in it"
+        raise UsageError(said, next_command=f"unset {name}" if name.isupper() else "gh auth login")
     return Secret(text)
 
 

@@ -218,10 +218,8 @@ def cache_limit(env: Mapping[str, str]) -> int:
     """How many bytes may stay in the cache."""
     text = env.get("KARAT_CACHE_MAX_MB") or str(_DEFAULT_MB)
     if not re.fullmatch("[0-9]{1,12}", text):
-        raise UsageError(
-            f"expected a number of megabytes in KARAT_CACHE_MAX_MB, found {text[:40]!r}",
-            next_command="unset KARAT_CACHE_MAX_MB",
-        )
+        said = f"expected a number of megabytes in KARAT_CACHE_MAX_MB, found {text[:40]!r}"
+        raise UsageError(said, next_command="unset KARAT_CACHE_MAX_MB")
     return int(text) << 20
 
 

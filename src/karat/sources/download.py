@@ -182,10 +182,8 @@ class Download:
                     self._client.check_stopped()
                     if room < 0:
                         if end is None:
-                            raise Unusable(
-                                "archive-refused",
-                                f"expected a download of at most {self._most:,} bytes, found that it goes on",
-                            )
+                            said = f"expected a download of at most {self._most:,} bytes, found that it goes on"
+                            raise Unusable("archive-refused", said)
                         break
         except httpx.RequestError as error:
             return self._client.scrub(error_text(error))

@@ -120,22 +120,16 @@ class Folder:
             mode = self._path.stat().st_mode
             self._root = self._path.resolve(strict=True)
         except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(
-                f"expected a folder or a zip archive at {self._path}, found nothing there",
-                next_command="karat refresh --help",
-            ) from None
+            said = f"expected a folder or a zip archive at {self._path}, found nothing there"
+            raise UsageError(said, next_command="karat refresh --help") from None
         except (OSError, RuntimeError) as error:
-            raise CannotVerify(
-                f"expected a folder or a zip archive at {self._path}; it cannot be read ({_why(error)})",
-                next_command=f"ls -ld {shlex.quote(str(self._path))}",
-            ) from None
+            said = f"expected a folder or a zip archive at {self._path}; it cannot be read ({_why(error)})"
+            raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(self._path))}") from None
         if stat.S_ISDIR(mode):
             return group_files(_walk(self._root, findings))
         if not stat.S_ISREG(mode) or not is_archive(self._path.name):
-            raise UsageError(
-                f"expected a folder or a zip archive at {self._path}, found another kind of file",
-                next_command="karat refresh --help",
-            )
+            said = f"expected a folder or a zip archive at {self._path}, found another kind of file"
+            raise UsageError(said, next_command="karat refresh --help")
         self._root = self._root.parent
         entry = _entry(self._path.resolve().name, self._path.stat())
         return (Group(name=self._path.name, packed=True, entries=(entry,)),)

@@ -116,10 +116,8 @@ class GitHub(Forge):
                 next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
             )
         if (run_id is None) == (sha is None):
-            raise UsageError(
-                "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both"),
-                next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
-            )
+            said = "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both")
+            raise UsageError(said, next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all")
         if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
             raise UsageError(
                 f"expected the number of a run, found {run_id!r}", next_command=f"gh run list --repo {repo}"
@@ -205,10 +203,8 @@ class GitHub(Forge):
             raise self._no_such(error) from None
         newest = run.run_attempt or 1
         if self._attempt is not None and not 1 <= self._attempt <= newest:
-            raise UsageError(
-                f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}",
-                next_command=self._command(),
-            )
+            said = f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}"
+            raise UsageError(said, next_command=self._command())
         going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 
@@ -236,11 +232,8 @@ class GitHub(Forge):
         return [run for _, run in done], findings
 
     def _still_going(self, run: _Run, so: str) -> Finding:
-        return warn(
-            "not-refreshed",
-            f"{run.label} has not finished ({run.status}); it {so}",
-            next=f"gh run watch {run.id} --repo {self._for_gh}",
-        )
+        said = f"{run.label} has not finished ({run.status}); it {so}"
+        return warn("not-refreshed", said, next=f"gh run watch {run.id} --repo {self._for_gh}")
 
     def _full_sha(self) -> str:
         """The commit in full, as the list of runs wants it."""
@@ -295,10 +288,8 @@ class GitHub(Forge):
             return error
         token = self._client.token
         seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-        return CannotVerify(
-            f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})",
-            next_command=f"gh run list --repo {self._for_gh}",
-        )
+        said = f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})"
+        return CannotVerify(said, next_command=f"gh run list --repo {self._for_gh}")
 
 
 def _job(run: _Run, job: _Job) -> Job:

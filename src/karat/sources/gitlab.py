@@ -123,10 +123,8 @@ class GitLab(Forge):
         named = project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or ""
         self._project = _checked_project(str(named))
         if not (str(pipeline_id).isascii() and str(pipeline_id).isdigit()):
-            raise UsageError(
-                f"expected the number of a pipeline, found {pipeline_id!r}",
-                next_command="karat refresh --source gitlab --pipeline-id N --scope all",
-            )
+            said = f"expected the number of a pipeline, found {pipeline_id!r}"
+            raise UsageError(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
         self._pipeline = int(pipeline_id)
         self._clock = clock
         self._projects: dict[str, str] = {}
@@ -246,10 +244,8 @@ class GitLab(Forge):
                     project = place.project if child.project_id is None else str(child.project_id)
                     below.setdefault(child.id, _Place(project, child.id, bridge.name))
         if len(found.runs) + len(below) > _MOST_PIPELINES:
-            raise CannotVerify(
-                f"expected at most {_MOST_PIPELINES} pipelines below {self._pipeline}, found more",
-                next_command="karat refresh --source gitlab --pipeline-id N --scope all",
-            )
+            said = f"expected at most {_MOST_PIPELINES} pipelines below {self._pipeline}, found more"
+            raise CannotVerify(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
         return list(below.values())
 
     def _no_such(self, error: Refused) -> CannotVerify:

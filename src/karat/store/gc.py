@@ -196,10 +196,8 @@ def _judge(
     backend: Backend, options: GcOptions, now: float, pinned: Collection[str], locked: Mapping[str, str]
 ) -> list[ReferenceFate]:
     for key in references.unrecognised(backend):
-        raise CannotVerify(
-            f"expected only references below {references.PREFIX} of {backend.url}, found {key}; nothing was deleted",
-            next_command=backend.look(key),
-        )
+        said = f"expected only references below {references.PREFIX} of {backend.url}, found {key}; nothing was deleted"
+        raise CannotVerify(said, next_command=backend.look(key))
     entries = references.entries(backend)
     newest = {entry.name: entry.key for entry in entries}
     fates = []
@@ -288,8 +286,6 @@ def _objects_of(backend: Backend, digest: str) -> set[str]:
     try:
         snapshot = snapshots.load(backend, digest)
     except StoreProblem as problem:
-        raise CannotVerify(
-            f"{problem}; what it needs is not known, so nothing was deleted",
-            next_command=f"karat ls sha256:{digest} --store {backend.url}",
-        ) from problem
+        said = f"{problem}; what it needs is not known, so nothing was deleted"
+        raise CannotVerify(said, next_command=f"karat ls sha256:{digest} --store {backend.url}") from problem
     return {digest} | {part.sha256 for part in snapshot.parts()}

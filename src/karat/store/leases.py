@@ -200,21 +200,15 @@ def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[
         except Absent:
             continue  # done meanwhile; what it made stands in the references, which are read later
         except (ValueError, RecursionError) as error:
-            raise CannotVerify(
-                f"expected a lease ({SCHEMA}) in {one.key} of {backend.url}, found: {error}",
-                next_command=backend.look(one.key),
-            ) from error
+            said = f"expected a lease ({SCHEMA}) in {one.key} of {backend.url}, found: {error}"
+            raise CannotVerify(said, next_command=backend.look(one.key)) from error
     return found
 
 
 def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
     """Somebody else is collecting."""
-    return StoreProblem(
-        "store-busy",
-        f"expected no `karat gc` at work in {backend.url}, found {busy.key}, which did not end in time",
-        next_command=backend.look(busy.key),
-        path=busy.key,
-    )
+    said = f"expected no `karat gc` at work in {backend.url}, found {busy.key}, which did not end in time"
+    return StoreProblem("store-busy", said, next_command=backend.look(busy.key), path=busy.key)
 
 
 def _is_dead(backend: Backend, key: str) -> bool:

@@ -123,21 +123,15 @@ def fetch(backend: Backend, part: Part, *, area: str = EXPIRING) -> bytes:
             return data
         wrong = wrong or described(data, part, found)
     if wrong:
-        raise damaged(
-            f"object {part.sha256} of {backend.url}: {wrong}",
-            path=key_of(part.sha256),
-            next_command=backend.look(key_of(part.sha256)),
-        )
+        said = f"object {part.sha256} of {backend.url}: {wrong}"
+        raise damaged(said, path=key_of(part.sha256), next_command=backend.look(key_of(part.sha256)))
     raise missing(backend, part.sha256)
 
 
 def missing(backend: Backend, digest: str) -> StoreProblem:
     """An object that should exist and does not is as bad as a damaged one."""
-    return damaged(
-        f"object {digest} of {backend.url}: expected it to be there, found nothing",
-        path=key_of(digest),
-        next_command=backend.look(key_of(digest)),
-    )
+    said = f"object {digest} of {backend.url}: expected it to be there, found nothing"
+    return damaged(said, path=key_of(digest), next_command=backend.look(key_of(digest)))
 
 
 def described(data: bytes, part: Part, found: str) -> str:

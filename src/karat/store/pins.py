@@ -186,10 +186,8 @@ def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
             return False
         write_bytes(file, data)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {file}, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(file.parent))}",
-        ) from error
+        said = f"expected to write {file}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(file.parent))}") from error
     return True
 
 
@@ -209,7 +207,5 @@ def store_of(file: Path, written: str) -> str:
 
 
 def _unreadable_lock(file: Path, found: str) -> CannotVerify:
-    return CannotVerify(
-        f"expected {LOCK_SCHEMA} in {file}, found: {found}",
-        next_command=f"git checkout HEAD -- {shlex.quote(str(file))}",
-    )
+    said = f"expected {LOCK_SCHEMA} in {file}, found: {found}"
+    return CannotVerify(said, next_command=f"git checkout HEAD -- {shlex.quote(str(file))}")

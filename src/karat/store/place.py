@@ -229,8 +229,6 @@ def split_word(word: str, store: str | None = None) -> tuple[str, str] | None:
     if mark and ("://" in url or (not Path(word).exists() and is_store_folder(Path(url)))):
         return url, reference
     if "://" in word:
-        raise UsageError(
-            f"expected URL#REFERENCE, such as {word.rstrip('/')}#models/nightly, found {word}",
-            next_command=f"karat ls --store {word}",
-        )
+        said = f"expected URL#REFERENCE, such as {word.rstrip('/')}#models/nightly, found {word}"
+        raise UsageError(said, next_command=f"karat ls --store {word}")
     return None

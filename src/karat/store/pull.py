@@ -260,10 +260,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}",
-            next_command=f"df -h {shlex.quote(str(path.parent))}",
-        ) from error
+        said = f"expected to write {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"df -h {shlex.quote(str(path.parent))}") from error
 
 
 @contextmanager
@@ -274,10 +272,8 @@ def staging(target: Path, mark: str) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to make {folder}, but: {error.strerror}",
-            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
-        ) from error
+        said = f"expected to make {folder}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}") from error
     try:
         _alone(handle, target)
         yield folder
@@ -288,15 +284,11 @@ def staging(target: Path, mark: str) -> Iterator[Path]:
 def check_target(target: Path, *, replace: bool) -> None:
     """Refuse a target that exists unless it may be replaced; checked before anything is fetched."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UsageError(
-            f"expected a folder's name, or nothing yet, at {target}, found something else",
-            next_command=f"ls -ld {shlex.quote(str(target))}",
-        )
+        said = f"expected a folder's name, or nothing yet, at {target}, found something else"
+        raise UsageError(said, next_command=f"ls -ld {shlex.quote(str(target))}")
     if target == Path.cwd() or target in Path.cwd().parents:
-        raise UsageError(
-            f"expected a folder of its own for what is pulled, found {target}, in which this command runs",
-            next_command="karat pull --help",
-        )
+        said = f"expected a folder of its own for what is pulled, found {target}, in which this command runs"
+        raise UsageError(said, next_command="karat pull --help")
     if target.is_dir() and any(target.iterdir()) and not replace:
         raise UsageError(
             f"expected nothing at {target} yet, found a folder with something in it; "
@@ -328,10 +320,8 @@ def install(folder: Path, target: Path, *, replace: bool) -> None:
             folder.replace(target)
         sync_folder(target.parent)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to move {folder} to {target}, but: {error.strerror}",
-            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
-        ) from error
+        said = f"expected to move {folder} to {target}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}") from error
 
 
 def clear(target: Path) -> None:
@@ -359,7 +349,5 @@ def _prefix(target: Path) -> str:
 
 def _alone(handle: int, target: Path) -> None:
     if not lock(handle):
-        raise CannotVerify(
-            f"expected to be the only `karat pull` to {target}, found another at work",
-            next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*",
-        )
+        said = f"expected to be the only `karat pull` to {target}, found another at work"
+        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*")

@@ -84,10 +84,8 @@ def parse(word: str) -> ReferenceQuery:
     if found:
         return ReferenceQuery(name=name, digest=found[1])
     if not _MOMENT.fullmatch(rest):
-        raise UsageError(
-            f"expected NAME, NAME@2026-11-14, NAME@sha256:… or sha256:… (12 digits or more), found {word!r}",
-            next_command="karat ls",
-        )
+        said = f"expected NAME, NAME@2026-11-14, NAME@sha256:… or sha256:… (12 digits or more), found {word!r}"
+        raise UsageError(said, next_command="karat ls")
     return ReferenceQuery(name=name, moment=re.sub("[-:Z]", "", rest))
 
 
@@ -97,10 +95,8 @@ def check_name(name: str, where: str | None = None) -> None:
         return
     lower = name.lower()
     hint = f"; did you mean {lower!r}?" if lower != name and _NAME.fullmatch(lower) else ""
-    raise UsageError(
-        f"expected a name such as models/nightly (a-z, 0-9, . _ + -, up to 8 parts), found {where or name!r}{hint}",
-        next_command="karat ls",
-    )
+    said = f"expected a name such as models/nightly (a-z, 0-9, . _ + -, up to 8 parts), found {where or name!r}{hint}"
+    raise UsageError(said, next_command="karat ls")
 
 
 def entries(backend: Backend, name: str | None = None) -> list[ReferenceEntry]:
@@ -167,10 +163,8 @@ def resolve(backend: Backend, word: str) -> Reference:
         found = [(entry, read(backend, entry).digest) for entry in known if entry.start == wanted.digest[:12]]
         digests = {digest for _, digest in found if digest.startswith(wanted.digest)}
         if len(digests) > 1:
-            raise UsageError(
-                f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}",
-                next_command="karat ls",
-            )
+            said = f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}"
+            raise UsageError(said, next_command="karat ls")
         fitting = [entry for entry, digest in found if digest in digests]
     else:
         fitting = [e for e in known if e.date.strftime(_STAMP).startswith(wanted.moment or "")]

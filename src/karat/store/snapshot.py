@@ -90,11 +90,8 @@ def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:
         snapshot = msgspec.json.decode(data, type=Snapshot)
         check(snapshot)
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
-        raise damaged(
-            f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {error!s}",
-            path=f"sha256:{digest}",
-            next_command=f"karat ls --store {backend.url}",
-        ) from error
+        said = f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {error!s}"
+        raise damaged(said, path=f"sha256:{digest}", next_command=f"karat ls --store {backend.url}") from error
     return snapshot
 
 

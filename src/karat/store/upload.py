@@ -266,10 +266,8 @@ def upload(
                 if stopped.is_set():
                     return
                 if sha256(data).hexdigest() != part.sha256:
-                    raise CannotVerify(
-                        "expected the files to stay as they were while they are pushed, found that one changed",
-                        next_command="karat verify PLACE",
-                    )
+                    said = "expected the files to stay as they were while they are pushed, found that one changed"
+                    raise CannotVerify(said, next_command="karat verify PLACE")
                 put_object(backend, part, data, compared.damaged)
                 if watch is not None:
                     watch(len(data))

@@ -41,11 +41,8 @@ class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a b
 
 def no_room(error: OSError) -> Unusable:
     """The disk here, not the server, is why it cannot be taken."""
-    return Unusable(
-        "transfer-failed",
-        f"expected room on this disk for what arrives, found {error.strerror or error}",
-        next_command="df -h",
-    )
+    said = f"expected room on this disk for what arrives, found {error.strerror or error}"
+    return Unusable("transfer-failed", said, next_command="df -h")
 
 
 _LOCAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"

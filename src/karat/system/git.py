@@ -57,10 +57,8 @@ def start_git(root: Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> s
             env=_environment(),
         )
     except FileNotFoundError as error:
-        raise CannotVerify(
-            "git was expected on PATH and not found; karat reads the old side from it",
-            next_command="karat diff OLD_FOLDER NEW_FOLDER",
-        ) from error
+        said = "git was expected on PATH and not found; karat reads the old side from it"
+        raise CannotVerify(said, next_command="karat diff OLD_FOLDER NEW_FOLDER") from error
 
 
 def finish_git(process: subprocess.Popen[bytes], data: bytes | None = None) -> bytes:
@@ -307,10 +305,8 @@ def ensure_repository(start: Path, *, next_command: str = "karat diff OLD_FOLDER
     """The root of the work tree around `start`; a clear error outside of one."""
     root = find_root(start)
     if root is None:
-        raise UsageError(
-            f"expected a git work tree, found none around {start}; the old side is read from git",
-            next_command=next_command,
-        )
+        said = f"expected a git work tree, found none around {start}; the old side is read from git"
+        raise UsageError(said, next_command=next_command)
     return root
 
 

@@ -70,10 +70,8 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
             past.append(Version(commit="", when=when, path=inside, blob="-"))
             contents.append(current)
     if not past:
-        raise UsageError(
-            f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}",
-            next_command=f"git log --oneline -- {quote(path)}",
-        )
+        said = f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}"
+        raise UsageError(said, next_command=f"git log --oneline -- {quote(path)}")
     odd = LimitedFindings()
     read = [
         _cells(version, data, options, odd) if version.blob else None

@@ -243,10 +243,8 @@ def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
     for word in words:
         matches = sorted(_meant(word, root))
         if not matches:
-            raise UsageError(
-                f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means",
-                next_command=f"ls -ld {quote(_base(word) or '.')}",
-            )
+            said = f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means"
+            raise UsageError(said, next_command=f"ls -ld {quote(_base(word) or '.')}")
         found.update(dict.fromkeys(matches))
     return tuple(found)
 

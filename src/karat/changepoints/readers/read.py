@@ -152,10 +152,8 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
             looks = "an empty file"
         elif b"\0" in data[:65536]:
             looks = "binary data"
-        raise CannotVerify(
-            f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {looks}",
-            next_command=_HELP,
-        )
+        said = f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {looks}"
+        raise CannotVerify(said, next_command=_HELP)
     return tables
 
 

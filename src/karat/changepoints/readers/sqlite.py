@@ -63,10 +63,8 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise CannotVerify(
-            f"expected to read the SQLite database {source}, but: {error}",
-            next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'",
-        ) from error
+        said = f"expected to read the SQLite database {source}, but: {error}"
+        raise CannotVerify(said, next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'") from error
 
 
 def _columns(connection: Connection, table: str) -> list[str]:

@@ -162,10 +162,8 @@ def is_store(backend: Backend) -> bool:
     except ValueError:  # includes msgspec's
         schema = SCHEMA
     newer = schema != SCHEMA
-    raise CannotVerify(
-        f"expected {SCHEMA} in {NAME} of {backend.url}, found " + (repr(schema[:60]) if newer else "it changed"),
-        next_command="pip install --upgrade karat" if newer else backend.look(NAME),
-    )
+    said = f"expected {SCHEMA} in {NAME} of {backend.url}, found " + (repr(schema[:60]) if newer else "it changed")
+    raise CannotVerify(said, next_command="pip install --upgrade karat" if newer else backend.look(NAME))
 
 
 def is_store_folder(path: Path) -> bool:

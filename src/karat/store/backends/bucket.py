@@ -126,10 +126,8 @@ class BucketBackend:
                 final = name in _FINAL or name in _ABSENT or time.monotonic() > until
                 if final or number == _ATTEMPTS:
                     how = " without credentials" if self._anonymous else ""
-                    raise CannotVerify(
-                        f"expected to {verb} {key} in {self.url}{how}, found {reason_of(error)}",
-                        next_command=self.address.look,
-                    ) from None
+                    said = f"expected to {verb} {key} in {self.url}{how}, found {reason_of(error)}"
+                    raise CannotVerify(said, next_command=self.address.look) from None
             longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (number - 1))
             time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the crowd, keeps no secret
         raise AssertionError("unreachable")

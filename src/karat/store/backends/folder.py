@@ -149,10 +149,8 @@ class FolderBackend:
         return self.root.joinpath(*key.split("/"))
 
     def _no_folder(self, found: str) -> UsageError:
-        return UsageError(
-            f"expected a folder for the store at {self.root}, found: {found}",
-            next_command=f"ls -ld {shlex.quote(self.url)}",
-        )
+        said = f"expected a folder for the store at {self.root}, found: {found}"
+        return UsageError(said, next_command=f"ls -ld {shlex.quote(self.url)}")
 
     def _trouble(self, verb: str, key: str, error: OSError) -> CannotVerify:
         return CannotVerify(

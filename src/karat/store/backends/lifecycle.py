@@ -64,10 +64,8 @@ def apply(backend: Backend, keep: int) -> Applied:
     from karat.store.backends.bucket import BucketBackend
 
     if not isinstance(backend, BucketBackend):
-        raise UsageError(
-            f"--lifecycle: expected a bucket, found {backend.url}, which has no rules of its own",
-            next_command="karat gc",
-        )
+        said = f"--lifecycle: expected a bucket, found {backend.url}, which has no rules of its own"
+        raise UsageError(said, next_command="karat gc")
     address = backend.address
     before = _read(backend)
     days = max(keep + SLACK, before.days if before else 0)
@@ -171,7 +169,5 @@ def _read(backend: Backend) -> LifecycleRule | None:
     except Absent:
         return None
     except ValueError as error:  # includes msgspec's
-        raise CannotVerify(
-            f"expected {KEY} of {backend.url} to say when the bucket deletes, found: {error}",
-            next_command=backend.look(KEY),
-        ) from error
+        said = f"expected {KEY} of {backend.url} to say when the bucket deletes, found: {error}"
+        raise CannotVerify(said, next_command=backend.look(KEY)) from error

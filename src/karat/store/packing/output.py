@@ -123,10 +123,8 @@ def check_output(out: Path, *, replace: bool, again: str) -> list[str]:
             next_command=f"ls -l {shlex.quote(str(out))}",
         )
     if standing and not replace:
-        raise UsageError(
-            f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it",
-            next_command=f"ls -l {shlex.quote(str(out))}" if strange else again,
-        )
+        said = f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it"
+        raise UsageError(said, next_command=f"ls -l {shlex.quote(str(out))}" if strange else again)
     return standing
 
 

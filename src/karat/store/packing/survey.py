@@ -211,10 +211,8 @@ def _check_roots(roots: Sequence[str]) -> None:
         path = Path(root).resolve()
         for other, typed in known.items():
             if path == other or path.is_relative_to(other) or other.is_relative_to(path):
-                raise UsageError(
-                    f"expected capture directories apart from each other, found {typed} and {root}",
-                    next_command="karat pack --help",
-                )
+                said = f"expected capture directories apart from each other, found {typed} and {root}"
+                raise UsageError(said, next_command="karat pack --help")
         known[path] = root
 
 

@@ -123,10 +123,8 @@ def checked_level(compression: Compression, level: int | None) -> int:
     if level is None:
         return default
     if not lowest <= level <= highest:
-        raise UsageError(
-            f"--level: expected {lowest} to {highest} for {compression}, found {level}",
-            next_command="karat pack --help",
-        )
+        said = f"--level: expected {lowest} to {highest} for {compression}, found {level}"
+        raise UsageError(said, next_command="karat pack --help")
     return level
 
 
