@@ -222,22 +222,14 @@ def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
         ) from error
     for file in listed if isinstance(listed, list) else ():
         if isinstance(file, dict) and isinstance(file.get("filename"), str):
+            python, yanked = file.get("requires-python"), file.get("yanked", False)
+            reason = yanked if isinstance(yanked, str) else ""
             yield IndexFile(
                 filename=file["filename"],
-                requires_python=_text(file.get("requires-python")),
-                yanked=_yanked(file.get("yanked")),
+                requires_python=python if isinstance(python, str) else "",
+                yanked=None if yanked is None or yanked is False else reason,
                 uploaded=_moment(file.get("upload-time")),
             )
-
-
-def _yanked(value: Any) -> str | None:
-    if value is None or value is False:
-        return None
-    return value if isinstance(value, str) else ""
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _moment(value: Any) -> dt.datetime | None:

@@ -33,7 +33,6 @@ LARGEST = 16 << 20
 """Bytes of an answer."""
 _HELPER_SECONDS = 30.0
 _HELPER = re.compile(r"[A-Za-z0-9_.-]+")
-_TOKEN_USER = "<token>"  # noqa: S105 - the name that helpers give where there is no name
 _SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")
 _PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))\s*,?\s*')
 
@@ -93,8 +92,10 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
 def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
     """The login that the engine keeps for an image's registry, if it keeps one."""
     for path in _files(env):
-        if (found := _read(path)) is None:
-            continue
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=_Stored)
+        except (OSError, ValueError):
+            continue  # an engine that cannot read its own file says so when it pulls; here nobody is logged in
         if login := _of_file(found, reference, path, env):
             return login
     return None
@@ -109,14 +110,6 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
         yield Path(runtime) / "containers/auth.json"
     yield Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json"
     yield Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-
-
-def _read(path: Path) -> _Stored | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Stored)
-    except (OSError, ValueError):
-        # An engine that cannot read its own file says so when it pulls; here nobody is logged in.
-        return None
 
 
 def _of_file(found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]) -> Login | None:
@@ -173,7 +166,7 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
         return None
     if done.returncode != 0 or not answer.secret:
         return None
-    if answer.username == _TOKEN_USER:
+    if answer.username == "<token>":  # the name that helpers give where there is no name
         return Login("", "", token=answer.secret, found_in=program)
     return Login(answer.username, answer.secret, found_in=program)
 

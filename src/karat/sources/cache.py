@@ -125,8 +125,7 @@ class Shelf:
         with draft.open("wb") as target:
             writer = _Hashing(target)
             fill(writer)  # type: ignore[arg-type]  # it is only written to
-        path = self.folder / file
-        draft.replace(path)
+        draft.replace(self.folder / file)
         return CachedFile(file=file, size=writer.size, sha256=writer.sha256.hexdigest())
 
     def here(self, names: Iterable[str]) -> dict[str, CachedFile]:
@@ -327,24 +326,21 @@ class Cache:
 
 def evict(folder: Path, limit: int) -> None:
     """Deletes what was used least recently, until the rest is small enough."""
-    units = sorted(_units(folder), reverse=True)
+    # Everything that is kept or goes as one: when it was used, how large it is, where it lies.
+    units: list[tuple[float, int, Path]] = []
+    for path in [*(folder / "answers").glob("*/*"), *(folder / "shelves").glob("*")]:
+        with suppress(OSError):
+            parts = [path, *path.iterdir()] if path.is_dir() else [path]
+            states = [part.stat() for part in parts]
+            units.append((max(s.st_mtime for s in states), sum(s.st_blocks * 512 for s in states), path))
     total = 0
-    for _, size, path in units:
+    for _, size, path in sorted(units, reverse=True):
         total += size
         if total > limit:
             _remove(path)
     for path in (folder / "locks").glob("*"):
         if not (folder / "shelves" / path.name).exists():
             _remove(path)
-
-
-def _units(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Everything that is kept or goes as one: when it was used, how large it is, where it lies."""
-    for path in [*(folder / "answers").glob("*/*"), *(folder / "shelves").glob("*")]:
-        with suppress(OSError):
-            parts = [path, *path.iterdir()] if path.is_dir() else [path]
-            states = [part.stat() for part in parts]
-            yield max(s.st_mtime for s in states), sum(s.st_blocks * 512 for s in states), path
 
 
 def _remove(path: Path) -> None:

@@ -274,13 +274,8 @@ class GitHub(Forge):
         said = max((page.total_count for page in pages), default=0)
         given = len({item.id for page in pages for item in page.items})
         if given < said:
-            findings.append(
-                fail(
-                    "not-refreshed",
-                    f"expected {said} {what}, as GitHub says, found {given} in its listing",
-                    next=self._command(),
-                )
-            )
+            message = f"expected {said} {what}, as GitHub says, found {given} in its listing"
+            findings.append(fail("not-refreshed", message, next=self._command()))
         return pages
 
     def _no_such(self, error: Refused) -> CannotVerify:

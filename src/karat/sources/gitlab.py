@@ -120,8 +120,13 @@ class GitLab(Forge):
         clock: Callable[[], float] = time.time,
     ) -> None:
         env = os.environ if env is None else env
-        named = project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or ""
-        self._project = _checked_project(str(named))
+        named = str(project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or "")
+        if not _PROJECT.fullmatch(named) or set(named.split("/")) & {".", ".."}:
+            raise UsageError(
+                f"expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), found {named!r}",
+                next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
+            )
+        self._project = named
         if not (str(pipeline_id).isascii() and str(pipeline_id).isdigit()):
             said = f"expected the number of a pipeline, found {pipeline_id!r}"
             raise UsageError(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
@@ -197,23 +202,13 @@ class GitLab(Forge):
         except Refused as error:
             if place.pipeline == self._pipeline:
                 raise self._no_such(error) from None
-            found.findings.append(
-                fail(
-                    "not-refreshed",
-                    f"{_label(place)} of project {place.project} could not be listed: {error}",
-                    next=error.next_command,
-                )
-            )
+            said = f"{_label(place)} of project {place.project} could not be listed: {error}"
+            found.findings.append(fail("not-refreshed", said, next=error.next_command))
             return
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
-            found.findings.append(
-                warn(
-                    "not-refreshed",
-                    f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
-                    next=self._command(),
-                )
-            )
+            said = f"{_label(place)} has not finished ({pipeline.status}); it may still leave more"
+            found.findings.append(warn("not-refreshed", said, next=self._command()))
         found.projects[place.pipeline] = place.project
         found.jobs[place.pipeline] = jobs
         found.bridges[place.pipeline] = bridges
@@ -232,14 +227,9 @@ class GitLab(Forge):
                 child = bridge.downstream_pipeline
                 if child is None:
                     if bridge.status == "failed":
+                        said = f"{bridge.name} of {_label(place)} failed before it started its pipeline"
                         retry = self._glab(place.project, bridge.id, "retry")
-                        found.findings.append(
-                            warn(
-                                "not-refreshed",
-                                f"{bridge.name} of {_label(place)} failed before it started its pipeline",
-                                next=retry,
-                            )
-                        )
+                        found.findings.append(warn("not-refreshed", said, next=retry))
                 elif child.id not in found.runs:
                     project = place.project if child.project_id is None else str(child.project_id)
                     below.setdefault(child.id, _Place(project, child.id, bridge.name))
@@ -258,15 +248,6 @@ class GitLab(Forge):
             f"none, or {seen} (HTTP 404)",
             next_command="karat refresh --source gitlab --project PROJECT --pipeline-id N --scope all",
         )
-
-
-def _checked_project(project: str) -> str:
-    if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
-        raise UsageError(
-            f"expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), found {project!r}",
-            next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
-        )
-    return project
 
 
 def _attempts(pipeline: int, jobs: Sequence[_Job]) -> list[Job]:

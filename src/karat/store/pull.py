@@ -116,7 +116,7 @@ class _Fetch:
 
     def __init__(self, backend: Backend, snapshot: Snapshot, folder: Path, area: str, watch: Watch | None) -> None:
         self._backend, self._snapshot = backend, snapshot
-        self._folder, self._area, self._watch = folder, area, watch
+        self._folder, self._area, self._watch = folder, area, watch or (lambda _: None)
         self._slots = threading.BoundedSemaphore(LARGE_AT_ONCE)
         self._stopped = threading.Event()
 
@@ -160,7 +160,7 @@ class _Fetch:
         if self._stopped.is_set():
             return 0
         lacked = [place for place in places if not _is_whole(self._folder / place[0], place[1])]
-        self._progress(sum(file.size for _, file, _ in places))
+        self._watch(sum(file.size for _, file, _ in places))
         if not lacked:
             return 0
         with self._room(part.size):
@@ -180,7 +180,7 @@ class _Fetch:
     def _chunk(self, target: Path, start: int, part: Part, *, looked: bool) -> int:
         if self._stopped.is_set():
             return 0
-        self._progress(part.size)
+        self._watch(part.size)
         with _writing(target), target.open("r+b") as file:
             if looked and _hash_of(file.fileno(), start, part.size) == part.sha256:
                 return 0
@@ -198,10 +198,6 @@ class _Fetch:
     def _room(self, size: int) -> AbstractContextManager[object]:
         # Few large objects are in memory at once; small ones need not wait for each other.
         return self._slots if size > LARGE else nullcontext()
-
-    def _progress(self, size: int) -> None:
-        if self._watch is not None:
-            self._watch(size)
 
     def _mismatch(self, path: str, file: SnapshotFile) -> Exception:
         return damaged(
