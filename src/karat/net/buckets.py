@@ -219,9 +219,8 @@ class BucketStore:
         else:
             reason = reason_of(error)
         how = " without credentials" if self._anonymous else ""
-        return CannotVerify(
-            f"expected to list {self._address.url}{how}, found {reason}", next_command=self._address.look
-        )
+        said = f"expected to list {self._address.url}{how}, found {reason}"
+        return CannotVerify(said, next_command=self._address.look)
 
     def _problem(self, error: Exception) -> Unusable:
         """An error of obstore's as a kind of finding."""

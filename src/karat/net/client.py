@@ -246,9 +246,8 @@ class Client:
             if attempt < attempts:
                 self.pause(attempt)
         # Out here, so that the library's own exception, which holds the request, is not chained.
-        raise Unanswered(
-            self.scrub(f"expected an answer from {shown(url)}, found {trouble}"), next_command=self.advice.again
-        )
+        said = self.scrub(f"expected an answer from {shown(url)}, found {trouble}")
+        raise Unanswered(said, next_command=self.advice.again)
 
     def pause(self, attempt: int) -> None:
         """Waits as before attempt number `attempt` + 1; raises `Stopped` if the work is stopped."""

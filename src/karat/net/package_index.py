@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -201,15 +202,12 @@ def _get(address: IndexAddress, url: str, accept: str) -> Reply:
         pair = base64.b64encode(":".join(credentials).encode()).decode()
         token = Token(secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=address.origin)
     look = f"curl -I {_plain(url)}"
-    client = Client(f"{parts.scheme}://{parts.netloc}", token, retry=RETRY, advice=Advice(again=look, login=look))
-    try:
+    root, advice = f"{parts.scheme}://{parts.netloc}", Advice(again=look, login=look)
+    with closing(Client(root, token, retry=RETRY, advice=advice)) as client:
         reply = client.fetch(url, {"Accept": accept}, most=LARGEST)
-    finally:
-        client.close()
     if len(reply.body) > LARGEST:
-        raise CannotVerify(
-            f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes", next_command=look
-        )
+        said = f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes"
+        raise CannotVerify(said, next_command=look)
     return reply
 
 
@@ -217,9 +215,8 @@ def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
     try:
         listed = msgspec.json.decode(body)["files"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise CannotVerify(
-            f"expected a list of files from {address.shown}, found other JSON: {error}", next_command="edit hunt.toml"
-        ) from error
+        said = f"expected a list of files from {address.shown}, found other JSON: {error}"
+        raise CannotVerify(said, next_command="edit hunt.toml") from error
     for file in listed if isinstance(listed, list) else ():
         if isinstance(file, dict) and isinstance(file.get("filename"), str):
             python, yanked = file.get("requires-python"), file.get("yanked", False)

@@ -36,14 +36,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_UNANSWERED, _SILENCE = 4, 60.0
 """After so many questions in a row without an answer the others are not asked, for so many seconds."""
 _RETRY = Retry(
-    attempts=4,
-    connect_attempts=2,
-    first_wait=1.0,
-    spread=0.0,
-    limit_wait=300.0,
-    connect_timeout=10.0,
-    read_timeout=30.0,
-)
+    attempts=4, connect_attempts=2, first_wait=1.0, spread=0.0, limit_wait=300.0, connect_timeout=10.0, read_timeout=30.0
+)  # fmt: skip
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "AMD64": "amd64"}
 
 T = TypeVar("T")

@@ -82,9 +82,8 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
     """The login whose password an environment variable holds."""
     password = env.get(name, "")
     if not password:
-        raise UsageError(
-            f"containers.password_env: expected a password in ${name}, found nothing", next_command=f"export {name}=…"
-        )
+        said = f"containers.password_env: expected a password in ${name}, found nothing"
+        raise UsageError(said, next_command=f"export {name}=…")
     # Registries that take tokens do not look at the name, but want one.
     return Login(username or "token", password, found_in=f"${name}")
 

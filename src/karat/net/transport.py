@@ -74,9 +74,8 @@ class Transport:
             discard(response)
             url = redirect_target(url, target, self._advice)
             own = own and origin_of(url) == self.own
-        raise CannotVerify(
-            f"expected at most {_HOPS} redirects before {shown(str(url))}, found more", next_command=self._advice
-        )
+        said = f"expected at most {_HOPS} redirects before {shown(str(url))}, found more"
+        raise CannotVerify(said, next_command=self._advice)
 
     def send(
         self,

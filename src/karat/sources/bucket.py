@@ -129,14 +129,12 @@ class BucketFetch:
 def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
     for name, entry in chosen.items():
         if entry.size > limits.member:
-            raise Unusable(
-                "archive-refused", f"{shown(name)} has {entry.size:,} bytes, at most {limits.member:,} are allowed"
-            )
+            said = f"{shown(name)} has {entry.size:,} bytes, at most {limits.member:,} are allowed"
+            raise Unusable("archive-refused", said)
     total = sum(entry.size for entry in chosen.values())
     if total > limits.total:
-        raise Unusable(
-            "archive-refused", f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed"
-        )
+        said = f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed"
+        raise Unusable("archive-refused", said)
 
 
 def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Bucket | Folder:

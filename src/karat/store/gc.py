@@ -167,9 +167,8 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
     locked: dict[str, str] = {}
     for file in options.locks:
         if not file.is_file():
-            raise CannotVerify(
-                f"expected a lock file at {file}, found none; what it names is not known", next_command=f"ls -l {file}"
-            )
+            said = f"expected a lock file at {file}, found none; what it names is not known"
+            raise CannotVerify(said, next_command=f"ls -l {file}")
         locked |= {line.digest: str(file) for line in read_lock(file).values()}
     judged = _judge(backend, options, now, pinned.keys(), locked)
     roots = {one.digest for one in judged if one.kept}

@@ -140,9 +140,8 @@ def _key(digest: str) -> str:
 
 
 def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
-    return CannotVerify(
-        f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}", next_command=backend.look(key)
-    )
+    said = f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}"
+    return CannotVerify(said, next_command=backend.look(key))
 
 
 class Locked(msgspec.Struct, frozen=True, kw_only=True):

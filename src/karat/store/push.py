@@ -107,9 +107,8 @@ def push(
     try:
         snapshots.check(plan.snapshot)
     except ValueError as error:
-        raise CannotVerify(
-            f"expected cases that can be pulled on every machine, found {error}", next_command="karat verify PLACE"
-        ) from error
+        said = f"expected cases that can be pulled on every machine, found {error}"
+        raise CannotVerify(said, next_command="karat verify PLACE") from error
     parts = {**plan.parts(), plan.digest: Part(plan.digest, len(plan.data))}
     if options.dry_run:
         compared = (

@@ -237,15 +237,13 @@ def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence
         close = suggest(wanted.name or "", names)
         found = f"no such reference{close}" if names else "a store without references"
         command = f"karat ls --store {store}"
-    return StoreProblem(
-        "reference-missing", f"expected {word} in {backend.url}, found {found}", next_command=command, path=word
-    )
+    said = f"expected {word} in {backend.url}, found {found}"
+    return StoreProblem("reference-missing", said, next_command=command, path=word)
 
 
 def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
-    return CannotVerify(
-        f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}", next_command=backend.look(key)
-    )
+    said = f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}"
+    return CannotVerify(said, next_command=backend.look(key))
 
 
 def _is_date(*texts: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from hashlib import sha256
 
@@ -52,9 +52,8 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
                 yield self.parts[0], b"".join(map(_whole, self.extents))
             return
         seekable = self.extents[0].seekable
-        reader = self.extents[0].open()
         start = 0
-        try:
+        with closing(self.extents[0].open()) as reader:
             for part in self.parts:
                 if seekable and part.sha256 not in wanted:
                     start += part.size
@@ -63,8 +62,6 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
                 start += part.size
                 if part.sha256 in wanted:
                     yield part, data
-        finally:
-            reader.close()
 
 
 class UploadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,11 +196,8 @@ def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Par
 
 
 def _whole(extent: Extent) -> bytes:
-    reader = extent.open()
-    try:
+    with closing(extent.open()) as reader:
         return _read(reader, 0, extent.size)
-    finally:
-        reader.close()
 
 
 def _read(reader: Reader, start: int, size: int) -> bytes:

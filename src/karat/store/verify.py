@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -242,7 +243,7 @@ def is_of_zips(place: Place) -> bool:
 
 
 def _verify_place(place: Place, word: str, progress: Progress | None) -> VerifiedTarget:
-    try:
+    with closing(place):
         if place.kind == "folder" and place.files() and is_of_zips(place):
             at_work = any(Path(word).glob(f"{PACK_STAGING}*"))
             found = "a pack that is in progress or was killed" if at_work else "zips alone"
@@ -261,8 +262,6 @@ def _verify_place(place: Place, word: str, progress: Progress | None) -> Verifie
             size=sum(place.files().values()),
             findings=told.findings,
         )
-    finally:
-        place.close()
 
 
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:

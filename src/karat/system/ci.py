@@ -29,61 +29,30 @@ class _Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 _PROVIDERS = (
     _Provider(
-        name="github",
-        sign="GITHUB_ACTIONS",
-        run="GITHUB_RUN_ID",
-        attempt="GITHUB_RUN_ATTEMPT",
-        job="GITHUB_JOB",
-        repository="GITHUB_REPOSITORY",
-        commit="GITHUB_SHA",
+        name="github", sign="GITHUB_ACTIONS", run="GITHUB_RUN_ID", attempt="GITHUB_RUN_ATTEMPT", job="GITHUB_JOB",
+        repository="GITHUB_REPOSITORY", commit="GITHUB_SHA",
     ),
     _Provider(
-        name="gitlab",
-        sign="GITLAB_CI",
-        run="CI_PIPELINE_ID",
-        job="CI_JOB_NAME",
-        job_id="CI_JOB_ID",
-        repository="CI_PROJECT_PATH",
-        url="CI_JOB_URL",
-        commit="CI_COMMIT_SHA",
-        image="CI_JOB_IMAGE",
+        name="gitlab", sign="GITLAB_CI", run="CI_PIPELINE_ID", job="CI_JOB_NAME", job_id="CI_JOB_ID",
+        repository="CI_PROJECT_PATH", url="CI_JOB_URL", commit="CI_COMMIT_SHA", image="CI_JOB_IMAGE",
     ),
     _Provider(
-        name="buildkite",
-        sign="BUILDKITE",
-        run="BUILDKITE_BUILD_ID",
-        attempt="BUILDKITE_RETRY_COUNT",
-        job="BUILDKITE_STEP_KEY",
-        url="BUILDKITE_BUILD_URL",
-        commit="BUILDKITE_COMMIT",
+        name="buildkite", sign="BUILDKITE", run="BUILDKITE_BUILD_ID", attempt="BUILDKITE_RETRY_COUNT",
+        job="BUILDKITE_STEP_KEY", url="BUILDKITE_BUILD_URL", commit="BUILDKITE_COMMIT",
     ),
     _Provider(
-        name="circleci",
-        sign="CIRCLECI",
-        run="CIRCLE_WORKFLOW_ID",
-        job="CIRCLE_JOB",
-        url="CIRCLE_BUILD_URL",
+        name="circleci", sign="CIRCLECI", run="CIRCLE_WORKFLOW_ID", job="CIRCLE_JOB", url="CIRCLE_BUILD_URL",
         commit="CIRCLE_SHA1",
     ),
     _Provider(
-        name="azure",
-        sign="TF_BUILD",
-        run="BUILD_BUILDID",
-        attempt="SYSTEM_JOBATTEMPT",
-        job="SYSTEM_JOBNAME",
-        commit="BUILD_SOURCEVERSION",
-        own_names=False,
+        name="azure", sign="TF_BUILD", run="BUILD_BUILDID", attempt="SYSTEM_JOBATTEMPT", job="SYSTEM_JOBNAME",
+        commit="BUILD_SOURCEVERSION", own_names=False,
     ),
     _Provider(
-        name="jenkins",
-        sign="JENKINS_URL",
-        run="BUILD_TAG",
-        job="JOB_NAME",
-        url="BUILD_URL",
-        commit="GIT_COMMIT",
+        name="jenkins", sign="JENKINS_URL", run="BUILD_TAG", job="JOB_NAME", url="BUILD_URL", commit="GIT_COMMIT",
         own_names=False,
     ),
-)
+)  # fmt: skip
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -260,9 +260,8 @@ def checked_out(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
         header, _, found[path] = answer.partition(b"\n")
         if header.split()[1:2] != [b"blob"]:
             # Without the old side, a run that died would pass for a new golden.
-            raise CannotVerify(
-                f"expected HEAD's version of {path}, found that git does not have the object", next_command="git fsck"
-            )
+            said = f"expected HEAD's version of {path}, found that git does not have the object"
+            raise CannotVerify(said, next_command="git fsck")
     for path, oid in blobs:
         if path not in found:  # git reads one path a line
             found[path] = run_git(root, "cat-file", "--filters", f"--path={path}", oid)
@@ -287,9 +286,8 @@ def only_writer(root: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = hold(path, wait=True, mode=0o644)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror}", next_command=f"ls -ld {path.parent}"
-        ) from error
+        said = f"expected to write {path}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
     assert handle is not None, "waited for"  # noqa: S101
     try:
         temporary = path.parent / "workshop"

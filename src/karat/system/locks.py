@@ -63,9 +63,8 @@ def take(path: Path) -> int | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         return hold(path)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write and lock {path}, found: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
-        ) from error
+        said = f"expected to write and lock {path}, found: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
 
 
 def users_folder() -> Path:

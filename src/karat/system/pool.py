@@ -36,9 +36,8 @@ def worker_count(env: Mapping[str, str]) -> int:
     """How many downloads run at once: KARAT_JOBS, or 16."""
     text = env.get("KARAT_JOBS") or str(_DEFAULT)
     if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= _MOST):
-        raise UsageError(
-            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}", next_command="unset KARAT_JOBS"
-        )
+        said = f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}"
+        raise UsageError(said, next_command="unset KARAT_JOBS")
     return int(text)
 
 

@@ -45,8 +45,6 @@ _APART = 3.2  # standard deviations between two modes that are two
 _FAR_OFF = 0.6
 LONG = 2048
 """Pieces longer than this are asked near their cut first, and then in means of their values."""
-
-
 _BESIDE = 40
 _TELL_NOISE = 8  # values beside a cut that its noise is known by: the nearest, and no fewer than can tell
 _NOISIER = 2.0
@@ -288,13 +286,16 @@ class Segmented(NamedTuple):
 def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:
     """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
     if values.shape[0] > LONG:
-        row = NoisyRow(values, _long_autocorrelation(values, options.min_points), floor, options)
+        starts = np.linspace(0, values.shape[0] - _CHUNK, _SAMPLED).astype(int)
+        rho = np.median([autocorrelation(values[i : i + _CHUNK], options.min_points) for i in starts])
+        row = NoisyRow(values, float(rho), floor, options)
         found = _coarse(row) | _fine(row)
     else:
         row = NoisyRow(values, autocorrelation(values, options.min_points), floor, options)
         found = set(_top_down(row))
     cuts = drop_weak_cuts(row, _apart(sorted(found), options.min_points, values.shape[0]))
-    return Segmented(cuts, row.rho, _noise(row, [cut.at for cut in cuts]))
+    parts = [part - np.median(part) for part in np.split(row.values, [cut.at for cut in cuts])]
+    return Segmented(cuts, row.rho, max(robust_spread(np.concatenate(parts)), row.floor))
 
 
 def _top_down(row: NoisyRow) -> list[int]:
@@ -305,7 +306,7 @@ def _top_down(row: NoisyRow) -> list[int]:
     cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
     for _ in range(_SWEEPS):
         new: list[int] = []
-        for start, stop in _pieces(cuts, n):
+        for start, stop in pairwise([0, *cuts, n]):
             new.extend(_inside(row, cuts, start, stop))
         if not new:
             break
@@ -325,11 +326,6 @@ def _inside(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> list[i
     for left, right in pairwise(edges):
         own.extend(_inside(row, cuts, left, right))
     return own
-
-
-def _long_autocorrelation(values: Floats, fewest: int) -> float:
-    starts = np.linspace(0, values.shape[0] - _CHUNK, _SAMPLED).astype(int)
-    return float(np.median([autocorrelation(values[i : i + _CHUNK], fewest) for i in starts]))
 
 
 def _coarse(row: NoisyRow) -> set[int]:
@@ -366,13 +362,3 @@ def _apart(cuts: Sequence[int], fewest: int, n: int) -> list[int]:
         if cut - (kept[-1] if kept else 0) >= fewest and n - cut >= fewest:
             kept.append(cut)
     return kept
-
-
-def _noise(row: NoisyRow, cuts: Sequence[int]) -> float:
-    parts = [part - np.median(part) for part in np.split(row.values, cuts)]
-    return max(robust_spread(np.concatenate(parts)), row.floor)
-
-
-def _pieces(cuts: Sequence[int], n: int) -> list[tuple[int, int]]:
-    edges = [0, *cuts, n]
-    return list(pairwise(edges))

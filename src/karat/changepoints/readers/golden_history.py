@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -97,23 +98,9 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
 
 def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
-    out = run_git(
-        root,
-        "--literal-pathspecs",
-        "log",
-        "--first-parent",
-        "--follow",
-        "--raw",
-        "-z",
-        "--no-abbrev",
-        "--no-color",
-        "--no-show-signature",
-        "--format=%x02%H %cI",
-        "--end-of-options",
-        "HEAD",
-        "--",
-        path,
-    )
+    shown = ("--raw", "-z", "--no-abbrev", "--no-color", "--no-show-signature", "--format=%x02%H %cI")
+    walked = ("--literal-pathspecs", "log", "--first-parent", "--follow", *shown)
+    out = run_git(root, *walked, "--end-of-options", "HEAD", "--", path)
     found: list[Version] = []
     commit, when = "", _NEVER
     fields = iter(out.split(b"\0"))
@@ -135,11 +122,8 @@ def versions(root: Path, path: str) -> list[Version]:
 def _contents(root: Path, past: Sequence[Version]) -> list[bytes | None]:
     if not past:
         return []
-    blobs = Blobs(root)
-    try:
+    with closing(Blobs(root)) as blobs:
         found = iter(list(blobs.read([version.blob for version in past if version.blob])))
-    finally:
-        blobs.close()
     return [next(found) if version.blob else None for version in past]
 
 

@@ -200,9 +200,8 @@ def _in_year(at: datetime, year: int, path: str) -> datetime:
     try:
         return at.replace(year=year)
     except ValueError as error:
-        raise wrong_usage(
-            f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year"
-        ) from error
+        said = f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year"
+        raise wrong_usage(said) from error
 
 
 class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -246,9 +246,8 @@ def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
 
 def _metrics(options: ReadOptions) -> list[LogMetric]:
     if not options.metrics:
-        raise wrong_usage(
-            "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none"
-        )
+        said = "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none"
+        raise wrong_usage(said)
     metrics = [log_metric(text) for text in options.metrics]
     names = [metric.name for metric in metrics]
     if len(set(names)) < len(names):

@@ -120,9 +120,8 @@ def _bytes(source: str, path: Path) -> bytes:
             raise wrong_usage(f"expected {source} to be a file or a pipe, found a device")
         return path.read_bytes()
     except OSError as error:
-        raise CannotVerify(
-            f"expected to read {source}, but: {error.strerror or error}", next_command=f"ls -l {quote(source)}"
-        ) from error
+        said = f"expected to read {source}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"ls -l {quote(source)}") from error
 
 
 def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -39,8 +40,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
     import sqlite3
 
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
-        try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
             found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
             names = [name for (name,) in found if not name.startswith("sqlite_")]
             table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
@@ -60,8 +60,6 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
                 raise wrong_usage(f"expected the journal of a hunt for --stage, found the table {table!r} of {source}")
             rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
             return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         said = f"expected to read the SQLite database {source}, but: {error}"
         raise CannotVerify(said, next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'") from error

@@ -81,9 +81,8 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
     try:
         import boto3  # type: ignore[import-untyped]
     except ImportError:
-        raise UsageError(
-            "--lifecycle needs boto3, which is not installed", next_command="pip install 'karat[lifecycle]'"
-        ) from None
+        said = "--lifecycle needs boto3, which is not installed"
+        raise UsageError(said, next_command="pip install 'karat[lifecycle]'") from None
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

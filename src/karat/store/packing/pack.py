@@ -103,8 +103,7 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
                 f"-o {options.output}: expected a folder outside of what is packed, found one in {directory}",
                 next_command="karat pack --help",
             )
-    found = survey(directories, require_program=options.require_program)
-    try:
+    with contextlib.closing(survey(directories, require_program=options.require_program)) as found:
         if not found.found and not found.findings:
             nothing = fail(
                 "nothing-compared",
@@ -125,8 +124,6 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
             else:
                 outputs = []
         return _result(directories, options, found, outcomes, findings, outputs)
-    finally:
-        found.close()
 
 
 def _pack_all(

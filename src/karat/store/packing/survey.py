@@ -197,9 +197,8 @@ def _open(root: str) -> Place:
     if place.kind != "folder" or SUMS in place.files():
         place.close()
         found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
-        raise UsageError(
-            f"{root}: expected a capture directory, found a {found}", next_command=f"karat verify {shlex.quote(root)}"
-        )
+        said = f"{root}: expected a capture directory, found a {found}"
+        raise UsageError(said, next_command=f"karat verify {shlex.quote(root)}")
     require_root(place, lambda roots: ["karat", "pack", *roots])
     return place
 

@@ -134,9 +134,8 @@ def _packer(method: int, level: int) -> Packer:
     try:
         import zstandard
     except ImportError as error:
-        raise UsageError(
-            "--compression zstd needs zstandard, which is not installed", next_command="pip install 'karat[zstd]'"
-        ) from error
+        said = "--compression zstd needs zstandard, which is not installed"
+        raise UsageError(said, next_command="pip install 'karat[zstd]'") from error
     # The frame's own checksum: readers that know no index still notice a flipped bit.
     packer: Packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
     return packer
