@@ -146,8 +146,7 @@ def _check_archive(place: Place, expected: Archive, progress: Callable[[int], No
         yield _damaged("", f"{damage}; {hint}", place)
     else:
         if found != expected.sha256:
-            message = f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}"
-            yield _damaged("", message, place)
+            yield _damaged("", f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}", place)
 
 
 def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | None) -> str:

@@ -105,13 +105,11 @@ def _strays(place: Place) -> Iterator[Finding]:
         if basename(folder) in {RAW, "program"}:
             folder = dirname(folder)
         elif basename(path) not in FILES.values():
-            message = "expected only cases and an index, found a file of neither"
-            yield finding("unexpected-file", path, message)
+            yield finding("unexpected-file", path, "expected only cases and an index, found a file of neither")
             continue
         lost.add(folder)
     for folder in sorted(lost):
-        message = "expected a manifest beside its files, found none"
-        yield finding("incomplete-case", folder or place.name, message)
+        yield finding("incomplete-case", folder or place.name, "expected a manifest beside its files, found none")
 
 
 def _run(pieces: Iterable[_Piece], count: _Count) -> tuple[Finding, ...]:

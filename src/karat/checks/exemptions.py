@@ -61,8 +61,7 @@ class Exemptions:
             if not mine:
                 # An entry for all goldens need not speak of each of them.
                 mild = Severity.INFO if entry.path == "*" else severity
-                what = "nothing in this golden is called so"
-                yield _about(entry, "exemption-unused", mild, what)
+                yield _about(entry, "exemption-unused", mild, "nothing in this golden is called so")
             elif entry.kind == "expected-failure" and not any(
                 r.outcome is CheckOutcome.EXEMPTED or r.outcome in SHUT for r in mine
             ):

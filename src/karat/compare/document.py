@@ -128,8 +128,7 @@ def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:
     old, new = _float(a), _float(b)
     walk.samples.setdefault(name, ValueSample(name)).add(old, new, at.path)
     if old == new and a != b and isinstance(a, int) and isinstance(b, int):
-        details = f" beyond a float's precision: {a} → {b}"
-        walk.note("value-drift", Severity.WARN, at, "integers differ", details)
+        walk.note("value-drift", Severity.WARN, at, "integers differ", f" beyond a float's precision: {a} → {b}")
 
 
 def _float(value: Any) -> float:

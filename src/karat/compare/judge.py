@@ -78,8 +78,7 @@ def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:  # noqa: PLR0911 -
     if n.from_zero:
         return _left_zero(n, rule)
     if not avg < rule.noise:
-        because = _reason("|avg|", avg, "noise", rule.noise, rule)
-        return Judgement(Verdict.DRIFT, because, Severity.INFO)
+        return Judgement(Verdict.DRIFT, _reason("|avg|", avg, "noise", rule.noise, rule), Severity.INFO)
     because = f"|avg| {short(avg)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
     return Judgement(Verdict.NOISE, because)
 
@@ -234,8 +233,7 @@ def _missing(sample: ValueSample, n: CurveNumbers) -> Iterator[Finding]:
         message = f"{name}: {count(n.nan_gained, 'number')} became NaN or infinite: {at}{more}"
         yield fail("new-nan", message, metric=name, where=at)
     if n.nan_lost:
-        message = f"{name}: {count(n.nan_lost, 'number')} became finite"
-        yield info("gained-steps", message, metric=name)
+        yield info("gained-steps", f"{name}: {count(n.nan_lost, 'number')} became finite", metric=name)
     if not n.n_steps and not n.zeros:
         message = f"{name}: no number is finite on both sides, so nothing was compared"
         yield warn("no-usable-steps", message, metric=name)

@@ -117,16 +117,13 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     findings = [*new.findings, *_old_defects(old, new), *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
-        message = "neither side holds a value, so nothing was compared"
-        findings.append(fail("empty", message))
+        findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
-        message = "not one value is finite on both sides, so nothing was compared"
-        findings.append(fail("nothing-compared", message))
+        findings.append(fail("nothing-compared", "not one value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
-        message = "the bytes changed (layout, key order or placeholders), no value did"
-        findings.append(info("format-only", message))
+        findings.append(info("format-only", "the bytes changed (layout, key order or placeholders), no value did"))
     return Change(
         path=pair.path,
         verdict=verdict,

@@ -142,8 +142,7 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         return _read(ref)
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
-        message = f"expected to read {ref.path}, but: {why}"
-        return _cannot_read(item, message, f"ls -l {quoted(ref.path)}")
+        return _cannot_read(item, f"expected to read {ref.path}, but: {why}", f"ls -l {quoted(ref.path)}")
 
 
 def _read(ref: OnDisk) -> bytes:

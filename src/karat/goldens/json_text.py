@@ -173,11 +173,9 @@ def _oddities(text: str) -> tuple[Finding, ...]:
             held.setdefault(key.name, []).append(key)
         for name, keys in held.items():
             if len(keys) > 1:
-                make = partial(_duplicate, places, (*path, name), keys)
-                found.note("duplicate-key", Severity.FAIL, make)
+                found.note("duplicate-key", Severity.FAIL, partial(_duplicate, places, (*path, name), keys))
         if isinstance(node.value, float) and not math.isfinite(node.value):
-            make = partial(_non_finite, text, places, path, node)
-            found.note("non-finite-literal", Severity.WARN, make)
+            found.note("non-finite-literal", Severity.WARN, partial(_non_finite, text, places, path, node))
     return found.findings()
 
 

@@ -316,8 +316,7 @@ def _rows(
     for entry in form.rows(found):
         if len(entry.cells) != len(form.columns):
             wanted, width = len(form.columns), len(entry.cells)
-            message = f"expected {wanted} fields on line {entry.line}, found {width}"
-            odd.on_line("ragged-row", entry.line, message)
+            odd.on_line("ragged-row", entry.line, f"expected {wanted} fields on line {entry.line}, found {width}")
         cells = form.fit(entry.cells)
         row_key = tuple(cells[place] for place in places)
         if row_key in rows:

@@ -154,8 +154,7 @@ def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
     if lost:
         return fail("lost-metric", f"--metric: missing from the new results: {', '.join(lost)}")
     names = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
-    message = f"--metric: it has no such {what}, only {names or 'none'}"
-    return fail("lost-metric", message, next="karat refresh --help")
+    return fail("lost-metric", f"--metric: it has no such {what}, only {names or 'none'}", next="karat refresh --help")
 
 
 def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOptions) -> Acceptance:

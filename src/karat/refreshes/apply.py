@@ -48,8 +48,7 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
     totals = {shard.of for shard in shards}
     if len(totals) > 1:
         counts = ", ".join(map(str, sorted(totals)))
-        message = f"shards disagree on how many there are: {counts}"
-        return [fail("missing-shard", message, path=path)]
+        return [fail("missing-shard", f"shards disagree on how many there are: {counts}", path=path)]
     total = totals.pop()
     numbers = [shard.number for shard in shards]
     found = []
@@ -64,12 +63,10 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
         found.append(fail("missing-shard", message, path=path))
     for shard in shards:
         if not 1 <= shard.number <= total:
-            message = f"{shard.where} says it is shard {shard.number} of {total}"
-            found.append(fail("missing-shard", message, path=path))
+            found.append(fail("missing-shard", f"{shard.where} says it is shard {shard.number} of {total}", path=path))
     for number in sorted({n for n in numbers if numbers.count(n) > 1}):
         names = ", ".join(s.where for s in shards if s.number == number)
-        message = f"shard {number} arrived twice: {names}"
-        found.append(fail("claimed-twice", message, path=path))
+        found.append(fail("claimed-twice", f"shard {number} arrived twice: {names}", path=path))
     return found
 
 

@@ -225,8 +225,7 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     """Doing nothing must not look like having nothing to do."""
     groups = [group for group in gathered.groups if is_platform(group.identity.get("platform", ""), options.platforms)]
     if options.only_failing and groups and not any(group.failing for group in groups):
-        message = f"no job failed, so there is nothing to refresh ({count(len(groups), 'job')})"
-        return info("not-refreshed", message)
+        return info("not-refreshed", f"no job failed, so there is nothing to refresh ({count(len(groups), 'job')})")
     listing = gathered.listing
     narrowed = [f"--only {glob}" for glob in options.only]
     narrowed += [f"--platform {glob}" for glob in options.platforms]

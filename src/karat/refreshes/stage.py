@@ -210,8 +210,7 @@ def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:
         return []
     first, *others = record.not_refreshed
     more = f"; and {len(others):,} more" if others else ""
-    message = f"asked for in the last refresh, and not done: {first}{more}"
-    return [warn("not-refreshed", message, next="karat summary")]
+    return [warn("not-refreshed", f"asked for in the last refresh, and not done: {first}{more}", next="karat summary")]
 
 
 def _write_reason(root: Path, changes: Sequence[Change], globs: Sequence[str], reason: str) -> list[str]:

@@ -229,14 +229,12 @@ class _Columns:
     def add(self, row: list[str], line: int) -> None:
         width = len(self.header)
         if len(row) != width:
-            message = f"expected {width} fields on line {line}, found {len(row)}"
-            self.odd.on_line("ragged-row", line, message)
+            self.odd.on_line("ragged-row", line, f"expected {width} fields on line {line}, found {len(row)}")
             row = (row + [""] * width)[:width]
         # pandas writes whole numbers as `1.0` where a column has gaps.
         step = step_of(row[self.at].strip().removesuffix(".0"))
         if step is None:
-            message = f'expected a step on line {line}, found "{row[self.at][:40]}"'
-            self.odd.on_line("unreadable", line, message)
+            self.odd.on_line("unreadable", line, f'expected a step on line {line}, found "{row[self.at][:40]}"')
             return
         if step in self.lines:
             self.again = True
