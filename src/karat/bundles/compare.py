@@ -24,17 +24,9 @@ from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, wit
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
 
 _FAMILIES = {
-    "list": "sequence",
-    "tuple": "sequence",
-    "torch.Size": "sequence",
-    "slice": "sequence",
-    "range": "sequence",
-    "dict": "mapping",
-    "ordereddict": "mapping",
-    "defaultdict": "mapping",
-    "dataclass": "record",
-    "namedtuple": "record",
-    "structseq": "record",
+    **dict.fromkeys(("list", "tuple", "torch.Size", "slice", "range"), "sequence"),
+    **dict.fromkeys(("dict", "ordereddict", "defaultdict"), "mapping"),
+    **dict.fromkeys(("dataclass", "namedtuple", "structseq"), "record"),
     "enum": "enum",
 }
 """Kinds whose parts are compared with each other."""

@@ -26,8 +26,7 @@ class FolderPlace(Place):
     kind: Literal["folder", "zip", "store"] = "folder"
 
     def __init__(self, path: Path, name: str) -> None:
-        self.name = name
-        self._path = path
+        self.name, self._path = name, path
         self._findings: list[Finding] = []
         found: dict[str, int] = {}
         self._walk(path, "", found, 0)
@@ -89,8 +88,7 @@ class ZipsPlace(Place):
     kind: Literal["folder", "zip", "store"] = "zip"
 
     def __init__(self, name: str, zips: Mapping[str, Place]) -> None:
-        self.name = name
-        self._zips = zips
+        self.name, self._zips = name, zips
         held: dict[str, str] = {}
         for inside, place in zips.items():
             for path in place.files():

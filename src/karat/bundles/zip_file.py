@@ -51,8 +51,7 @@ class ZipPlace(Place):
     kind: Literal["folder", "zip", "store"] = "zip"
 
     def __init__(self, path: Path, name: str, limits: Limits | None = None) -> None:
-        self.name = name
-        self._path = path
+        self.name, self._path = name, path
         self._kept: OrderedDict[str, MemoryExtent] = OrderedDict()
         self._lock = threading.Lock()
         with path.open("rb") as file:

@@ -19,23 +19,13 @@ from karat.bundles.manifest import Environment
 from karat.findings import CannotVerify, UsageError
 from karat.system.ci import commit_of, image_of, run_of
 
+# fmt: off
 PACKAGES = (
-    "executorch",
-    "jax",
-    "jaxlib",
-    "ml_dtypes",
-    "numpy",
-    "onnxruntime",
-    "paddle",
-    "safetensors",
-    "tensorflow",
-    "torch",
-    "torchao",
-    "torchvision",
-    "transformers",
-    "triton",
+    "executorch", "jax", "jaxlib", "ml_dtypes", "numpy", "onnxruntime", "paddle", "safetensors", "tensorflow",
+    "torch", "torchao", "torchvision", "transformers", "triton",
 )
 """Those that influence numbers; a manifest names the ones that are loaded."""
+# fmt: on
 
 
 def environment(root: Path, values: Iterable[Any] = ()) -> Environment:

@@ -198,15 +198,13 @@ class CapturePlugin:
         self.session.close()
         entries = self.session.journal.entries
         if self._worker_input:
-            text = msgspec.json.encode(entries).decode()
-            self._config.workeroutput["karat"] = text  # type: ignore[attr-defined]
+            self._config.workeroutput["karat"] = msgspec.json.encode(entries).decode()  # type: ignore[attr-defined]
             return
         sweep(self.session.directory)
         on_disk = read_journals(self.session.records, self.session.run)
         lines = mark_missing(merge(on_disk, self._from_workers, entries), self.session.directory)
         self._summary = summarize(list(lines))
-        ended_well = session.exitstatus == pytest.ExitCode.OK
-        if ended_well and self._summary.is_failure(strict=self._is_strict()):
+        if session.exitstatus == pytest.ExitCode.OK and self._summary.is_failure(strict=self._is_strict()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _is_strict(self) -> bool:

@@ -195,8 +195,7 @@ class CaptureJournal:
     """Appends; what the disk did not take is still in `entries`."""
 
     def __init__(self, path: Path, worker: str) -> None:
-        self.path = path
-        self.worker = worker
+        self.path, self.worker = path, worker
         self.entries: list[JournalEntry] = []
         self._pid = os.getpid()
         self._handle: int | None = None

@@ -74,9 +74,7 @@ class Session:
     """Everything that one process captures into one directory."""
 
     def __init__(self, directory: Path, name: str, *, run: str, worker: str = "main", root: Path) -> None:
-        self.directory = directory
-        self.name = name
-        self.run = run
+        self.directory, self.name, self.run = directory, name, run
         self.records = directory / RECORDS / name
         self._root = root
         self._here = Path.cwd()
@@ -222,15 +220,13 @@ class Session:
 
     def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         by = f" by {first.by}" if first else ""
-        if first is not None and first.run == self.run:
-            advice = 'give each capture a name of its own: subtest="…"'
-        else:
-            advice = "pytest --karat-session NEW_NAME"
+        ours = first is not None and first.run == self.run
+        own_name = 'give each capture a name of its own: subtest="…"'
         return fail(
             "captured-twice",
             f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands",
             where=identity.test,
-            next=advice,
+            next=own_name if ours else "pytest --karat-session NEW_NAME",
         )
 
 

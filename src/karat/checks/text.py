@@ -13,9 +13,7 @@ from karat.report.terminal import STYLES, Line, print_lines
 from karat.report.words import count, few
 
 _STYLES = {
-    CheckOutcome.FAIL: "bold red",
-    CheckOutcome.MISSING_ACTUAL: "bold red",
-    CheckOutcome.NOTHING_COMPARED: "bold red",
+    **dict.fromkeys((CheckOutcome.FAIL, CheckOutcome.MISSING_ACTUAL, CheckOutcome.NOTHING_COMPARED), "bold red"),
     CheckOutcome.CANNOT_VERIFY: "bold magenta",
     CheckOutcome.MISSING_GOLDEN: "yellow",
     CheckOutcome.IMPROVED: "cyan",

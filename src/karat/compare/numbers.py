@@ -263,35 +263,13 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
 
 
 def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
+    # fmt: off
     (
-        n,
-        total,
-        total_abs,
-        highest,
-        at_max,
-        max_step,
-        max_old,
-        max_new,
-        at_diff,
-        diff_step,
-        equal,
-        missing,
-        nan_gained,
-        at_nan,
-        nan_step,
-        nan_lost,
-        zeros,
-        from_zero,
-        from_zero_size,
-        odd_changed,
-        shift,
-        known,
-        raised,
-        lowered,
-        ratio,
-        decimals_old,
-        decimals_new,
+        n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal, missing,
+        nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
+        shift, known, raised, lowered, ratio, decimals_old, decimals_new,
     ) = row
+    # fmt: on
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.

@@ -94,15 +94,14 @@ class PartialRule(msgspec.Struct, frozen=True):
     path: str = "*"
 
 
-_TIMING = {
+_NO_BREAK = dict.fromkeys(("break_avg", "break_mean", "break_max"), inf)
+_TIMING: Mapping[str, Any] = {
     "steady": True,
     "noise": 0.05,
     "drift_avg": 0.2,
     "drift_mean": inf,
     "drift_max": inf,
-    "break_avg": inf,
-    "break_mean": inf,
-    "break_max": inf,
+    **_NO_BREAK,
     "worst": Severity.WARN,
     "family": "timing",
 }
@@ -133,12 +132,8 @@ DEFAULTS: tuple[PartialRule, ...] = (
         {
             "margin_column": "noise_margin",
             "noise": 1e-3,
-            "drift_avg": 1e-2,
-            "drift_mean": 1e-2,
-            "drift_max": 1e-2,
-            "break_avg": inf,
-            "break_mean": inf,
-            "break_max": inf,
+            **dict.fromkeys(("drift_avg", "drift_mean", "drift_max"), 1e-2),
+            **_NO_BREAK,
             "better": "lower",
             "worst": Severity.WARN,
         },
@@ -147,22 +142,14 @@ DEFAULTS: tuple[PartialRule, ...] = (
 )
 
 
+# fmt: off
 STATUS_ORDER: tuple[str, ...] = (
-    "pass",
-    "pass_due_to_skip",
-    "fail_accuracy",
-    "infra_error",
-    "model_fail_to_load",
-    "eager_fail_to_run",
-    "eager_two_runs_differ",
-    "eager_1st_run_OOM",
-    "eager_2nd_run_OOM",
-    "OOM",
-    "timeout",
-    "fail_to_run",
+    "pass", "pass_due_to_skip", "fail_accuracy", "infra_error", "model_fail_to_load", "eager_fail_to_run",
+    "eager_two_runs_differ", "eager_1st_run_OOM", "eager_2nd_run_OOM", "OOM", "timeout", "fail_to_run",
     "fail_to_crash",
 )
 """Outcomes of the dynamo suites, best first; a project's own order is `status` in karat.toml."""
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class _Comparer:
             return _unreadable(pair, [fail("cannot-read", str(error), next=error.next_command)])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
-            return _unreadable(pair, [_damaged(str(damage))])
+            return _unreadable(pair, [fail("bundle-damaged", str(damage))])
 
     def _compared(self, path: str, old: Case, new: Case) -> Change:
         with Spool(old) as left, Spool(new) as right:
@@ -190,7 +190,8 @@ def _programs(old: Case, new: Case) -> Iterator[Finding]:
     for side, case, record in (("old", old, before), ("new", new, after)):
         extent = case.program() if record else None
         if record and (extent is None or file_digest(extent) != record.sha256):
-            yield _damaged(f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another")
+            message = f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another"
+            yield fail("bundle-damaged", message)
     if before and not after:
         yield fail("incomplete-case", "the program is gone: the new capture has none")
     elif after and (before is None or before.sha256 != after.sha256):
@@ -226,10 +227,6 @@ def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
 
 def _failing(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.FAIL]
-
-
-def _damaged(message: str) -> Finding:
-    return fail("bundle-damaged", message)
 
 
 def _identity(manifest: Manifest) -> dict[str, str]:

@@ -81,8 +81,7 @@ class _FieldReader:
     """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
 
     def __init__(self, key: str, odd: text_file.LimitedFindings) -> None:
-        self.key = key
-        self.odd = odd
+        self.key, self.odd = key, odd
 
     def series(self, found: list[LineRecord]) -> Series:
         fields: dict[str, dict[int, tuple[Any, int]]] = {}

@@ -20,35 +20,14 @@ from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
 _NAMES = frozenset({"name", "model", "benchmark", "test", "case", "id", "key"})
 """Columns that name the thing of a row; all columns up to the first of them identify it."""
 
-_PARAMETERS = frozenset(
-    {
-        "backend",
-        "batch_size",
-        "batch",
-        "bs",
-        "data_type",
-        "dataset",
-        "dev",
-        "device",
-        "dtype",
-        "dynamic",
-        "flow",
-        "metric",
-        "mode",
-        "op",
-        "phase",
-        "platform",
-        "precision",
-        "quantization",
-        "scenario",
-        "shape",
-        "subtest",
-        "suite",
-        "task",
-        "wrapper",
-    }
-)
+# fmt: off
+_PARAMETERS = frozenset({
+    "backend", "batch_size", "batch", "bs", "data_type", "dataset", "dev", "device", "dtype", "dynamic", "flow",
+    "metric", "mode", "op", "phase", "platform", "precision", "quantization", "scenario", "shape", "subtest",
+    "suite", "task", "wrapper",
+})
 """Columns that are parameters of the thing, wherever they stand."""
+# fmt: on
 
 _HEADERLESS = ("benchmark", "metric", "expected", "noise_margin")
 _IDENTIFIER = re.compile(r"[A-Za-z_%][\w.%/\-]*")

@@ -61,9 +61,11 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
             f"{absent:,} of {total:,} shards are missing from the new results ({which}), so their rows would be dropped"
         )
         found.append(fail("missing-shard", message, path=path))
-    for shard in shards:
-        if not 1 <= shard.number <= total:
-            found.append(fail("missing-shard", f"{shard.where} says it is shard {shard.number} of {total}", path=path))
+    found += [
+        fail("missing-shard", f"{shard.where} says it is shard {shard.number} of {total}", path=path)
+        for shard in shards
+        if not 1 <= shard.number <= total
+    ]
     for number in sorted({n for n in numbers if numbers.count(n) > 1}):
         names = ", ".join(s.where for s in shards if s.number == number)
         found.append(fail("claimed-twice", f"shard {number} arrived twice: {names}", path=path))

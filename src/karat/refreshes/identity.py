@@ -228,9 +228,7 @@ class Targets:
     def __init__(
         self, settings: RefreshSettings, is_golden: PathFilter, known: Iterable[str], cases: Sequence[str] = ()
     ) -> None:
-        self._settings = settings
-        self._is_golden = is_golden
-        self._cases = cases
+        self._settings, self._is_golden, self._cases = settings, is_golden, cases
         self.known = frozenset(known)
         # By the last two parts: thousands of goldens share a file name, few a folder as well.
         self._by_name: dict[str, list[str]] = {}

@@ -178,10 +178,9 @@ def lines(result: RefreshReport) -> Iterator[Line]:
 
 
 def _head(result: RefreshReport) -> Iterator[Line]:
-    what = f"{result.origin}, scope {result.scope.name}"
     root = common_root(outcome.path for outcome in result.outcomes)
     yield (
-        (what, "bold"),
+        (f"{result.origin}, scope {result.scope.name}", "bold"),
         (f"  {root}/" if root else "", "dim"),
         ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
     )
@@ -233,8 +232,7 @@ def _infos(result: RefreshReport, root: str) -> Iterator[Line]:
     for finding in notes[:_SHOWN]:
         yield ((finding.message, "dim"),)
     for kind in ("gained-rows", "lost-rows", "new-golden"):
-        found = [f for o in result.outcomes for f in o.findings if f.kind == kind]
-        found = [f for f in found if f.severity is Severity.INFO]
+        found = [f for o in result.outcomes for f in o.findings if (f.kind, f.severity) == (kind, Severity.INFO)]
         for finding in found[:5]:
             yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
         if len(found) > 5:

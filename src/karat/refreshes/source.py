@@ -52,10 +52,7 @@ BUILT_IN = {
     "github": "karat.refreshes.source:github",
     "gitlab": "karat.refreshes.source:gitlab",
     "folder": "karat.refreshes.source:folder",
-    "s3": "karat.refreshes.source:bucket",
-    "gs": "karat.refreshes.source:bucket",
-    "az": "karat.refreshes.source:bucket",
-    "file": "karat.refreshes.source:bucket",
+    **dict.fromkeys(("s3", "gs", "az", "file"), "karat.refreshes.source:bucket"),
 }
 _ONLY_WITH = {
     "repo": ("github",),

@@ -315,12 +315,8 @@ def apply_reset(reset: Reset) -> list[Finding]:
 
 def _restore_lines(root: Path, lock: str, names: Sequence[str]) -> None:
     """Some lines of a lock as the index has them; the others speak of goldens that stay."""
-    now = read_lock(root / lock)
-    before = indexed_lock(root, lock)
-    for name in names:
-        now.pop(name, None)
-        if name in before:
-            now[name] = before[name]
+    now = {name: entry for name, entry in read_lock(root / lock).items() if name not in names}
+    now |= {name: entry for name, entry in indexed_lock(root, lock).items() if name in names}
     if now:
         ensure_inside(root, root / lock)
         write_lock(root / lock, now)

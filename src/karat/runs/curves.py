@@ -289,8 +289,7 @@ def _like(metric: Metric, old: Metric) -> Metric:
     end = steps[-1]
     if old.end is not None and end <= old.end < end + interval:
         end = old.end  # an end_step of 2000 over every 30th step is still what the test means
-    interval_now = interval if fits else metric.interval
-    return structs.replace(metric, start=steps[0], end=end, interval=interval_now)
+    return structs.replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
 
 
 def up_to(golden: Golden, last: int) -> Golden:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -168,16 +168,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 def record(golden: Path, actual: Sequence[str], options: RecordOptions) -> tuple[Recorded, ExitCode]:
     """Make or update a golden from what runs left."""
-    with _only_recorder(golden, dry_run=options.dry_run):
-        return _Recording(golden, options).run(actual)
-
-
-@contextmanager
-def _only_recorder(golden: Path, *, dry_run: bool) -> Iterator[None]:
-    """Keeps other karat processes from recording here: samples and lock are read, then written."""
-    root = None if dry_run else _root_around(golden)
+    root = None if options.dry_run else _root_around(golden)
+    # Samples and lock are read, then written: no other karat process may record here meanwhile.
     with only_writer(root) if root is not None else nullcontext():
-        yield
+        return _Recording(golden, options).run(actual)
 
 
 def _root_around(golden: Path) -> Path | None:

@@ -92,38 +92,16 @@ def signed(value: int) -> int:
 _HALF, _BFLOAT = 19, 14
 
 # Kind of element → how it stands in `tensor_content`, the bytes of a numpy array.
+# fmt: off
 _CONTENT: Mapping[int, str] = {
-    1: "<f",
-    2: "<d",
-    3: "<i",
-    4: "<B",
-    5: "<h",
-    6: "<b",
-    9: "<q",
-    10: "<?",
-    17: "<H",
-    _HALF: "<e",
-    22: "<I",
-    23: "<Q",
-    _BFLOAT: "<H",
+    1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", _HALF: "<e", 22: "<I",
+    23: "<Q", _BFLOAT: "<H",
 }
-
 # Kind of element → the number of the field that lists its elements.
 _LISTED: Mapping[int, int] = {
-    1: 5,
-    2: 6,
-    3: 7,
-    4: 7,
-    5: 7,
-    6: 7,
-    9: 10,
-    10: 11,
-    _BFLOAT: 13,
-    17: 7,
-    _HALF: 13,
-    22: 16,
-    23: 17,
+    1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, _BFLOAT: 13, 17: 7, _HALF: 13, 22: 16, 23: 17,
 }
+# fmt: on
 
 
 def scalar(data: bytes) -> float | None:

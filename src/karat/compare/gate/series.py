@@ -191,8 +191,7 @@ def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviat
 
 def _worst(verdict: Gate, golden: Metric, got: Values) -> Deviation | None:
     """The value that is furthest out of its tolerance, in the direction that decided."""
-    flags = verdict.worse if verdict.worse.any() else verdict.better
-    at = np.flatnonzero(flags)
+    at = np.flatnonzero(verdict.worse if verdict.worse.any() else verdict.better)
     if not len(at):
         return None
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -217,7 +216,7 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
         ends.append(end)
         stops.append(stop)
     known = [stop for stop in stops if stop is not None]
-    if not ends or not known:
+    if not known:
         return
     yield fail(
         "truncated",
@@ -229,12 +228,11 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
 
 def likely_kind(steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool) -> str | None:
     """One sentence, or None if the curves say nothing in particular."""
-    absent = _absent(steps, gate)
-    if absent is not None:
+    if (absent := _absent(steps, gate)) is not None:
         return absent
     if gate.medians is not None:
         pair = gate.medians
-        if pair is None or not (pair.worse or pair.better) or not pair.expected:
+        if not (pair.worse or pair.better) or not pair.expected:
             return None
         ratio = pair.got / pair.expected - 1
         word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
@@ -265,10 +263,8 @@ def _absent(steps: Steps, gate: Gate) -> str | None:
 
 
 def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:
-    error = got - expected
-    at = np.flatnonzero(bad)
-    constant = _constant(expected, got, error)
-    if constant is not None:
+    error, at = got - expected, np.flatnonzero(bad)
+    if (constant := _constant(expected, got, error)) is not None:
         return constant
     if len(at) == 1:
         return f"a single step ({steps[at[0]]}) is off, the others are not"

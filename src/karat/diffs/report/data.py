@@ -148,29 +148,13 @@ def change_json(c: Change) -> dict[str, Any]:
     }
 
 
+# fmt: off
 _PLAIN = (
-    "metric",
-    "because",
-    "rule",
-    "n_steps",
-    "avg_rel_diff",
-    "mean_abs_rel_diff",
-    "max_abs_rel_diff",
-    "mean_diff",
-    "max_step",
-    "max_old",
-    "max_new",
-    "first_diff_step",
-    "n_shared",
-    "bit_equal",
-    "steps_lost",
-    "steps_gained",
-    "nan_gained",
-    "nan_lost",
-    "tolerance_ratio",
-    "steady_rel_diff",
-    "in_csv",
+    "metric", "because", "rule", "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "mean_diff",
+    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
+    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "in_csv",
 )
+# fmt: on
 
 
 def _metric_json(m: MetricChange) -> dict[str, Any]:

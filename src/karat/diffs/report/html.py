@@ -34,25 +34,13 @@ NO_CURVE: Final = -1
 OVER_LIMIT: Final = -2
 
 # What a row carries besides file, metric, verdict and reason; the script uses the same names.
+# fmt: off
 _NUMBERS: Final = (
-    "n_steps",
-    "avg_rel_diff",
-    "mean_abs_rel_diff",
-    "max_abs_rel_diff",
-    "max_step",
-    "max_old",
-    "max_new",
-    "first_diff_step",
-    "bit_equal",
-    "n_shared",
-    "steps_lost",
-    "steps_gained",
-    "nan_gained",
-    "nan_lost",
-    "tolerance_ratio",
-    "steady_rel_diff",
-    "rule",
+    "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "max_step", "max_old", "max_new",
+    "first_diff_step", "bit_equal", "n_shared", "steps_lost", "steps_gained", "nan_gained", "nan_lost",
+    "tolerance_ratio", "steady_rel_diff", "rule",
 )
+# fmt: on
 _FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
 
 _WITHOUT_ROWS: Final = {

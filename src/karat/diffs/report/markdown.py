@@ -206,9 +206,7 @@ def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
 
 def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]:
     chosen = [c.path for c in diff.changes if wanted(c)]
-    if not chosen:
-        return []
-    return [f"- {len(chosen):,} {what}: {_names(sorted(chosen), diff.root)}."]
+    return [f"- {len(chosen):,} {what}: {_names(sorted(chosen), diff.root)}."] if chosen else []
 
 
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
