@@ -42,8 +42,6 @@ COMMANDS = {
     "demo": "Run the main commands on an embedded sample.",
 }
 
-_FOLDER = dict.fromkeys(("pack", "verify", "push", "pull", "ls", "pin", "gc"), "store.")
-
 _HOMES = {
     "pack": "store.bundles:pack",
     "verify": "store.bundles:verify",
@@ -86,7 +84,13 @@ def cli() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    _prepare_streams()
+    # No report may fail because a terminal cannot show a character, or because there is none.
+    if sys.stdout is None or sys.stderr is None:
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     remember(sys.argv[1:] if arguments is None else arguments)
     try:
         result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
@@ -102,7 +106,15 @@ def run(arguments: list[str] | None = None) -> int:
         _stdout_to_nowhere()  # or Python complains at exit
         return 141
     except Exception as error:  # noqa: BLE001 - the last line of defence, and it says so
-        return _unforeseen(error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _stdout_to_nowhere()
+            complain(f"expected to write the report, but: {error.strerror}", "df -h")
+        else:
+            import traceback
+
+            traceback.print_exception(error)
+            complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
+        return int(ExitCode.CANNOT_VERIFY)
     return result if isinstance(result, int) else 0
 
 
@@ -119,27 +131,5 @@ def _mistyped(error: click.ClickException) -> None:
     complain(f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help")
 
 
-def _prepare_streams() -> None:
-    """No report may fail because a terminal cannot show a character, or because there is none."""
-    if sys.stdout is None or sys.stderr is None:
-        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
-        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _stdout_to_nowhere() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _unforeseen(error: Exception) -> int:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _stdout_to_nowhere()
-        complain(f"expected to write the report, but: {error.strerror}", "df -h")
-        return int(ExitCode.CANNOT_VERIFY)
-    import traceback
-
-    traceback.print_exception(error)
-    complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
-    return int(ExitCode.CANNOT_VERIFY)

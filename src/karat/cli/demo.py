@@ -52,16 +52,6 @@ def command(*, folder: str) -> int:
         )
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]  # see karat.demo.sample
-    _goldens(path)
-    _bundles(path / "bundles")
-    _gradients(path / "gradients")
-    made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
-    for what, name in made.items():
-        click.echo(f"{what}: {path / name}")
-    return 0
-
-
-def _goldens(path: Path) -> None:
     from karat.demo.sample import build, build_folders
 
     life: tuple[tuple[str, ...], ...] = _LIFE
@@ -75,6 +65,12 @@ def _goldens(path: Path) -> None:
     os.chdir(path)
     click.secho(f"Goldens in {path}; {said}.\n", bold=True)
     _live(life)
+    _bundles(path / "bundles")
+    _gradients(path / "gradients")
+    made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
+    for what, name in made.items():
+        click.echo(f"{what}: {path / name}")
+    return 0
 
 
 def _bundles(path: Path) -> None:

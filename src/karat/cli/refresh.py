@@ -177,7 +177,16 @@ def command(  # noqa: PLR0913 - one parameter per option
         attempt=attempt,
     )
     if reset and where == SourceOptions(source=None):
-        _reset(only, preset, dry_run=dry_run, write=write, quiet=quiet)
+        from karat.config import load
+        from karat.goldens.paths import PathFilter
+        from karat.refreshes.worktree import ensure_may_write, reset_goldens
+
+        config = load(Path.cwd(), preset=preset)
+        ensure_may_write(typed(), dry_run=dry_run, write=write)
+        is_golden = PathFilter(config.paths, config.exclude, only)
+        reset_goldens(
+            Path.cwd(), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run, notice=None if quiet else _say
+        )
         return 0
     check_options(where)
     chosen = scope or _ask_scope()
@@ -230,18 +239,4 @@ def _ask_scope() -> Scope:
         "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
         " or --scope all (every job); there is no default",
         next_command=typed().plus("--scope", "only-failing"),
-    )
-
-
-def _reset(only: tuple[str, ...], preset: str | None, *, dry_run: bool, write: bool, quiet: bool) -> None:
-    """Put goldens back, and stop there."""
-    from karat.config import load
-    from karat.goldens.paths import PathFilter
-    from karat.refreshes.worktree import ensure_may_write, reset_goldens
-
-    config = load(Path.cwd(), preset=preset)
-    ensure_may_write(typed(), dry_run=dry_run, write=write)
-    is_golden = PathFilter(config.paths, config.exclude, only)
-    reset_goldens(
-        Path.cwd(), is_golden, config.paths, narrowed=bool(only), dry_run=dry_run, notice=None if quiet else _say
     )

@@ -25,6 +25,7 @@ import msgspec
 import karat
 from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_files, stamps
 from karat.engines.job import Job, JobCommand, JobResult, Ran
+from karat.engines.supervisor import CommandEnded
 from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
 from karat.system.processes import MARK, end_marked
@@ -106,7 +107,12 @@ def read_identity(output: bytes) -> dict[str, str]:
     """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are ignored."""
     text = output.decode("utf-8", "backslashreplace")
     matches = (_LINE.fullmatch(line) for line in text.splitlines())
-    pairs = _from_object(text) or {match[1]: match[2] for match in matches if match}
+    try:
+        document = json.loads(text)
+        pairs = dict(_flat("", document)) if isinstance(document, dict) else {}
+    except (ValueError, RecursionError):
+        pairs = {}
+    pairs = pairs or {match[1]: match[2] for match in matches if match}
     return {_text(name): _text(value) for name, value in list(pairs.items())[:_MOST]}
 
 
@@ -121,14 +127,6 @@ def identity_key(identity: Mapping[str, str]) -> str:
         return ""
     canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return sha256_hex(canonical.encode())
-
-
-def _from_object(text: str) -> dict[str, str]:
-    try:
-        document = json.loads(text)
-        return dict(_flat("", document)) if isinstance(document, dict) else {}
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -149,18 +147,6 @@ class SupervisorLost(Exception):  # noqa: N818 - what became of it
 
 class Cancelled(Exception):  # noqa: N818 - what became of it
     """The job is not wanted any more; all its processes have been ended."""
-
-
-class CommandEnd(msgspec.Struct, frozen=True):
-    """How the supervisor says that a command ended."""
-
-    status: int | None
-    timed_out: bool
-    killed: bool
-    seconds: float
-    error: str
-    left: int
-    sizes: tuple[int, ...]
 
 
 class SupervisedCommands:
@@ -226,7 +212,7 @@ class SupervisedCommands:
         )
         return header.status == 0 and not header.timed_out
 
-    def _ask(self, **order: Any) -> tuple[CommandEnd, list[bytes]]:
+    def _ask(self, **order: Any) -> tuple[CommandEnded, list[bytes]]:
         if self._cancelled():
             raise Cancelled
         self._send(order)
@@ -238,11 +224,11 @@ class SupervisedCommands:
         line = self._answers.readline()
         if not line.endswith(b"\n"):
             raise SupervisorLost
-        header = msgspec.json.decode(line, type=CommandEnd)
-        outputs = [self._answers.read(size) for size in header.sizes]
+        answer = json.loads(line)
+        outputs = [self._answers.read(size) for size in answer.pop("sizes")]
         if asked:
             raise Cancelled
-        return header, outputs
+        return CommandEnded(**answer), outputs
 
     def _send(self, order: dict[str, Any]) -> None:
         # json, not msgspec: paths may hold what is no text, and its escapes bring them over as they are.

@@ -8,10 +8,11 @@ after several runs, is said to be so; nothing is guessed from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, prod, sqrt
 from statistics import median
+
+from msgspec import structs
 
 from karat.hunts.model import Metric, Observed, Point, Verdict
 from karat.hunts.search.inference import Judgement
@@ -54,38 +55,21 @@ class Side(StrEnum):
 _SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
 
 
-@dataclass(frozen=True, slots=True)
-class PointPair:
-    """Two points that differ, and the parts that moved between them."""
-
-    timeline: Timeline
-    old: Point
-    new: Point
-    moved: tuple[str, ...]
-
-    def point(self, taken: Collection[str]) -> Point | None:
-        """The old point with those parts of the new one."""
-        return self.timeline.mixed(self.old, self.new, frozenset(taken))
-
-
 class Swaps:
-    """Every mix that was tried."""
+    """Every mix that was tried; `point` makes the old point with some parts of the new one."""
 
     def __init__(
         self,
-        change: PointPair,
+        moved: tuple[str, ...],
+        point: Callable[[frozenset[str]], Point | None],
         metric: Metric,
         measure: Callable[[Sequence[Point]], Sequence[Observed]],
         judge: Callable[[Observed, Observed], Judgement],
     ) -> None:
-        self._change, self._metric = change, metric
+        self.moved, self._point, self._metric = moved, point, metric
         self._measure, self._judge = measure, judge
         self._seen: dict[frozenset[str], Observed] = {}
-        self._nothing, self._everything = frozenset[str](), frozenset(change.moved)
-
-    @property
-    def moved(self) -> tuple[str, ...]:
-        return self._change.moved
+        self._nothing, self._everything = frozenset[str](), frozenset(moved)
 
     @property
     def whole(self) -> Side:
@@ -106,13 +90,14 @@ class Swaps:
                 return
             if not unclear and self.whole is Side.NEW:
                 return
-            self._run([self._nothing, *unclear, self._everything])
+            mixes = ((taken, self._point(taken)) for taken in (self._nothing, *unclear, self._everything))
+            there = [(taken, point) for taken, point in mixes if point is not None]
+            for (taken, _), seen in zip(there, self._measure([point for _, point in there]), strict=True):
+                self._seen[taken] = combined(self._seen.get(taken, Observed()), seen)
 
     def side(self, taken: Collection[str]) -> Side:
         chosen = frozenset(taken)
-        if not self._numbers(chosen):
-            return Side.BROKEN
-        return self._classify(chosen)[0]
+        return self._classify(chosen)[0] if self._numbers(chosen) else Side.BROKEN
 
     def share(self, taken: Collection[str]) -> float:
         """How much of the way from the old level to the new one a mix goes."""
@@ -133,12 +118,8 @@ class Swaps:
 
     def confidence(self) -> float:
         """That every mix is what it is said to be, of those that could be run."""
-        return prod(self._certainty(taken) for taken in self._seen if self._numbers(taken))
-
-    def _certainty(self, taken: frozenset[str]) -> float:
-        if taken in {self._nothing, self._everything}:
-            return 1.0
-        return self._classify(taken)[1]
+        mixes = [taken for taken in self._seen if taken not in {self._nothing, self._everything}]
+        return prod(self._classify(taken)[1] for taken in mixes if self._numbers(taken))
 
     def _classify(self, taken: frozenset[str]) -> tuple[Side, float]:
         """What a mix is like, and how sure that is."""
@@ -183,12 +164,6 @@ class Swaps:
         # A few runs do not tell their own noise well (as Student's t has it).
         return deviation * (1 + _FEW / free) * sqrt(2 / min(map(len, lots))) / gap
 
-    def _run(self, sets: Sequence[frozenset[str]]) -> None:
-        chosen = [(taken, self._change.point(taken)) for taken in sets]
-        there = [(taken, point) for taken, point in chosen if point is not None]
-        for (taken, _), seen in zip(there, self._measure([p for _, p in there]), strict=True):
-            self._seen[taken] = combined(self._seen.get(taken, Observed()), seen)
-
     def _numbers(self, taken: frozenset[str]) -> tuple[float, ...]:
         return samples(self._metric, self._seen.get(taken, Observed()))
 
@@ -197,8 +172,8 @@ class Swaps:
         value = f"{median(numbers):.6g}" if numbers else self.why(taken)
         if taken in {self._nothing, self._everything}:
             return f"{'new' if taken else 'old'}: {value}"
-        newer = " and ".join(name for name in self._change.moved if name in taken)
-        older = " and ".join(name for name in self._change.moved if name not in taken)
+        newer = " and ".join(name for name in self.moved if name in taken)
+        older = " and ".join(name for name in self.moved if name not in taken)
         said = f"new {newer} with old {older}: {value}"
         return f"{said} ({self.side(taken)})" if numbers else said
 
@@ -226,9 +201,8 @@ def attribute(
     if not moved or timeline.mixed(old, new, frozenset(moved[:1])) is None:
         return Verdict()
     if len(moved) == 1:
-        said = f"only {moved[0]} moved"
-        return Verdict(part=moved[0], parts=moved, message=said, confidence=1.0)
-    swaps = Swaps(PointPair(timeline, old, new, moved), metric, measure, judge)
+        return Verdict(part=moved[0], parts=moved, message=f"only {moved[0]} moved", confidence=1.0)
+    swaps = Swaps(moved, lambda taken: timeline.mixed(old, new, taken), metric, measure, judge)
     singles = [frozenset({name}) for name in moved]
     # Of two parts, new A with old B is old B with new A.
     without = [frozenset(moved) - one for one in singles]
@@ -239,16 +213,19 @@ def attribute(
             Side.BROKEN: "the two points could not be run again",
         }.get(swaps.whole, "running the two points again did not show whether they differ")
         return Verdict(message=said, tried=swaps.sentences())
-    return _decide(swaps, moved)
+    found = _decide(swaps, moved)
+    # Asked last: deciding may have taken more runs.
+    return structs.replace(found, tried=swaps.sentences())
 
 
 def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
+    """What the swaps come to; without a confidence where that is not the whole answer."""
     alone = {name: swaps.side({name}) for name in moved}
     enough = tuple(name for name in moved if alone[name] is Side.NEW)
     partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
     if len(enough) > 1:
-        return _verdict(swaps, parts=enough, message=f"{_enumerate(enough)} each cause it alone")
+        return Verdict(parts=enough, message=f"{_enumerate(enough)} each cause it alone", confidence=swaps.confidence())
     if enough:
         return _single_part(swaps, enough[0], moved)
     if partly:
@@ -262,10 +239,14 @@ def _single_part(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
     rest = frozenset(moved) - {name}
     said = f"{name} alone causes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:
-        return _verdict(swaps, parts=(name,), message=f"{said}, and so do {_enumerate(sorted(rest))} together")
+        return Verdict(
+            parts=(name,),
+            message=f"{said}, and so do {_enumerate(sorted(rest))} together",
+            confidence=swaps.confidence(),
+        )
     if swaps.side(rest) is not Side.OLD:
         said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
-    return _verdict(swaps, part=name, parts=(name,), message=said)
+    return Verdict(part=name, parts=(name,), message=said, confidence=swaps.confidence())
 
 
 def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
@@ -274,19 +255,19 @@ def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> 
         shares = {name: swaps.share({name}) for name in partly}
         why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
         said = f"{_percentages(shares)} account for part of it alone; the rest is unknown ({why})"
-        return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
+        return Verdict(parts=partly, shares=shares, message=said)
     every = {name: swaps.share({name}) for name in swaps.moved}
     shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
     parts, listed = tuple(shares), _percentages(shares)
     off, blur = abs(sum(every.values()) - 1), _SUM_ERRORS * swaps.blur * sqrt(len(every))
     if off - blur > _ADDS_UP:
         said = f"it takes them together: alone they account for {listed}"
-        return _verdict(swaps, parts=parts, shares=shares, message=said, interaction=True)
+        return Verdict(parts=parts, shares=shares, message=said, interaction=True, confidence=swaps.confidence())
     if off > _ADDS_UP:
         said = f"alone they account for {listed}; whether the rest takes them together is unclear"
-        return _verdict(swaps, parts=parts, shares=shares, message=said, confidence=0.0)
+        return Verdict(parts=parts, shares=shares, message=said)
     part = parts[0] if len(parts) == 1 and shares[parts[0]] >= _NEARLY_ALL else ""
-    return _verdict(swaps, part=part, parts=parts, shares=shares, message=f"made by {listed}")
+    return Verdict(part=part, parts=parts, shares=shares, message=f"made by {listed}", confidence=swaps.confidence())
 
 
 def _percentages(shares: Mapping[str, float]) -> str:
@@ -301,12 +282,12 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
     why = "; ".join(f"new {name} alone: {swaps.why({name})}" for name in unknown)
     if len(needed) == 1 and len(moved) > 2 and all(without[n] is Side.NEW for n in others):
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
-        return _verdict(swaps, part=needed[0], parts=needed, message=said)
+        return Verdict(part=needed[0], parts=needed, message=said, confidence=swaps.confidence())
     if needed:
         said = f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
-        return _verdict(swaps, parts=needed, message=said, confidence=0.0)
+        return Verdict(parts=needed, message=said)
     said = f"which part caused it is unclear ({why})"
-    return _verdict(swaps, parts=unknown, message=said, confidence=0.0)
+    return Verdict(parts=unknown, message=said)
 
 
 def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
@@ -319,7 +300,7 @@ def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
         found = needed if known else _fewest(swaps, moved)
     parts = tuple(name for name in moved if name in found)
     said = f"it takes {_enumerate(parts)} together: none alone causes it"
-    return _verdict(swaps, parts=parts, message=said, interaction=True)
+    return Verdict(parts=parts, message=said, interaction=True, confidence=swaps.confidence())
 
 
 def _fewest(swaps: Swaps, moved: tuple[str, ...]) -> frozenset[str]:
@@ -338,27 +319,6 @@ def _fewest(swaps: Swaps, moved: tuple[str, ...]) -> frozenset[str]:
         else:
             pieces = min(2 * pieces, len(current))
     return frozenset(current)
-
-
-def _verdict(  # noqa: PLR0913 - the fields of a verdict
-    swaps: Swaps,
-    *,
-    parts: tuple[str, ...],
-    message: str,
-    part: str = "",
-    shares: dict[str, float] | None = None,
-    interaction: bool = False,
-    confidence: float | None = None,
-) -> Verdict:
-    return Verdict(
-        part=part,
-        parts=parts,
-        shares=shares or {},
-        interaction=interaction,
-        message=message,
-        tried=swaps.sentences(),
-        confidence=swaps.confidence() if confidence is None else confidence,
-    )
 
 
 def _enumerate(names: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ journal has is not done again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
@@ -58,16 +58,9 @@ def run_hunt(
     )
     journal.clear_running()
     journal.set_fact("state", "running")
-    with _state_kept(journal, listener):
-        Driver(hunt).run()
-    return build_report(journal)
-
-
-@contextmanager
-def _state_kept(journal: Journal, listener: Listener) -> Iterator[None]:
-    """However it ends, the journal says how."""
+    # However it ends, the journal says how.
     try:
-        yield
+        Driver(hunt).run()
         journal.clear_running()
         journal.set_fact("state", "done")
     except HuntStopped as stop:
@@ -82,6 +75,7 @@ def _state_kept(journal: Journal, listener: Listener) -> Iterator[None]:
         raise
     finally:
         listener.closed()
+    return build_report(journal)
 
 
 def mark_stopped(journal: Journal, why: str) -> None:
@@ -112,8 +106,7 @@ class Driver:
             self._announce(row, self._journal.points(row.key))
             self._zoom(before, before.decision, depth)
             return
-        stage = self._open(row, depth)
-        if stage is None:
+        if (stage := self._open(row, depth)) is None:
             return
         try:
             decision = Search(self._hunt, self._measurer, stage, row.levels).run()
@@ -154,29 +147,23 @@ class Driver:
         if journal.stage(row.key) is None:
             journal.begin_stage(structs.replace(row, timeline=timeline.name), points)
         else:
-            points = self._as_begun(row.key, points)
+            # Positions mean something to the strategy and in reports, so what has come since is for another hunt.
+            # Whether a point can be had is today's word.
+            now = {point.id: point for point in points}
+            begun = journal.points(row.key)
+            points = tuple(now.get(p.id) or structs.replace(p, missing=p.missing or _GONE) for p in begun)
+            for position, (old, new) in enumerate(zip(begun, points, strict=True)):
+                if old != new:
+                    journal.update_point(row.key, position, new)
+            more = len(now.keys() - {point.id for point in begun})
+            if more:
+                self._listener.said(
+                    f"{more:,} points are new since this hunt began and are left out (karat hunt run --fresh includes them)"
+                )
         for finding in timeline.findings:
             self._listener.said(finding.message)
         self._announce(row, points)
         return OpenStage(key=row.key, depth=depth, title=row.title, timeline=timeline, points=points, window=row.window)
-
-    def _as_begun(self, key: str, today: Sequence[Point]) -> tuple[Point, ...]:
-        """The list as it was when the stage began: positions mean something to the strategy and in reports.
-
-        What has come since is for another hunt. Whether a point can be had is today's word.
-        """
-        now = {point.id: point for point in today}
-        begun = self._journal.points(key)
-        points = tuple(now.get(p.id) or structs.replace(p, missing=p.missing or _GONE) for p in begun)
-        for position, (old, new) in enumerate(zip(begun, points, strict=True)):
-            if old != new:
-                self._journal.update_point(key, position, new)
-        more = len(now.keys() - {point.id for point in begun})
-        if more:
-            self._listener.said(
-                f"{more:,} points are new since this hunt began and are left out (karat hunt run --fresh includes them)"
-            )
-        return points
 
     def _announce(self, row: StageRow, points: Sequence[Point]) -> None:
         """A listener that comes late hears what the journal has of a stage."""
@@ -239,15 +226,10 @@ class Driver:
         found = self._journal.changes(row.key)
         finer = self._journal.stage(found[site.numbers[0]].zoom)
         seen = finer.decision.spans if finer and finer.decision else ()
-        unseen = [
-            number
-            for number in site.numbers
-            if not shown_in(seen, [decision.spans[number]]) and not found[number].confirmed
-        ]
+        unseen = [n for n in site.numbers if not found[n].confirmed and not shown_in(seen, [decision.spans[n]])]
         if not unseen or finer is None or finer.state != "done":
             return
-        stage = self._open(row, depth)
-        if stage is None:
+        if (stage := self._open(row, depth)) is None:
             return
         try:
             blame = Blame(self._hunt, self._measurer, stage, site)
@@ -374,9 +356,7 @@ class Blame:
         measure = self._measurer.measure(self._stage, f"{purpose} {self._name}", why)
         # Without a value on one side it is a crash nobody asked for, and only that is compared.
         fails = span.before is None or span.after is None
-        metric = FAILED
-        if not fails:
-            metric = next(one for one in self._hunt.metrics if one.name == span.metric)
+        metric = FAILED if fails else next(one for one in self._hunt.metrics if one.name == span.metric)
 
         def measured(points: Sequence[Point]) -> Sequence[Observed]:
             return [as_failures(seen) if fails else seen for seen in measure(points)]

@@ -210,7 +210,18 @@ class Measurer:
         )
         attempt = structs.replace(attempt, why=run.why)
         if result.shared:
-            self._share(run, attempt)
+            for offset, source in enumerate(self._attempted.sources(attempt.identity_key)):
+                copy = structs.replace(
+                    attempt,
+                    number=run.number + offset,
+                    outcome=source.outcome,
+                    samples=source.samples,
+                    signature=source.signature,
+                    hunted=source.hunted,
+                    shared_with=source.point,
+                )
+                self._attempted.add(AttemptRow(attempt=copy, purpose=run.purpose))
+                self._hunt.listener.finished(copy)
             return run
         row = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
         commands = [
@@ -232,21 +243,6 @@ class Measurer:
         self._attempted.add(row, log=log_of(result), commands=commands)
         self._hunt.listener.finished(attempt)
         return run
-
-    def _share(self, run: RunningAttempt, attempt: Attempt) -> None:
-        """The very same thing was measured already: its attempts are this point's, too."""
-        for offset, source in enumerate(self._attempted.sources(attempt.identity_key)):
-            copy = structs.replace(
-                attempt,
-                number=run.number + offset,
-                outcome=source.outcome,
-                samples=source.samples,
-                signature=source.signature,
-                hunted=source.hunted,
-                shared_with=source.point,
-            )
-            self._attempted.add(AttemptRow(attempt=copy, purpose=run.purpose))
-            self._hunt.listener.finished(copy)
 
 
 def log_of(result: JobResult) -> bytes:

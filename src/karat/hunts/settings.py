@@ -284,31 +284,21 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TIME_UNITS = {
-    "ms": 0.001,
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "m": 60,
-    "min": 60,
-    "minute": 60,
-    "h": 3600,
-    "hour": 3600,
-    "d": 86400,
-    "day": 86400,
-    "w": 604800,
-    "week": 604800,
+    name: seconds
+    for names, seconds in (
+        (("ms",), 0.001),
+        (("s", "sec", "second"), 1),
+        (("m", "min", "minute"), 60),
+        (("h", "hour"), 3600),
+        (("d", "day"), 86400),
+        (("w", "week"), 604800),
+    )
+    for name in names
 }
-_SIZE_UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
+_SIZE_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for ending, base in (("B", 1000), ("IB", 1024))
 }
 _LONGEST = 100 * 366 * 86400
 _DIGITS = 18

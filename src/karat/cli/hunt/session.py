@@ -62,7 +62,11 @@ def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Re
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
     listener: Listener = Listener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
-    _ends_whole()
+    # Whoever stops a service, or closes a terminal, ends a hunt as Ctrl-C does: whole, with nothing left running.
+    for sent in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a closed terminal is nothing to end for.
+        if signal.getsignal(sent) is not signal.SIG_IGN:
+            signal.signal(sent, signal.default_int_handler)
     try:
         report = hunt_into(journal, settings, place, listener, abandoned=leave_at_once)
     except KeyboardInterrupt:
@@ -77,14 +81,6 @@ def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Re
     if not reports.quiet:
         last_line(findings)
     return int(exit_code(findings))
-
-
-def _ends_whole() -> None:
-    """Whoever stops a service, or closes a terminal, ends a hunt as Ctrl-C does: whole, with nothing left running."""
-    for sent in (signal.SIGTERM, signal.SIGHUP):
-        # Under nohup a closed terminal is nothing to end for.
-        if signal.getsignal(sent) is not signal.SIG_IGN:
-            signal.signal(sent, signal.default_int_handler)
 
 
 def show(settings: HuntSettings, place: Workspace, journal: Path, json_file: str | None) -> int:

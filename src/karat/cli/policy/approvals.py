@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from karat.cli.output import deliver, last_line, quiet_option
 from karat.findings import UsageError
-
-if TYPE_CHECKING:
-    from karat.policy.approvals.check import Approvals
 
 _EXAMPLES = """
 \b
@@ -113,7 +109,14 @@ def command(  # noqa: PLR0913 - one parameter per option
         return 0
     report = approvals(Path.cwd(), options)
     if step_summary:
-        _add_summary(report)
+        from karat.policy.approvals.check import markdown
+        from karat.report.github import add_step_summary
+
+        if not add_step_summary(lambda _: markdown(report)):
+            raise UsageError(
+                "--step-summary needs GITHUB_STEP_SUMMARY to name a file, and it is not set",
+                next_command="karat policy approvals --help",
+            )
     if json_file is not None:
         deliver(json_file, document(report))
     if not quiet:
@@ -137,14 +140,3 @@ def _notice(text: str) -> None:
     from karat.report.words import printable
 
     print(f"karat: {printable(text)}", file=sys.stderr)
-
-
-def _add_summary(report: Approvals) -> None:
-    from karat.policy.approvals.check import markdown
-    from karat.report.github import add_step_summary
-
-    if not add_step_summary(lambda _: markdown(report)):
-        raise UsageError(
-            "--step-summary needs GITHUB_STEP_SUMMARY to name a file, and it is not set",
-            next_command="karat policy approvals --help",
-        )

@@ -113,7 +113,20 @@ def pin(  # noqa: PLR0913 - one parameter per option
 
     def work() -> Pinned:
         words = [(open_store(url), reference)] if reference is not None else _lines(Path(str(lock)), store)
-        return _pinned(words, reason, workers, quiet=quiet)
+        from karat.store import pins, references
+
+        # All are looked up before any is touched.
+        found = [(backend, references.resolve(backend, word)) for backend, word in words]
+        done = []
+        for backend, one in found:
+            pin = pins.read(backend, one.digest)
+            if reason is not None:
+                pin = pins.pin(backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet))
+            elif pin is not None:
+                pins.remove(backend, one.digest)
+            done += [pin] if pin is not None else []
+        stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
+        return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
 
     def lines(result: Pinned) -> Iterator[str]:
         return report.pin_lines(result.pins, reason, removed=result.removed)
@@ -134,23 +147,6 @@ def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
             opened[url] = open_store(url)
         words.append((opened[url], f"{name}@sha256:{line.digest}"))
     return words
-
-
-def _pinned(words: list[tuple[Backend, str]], reason: str | None, workers: int, *, quiet: bool) -> Pinned:
-    from karat.store import pins, references
-
-    # All are looked up before any is touched.
-    found = [(backend, references.resolve(backend, word)) for backend, word in words]
-    done = []
-    for backend, one in found:
-        pin = pins.read(backend, one.digest)
-        if reason is not None:
-            pin = pins.pin(backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet))
-        elif pin is not None:
-            pins.remove(backend, one.digest)
-        done += [pin] if pin is not None else []
-    stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
-    return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
 
 
 @click.command(epilog=_GC_EXAMPLES)

@@ -15,12 +15,10 @@ from karat.cli.store import Meter, Report, jobs_option, notice, settings_of, sto
 from karat.findings import KaratError, UsageError
 
 if TYPE_CHECKING:
-    from karat.bundles.places import Place
-    from karat.store.backends import Backend
     from karat.store.backends.lifecycle import Applied
     from karat.store.pins import Locked
     from karat.store.pull import Pulled, PullOptions
-    from karat.store.push import Pushed, PushOptions
+    from karat.store.push import Pushed
     from karat.system.command import Command
 
 _PUSH_EXAMPLES = """
@@ -106,7 +104,30 @@ def push(  # noqa: PLR0913 - one parameter per option
     except KaratError as error:
         return report.failed(error)
     try:
-        return _push(opened, open_backend(url), name, options, report, lifecycle=lifecycle, quiet=quiet)
+        backend = open_backend(url)
+        from karat.store import report as telling
+        from karat.store.backends import lifecycle as rules
+        from karat.store.push import Watchers, gather, objections, push
+
+        refused = objections(opened, None if quiet else bytes_line(sys.stderr, "verifying"))
+        if refused:
+            return report.refused(refused)
+        hashing, sending = Meter("hashing", quiet=quiet), Meter("sending", quiet=quiet)
+        hashing.expect(sum(opened.files().values()))
+        watchers = Watchers(
+            hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=notice(quiet=quiet)
+        )
+        applied: list[Applied] = []
+
+        def work() -> Pushed:
+            if lifecycle and not options.dry_run:
+                applied.append(rules.apply(backend, options.keep or options.retention))
+            return push(backend, gather(opened), name, options, watchers)
+
+        def lines(result: Pushed) -> Iterator[str]:
+            return telling.push_lines(result, applied[0] if applied else None)
+
+        return report.of(work, lines)
     finally:
         opened.close()
 
@@ -116,34 +137,6 @@ def push_command(place: str, name: str, pin: str | None) -> Command:
     from karat.system.command import Command
 
     return Command("karat", "push", place, name, *(() if pin is None else ("--pin", pin)))
-
-
-def _push(  # noqa: PLR0913 - what there is to know
-    place: Place, backend: Backend, name: str, options: PushOptions, report: Report, *, lifecycle: bool, quiet: bool
-) -> int:
-    from karat.store import report as telling
-    from karat.store.backends import lifecycle as rules
-    from karat.store.push import Watchers, gather, objections, push
-
-    refused = objections(place, None if quiet else bytes_line(sys.stderr, "verifying"))
-    if refused:
-        return report.refused(refused)
-    hashing, sending = Meter("hashing", quiet=quiet), Meter("sending", quiet=quiet)
-    hashing.expect(sum(place.files().values()))
-    watchers = Watchers(
-        hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=notice(quiet=quiet)
-    )
-    applied: list[Applied] = []
-
-    def work() -> Pushed:
-        if lifecycle and not options.dry_run:
-            applied.append(rules.apply(backend, options.keep or options.retention))
-        return push(backend, gather(place), name, options, watchers)
-
-    def lines(result: Pushed) -> Iterator[str]:
-        return telling.push_lines(result, applied[0] if applied else None)
-
-    return report.of(work, lines)
 
 
 @click.command(epilog=_PULL_EXAMPLES)

@@ -155,16 +155,12 @@ class Journal:
 
     def attempts(self, stage: str | None = None, point: str | None = None) -> tuple[AttemptRow, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
-        rows = self._rows(
+        sql = (
             "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
-            "AND (?2 IS NULL OR point = ?2) ORDER BY id",
-            stage,
-            point,
+            "AND (?2 IS NULL OR point = ?2) ORDER BY id"
         )
-        return tuple(
-            AttemptRow(attempt=self._read(text, Attempt), purpose=purpose, lost=bool(lost))
-            for text, purpose, lost in rows
-        )
+        rows = self._rows(sql, stage, point)
+        return tuple(AttemptRow(attempt=self._read(d, Attempt), purpose=p, lost=bool(x)) for d, p, x in rows)
 
     def runs(self) -> int:
         """How many attempts were really run; shared ones cost nothing."""
@@ -173,26 +169,22 @@ class Journal:
 
     def log(self, stage: str, point: str, number: int) -> bytes:
         """The output of an attempt's commands; empty where there was none."""
-        rows = self._rows(
+        sql = (
             "SELECT l.data FROM logs AS l JOIN attempts AS a ON a.id = l.attempt "
-            "WHERE a.stage = ? AND a.point = ? AND a.number = ?",
-            stage,
-            point,
-            number,
+            "WHERE a.stage = ? AND a.point = ? AND a.number = ?"
         )
+        rows = self._rows(sql, stage, point, number)
         try:
             return zlib.decompress(rows[0][0]) if rows else b""
         except zlib.error as error:
             raise self._damaged(str(error)) from error
 
     def commands(self, stage: str, point: str, number: int) -> tuple[CommandRow, ...]:
-        rows = self._rows(
+        sql = (
             "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
-            "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number",
-            stage,
-            point,
-            number,
+            "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number"
         )
+        rows = self._rows(sql, stage, point, number)
         return tuple(self._read(text, CommandRow) for (text,) in rows)
 
     def changes(self, stage: str) -> dict[int, ChangeRow]:
@@ -404,9 +396,6 @@ class Journal:
         )
 
 
-"""Of a longer log, the first quarter and the end are kept."""
-
-
 def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...]:
     when = None if point.when is None else point.when.isoformat()
     return stage, point.id, position, point.label, when, point.missing, _text(point)
@@ -421,8 +410,7 @@ def cut_log(log: bytes, limit: int = LOG_LIMIT) -> bytes:
     if len(log) <= limit:
         return log
     head = limit // 4
-    left = len(log) - limit
-    return b"%s\n[karat: %d bytes left out]\n%s" % (log[:head], left, log[-(limit - head) :])
+    return b"%s\n[karat: %d bytes left out]\n%s" % (log[:head], len(log) - limit, log[-(limit - head) :])
 
 
 def discard(path: Path) -> None:

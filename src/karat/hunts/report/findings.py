@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from karat.changepoints.series import Outcome
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, info, warn
 from karat.hunts.journal.database import show_command
 from karat.hunts.model import HuntReport, StageReport
 from karat.hunts.report import sentences as say
@@ -32,35 +32,31 @@ def findings_of(report: HuntReport) -> tuple[Finding, ...]:
     )
 
 
-def _warn(kind: str, message: str, where: str = "", then: str = "") -> Finding:
-    return Finding(kind=kind, severity=Severity.WARN, message=message, where=where, next=then)
-
-
 def _of_hunt(report: HuntReport) -> Iterator[Finding]:
     points = [point for stage in report.stages for point in stage.points]
     if report.state == "stopped":
         said = report.notes[0] if report.notes else "the hunt is not finished"
-        yield _warn("hunt-unfinished", said, then=report.resume)
+        yield warn("hunt-unfinished", said, next=report.resume)
     if report.state == "done" and say.nothing_compared(report):
         # Where fewer than two points gave a value, nothing was found because nothing was compared.
         tried = [p for p in points if p.outcome not in (None, Outcome.MISSING)]
         failed = next((p.point.id for p in tried if p.outcome is not Outcome.OK), None)
         gave = sum(bool(p.values) for p in tried)
-        yield _warn(
+        yield warn(
             "hunt-unfinished",
             f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried",
-            then="karat hunt run --dry-run"
+            next="karat hunt run --dry-run"
             if failed is None
             else show_command(failed, journal=report.journal, log=True),
         )
     if report.state == "done" and say.never_rebuilt(report):
         # That every point passed says nothing where all were the same build.
         built = [p.point.id for p in points if p.values]
-        yield _warn(
+        yield warn(
             "nothing-compared",
             f"expected each point to have its own build, found the same built files at all {len(built)}",
-            built[-1],
-            show_command(built[-1], journal=report.journal, log=True),
+            where=built[-1],
+            next=show_command(built[-1], journal=report.journal, log=True),
         )
 
 
@@ -90,21 +86,16 @@ def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
         if outcome != Outcome.BROKEN.value and not known & {point.id for point in points}:
             said = f"{stage.title}: {outcome} at {say.listed(points, _NAMED)}: {signature}"
             then = show_command(points[0].id, stage=stage.key, journal=journal, log=True)
-            yield _warn("crash-range", said, points[0].id, then)
+            yield warn("crash-range", said, where=points[0].id, next=then)
     for reason, points in say.lacking(stage).items():
         first, number = points[0].label, count(len(points), "point")
-        yield Finding(
-            kind="points-missing",
-            severity=Severity.INFO,
-            message=f"{stage.title}: {number} not available, {first} the first: {reason}",
-            where=first,
-        )
+        said = f"{stage.title}: {number} not available, {first} the first: {reason}"
+        yield info("points-missing", said, where=first)
     for one in stage.points:
         for flag in one.flags:
             if flag.endswith(say.REBUILT):
                 then = show_command(one.point.id, stage=stage.key, journal=journal)
-                said = f"{one.point.label}: {flag}"
-                yield _warn("nothing-rebuilt", said, one.point.id, then)
+                yield warn("nothing-rebuilt", f"{one.point.label}: {flag}", where=one.point.id, next=then)
     for note in stage.notes:
         if note.startswith(NOT_REPRODUCED):
-            yield _warn("not-reproduced", note, stage.key)
+            yield warn("not-reproduced", note, where=stage.key)

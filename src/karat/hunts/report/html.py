@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import ChangeReport, Culprit, HuntReport, PointReport, StageReport, Suspect
+from karat.hunts.model import ChangeReport, HuntReport, PointReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
 from karat.report import html as page
 from karat.report.html import text
@@ -43,32 +43,28 @@ def _body(report: HuntReport) -> Iterator[str]:
     for note in report.notes:
         yield f'<p class="note">{text(note)}</p>'
     for culprit in report.culprits:
-        yield from _culprit(culprit, report)
+        change = culprit.change
+        shown = "dip" if change.dip is not None else change.kind
+        yield f'<section class="culprit {text(shown)}">'
+        amount = say.amount(change, report.units.get(culprit.metric, ""))
+        heading = say.heading(culprit, report)
+        yield f"<h2><b>{text(heading)}</b> {text(culprit.metric)} {text(amount)}</h2>"
+        yield "<dl>"
+        yield _fact("since", text(say.between(change)))
+        if say.blame(change):
+            yield _fact("where", text(say.blame(change)))
+        if culprit.suspects:
+            title = "culprit" if say.named(culprit) else count(len(culprit.suspects), "suspect")
+            yield _fact(title, _list(map(_suspect, culprit.suspects)))
+        yield _fact("sure", text(say.confirmed(change)))
+        if change.verdict.tried:
+            yield _fact("tried", _list(map(text, change.verdict.tried)))
+        if change.reproduce:
+            lines = "\n".join(map(text, change.reproduce.split("\n")))
+            yield _fact("try", f"<pre>{lines}</pre>")
+        yield "</dl></section>"
     for stage in report.stages:
         yield from _stage(stage, report)
-
-
-def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
-    change = culprit.change
-    shown = "dip" if change.dip is not None else change.kind
-    yield f'<section class="culprit {text(shown)}">'
-    amount = say.amount(change, report.units.get(culprit.metric, ""))
-    heading = say.heading(culprit, report)
-    yield f"<h2><b>{text(heading)}</b> {text(culprit.metric)} {text(amount)}</h2>"
-    yield "<dl>"
-    yield _fact("since", text(say.between(change)))
-    if say.blame(change):
-        yield _fact("where", text(say.blame(change)))
-    if culprit.suspects:
-        title = "culprit" if say.named(culprit) else count(len(culprit.suspects), "suspect")
-        yield _fact(title, _list(map(_suspect, culprit.suspects)))
-    yield _fact("sure", text(say.confirmed(change)))
-    if change.verdict.tried:
-        yield _fact("tried", _list(map(text, change.verdict.tried)))
-    if change.reproduce:
-        lines = "\n".join(map(text, change.reproduce.split("\n")))
-        yield _fact("try", f"<pre>{lines}</pre>")
-    yield "</dl></section>"
 
 
 def _fact(label: str, markup: str) -> str:
@@ -101,7 +97,16 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
     for reason, points in say.lacking(stage).items():
         yield f'<p class="quiet">{count(len(points), "point")} not available ({text(say.listed(points, _NAMED))}): {text(reason)}</p>'
     yield from _table(stage)
-    yield from _logs(stage)
+    for index, one in enumerate(stage.points):
+        if one.outcome not in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
+            continue
+        last = one.attempts[-1] if one.attempts else None
+        said = (last.signature or last.note) if last else ""
+        tail = "\n".join(printable(line) for line in one.log.splitlines()[-_LOG_LINES:])
+        yield (
+            f'<article class="log" id="{anchor(stage, index)}" tabindex="-1"><h3>{text(one.point.label)}: '
+            f"{text(one.outcome)} <small>{text(said)}</small></h3><pre>{html.escape(tail)}</pre></article>"
+        )
     yield "</section>"
 
 
@@ -142,20 +147,6 @@ def _row(stage: StageReport, index: int, one: PointReport, metrics: Sequence[str
         f"<small>{text(under)}</small>",
     ]
     return f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _logs(stage: StageReport) -> Iterator[str]:
-    """The end of the log of every point that did not succeed."""
-    for index, one in enumerate(stage.points):
-        if one.outcome not in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
-            continue
-        last = one.attempts[-1] if one.attempts else None
-        said = (last.signature or last.note) if last else ""
-        tail = "\n".join(printable(line) for line in one.log.splitlines()[-_LOG_LINES:])
-        yield (
-            f'<article class="log" id="{anchor(stage, index)}" tabindex="-1"><h3>{text(one.point.label)}: '
-            f"{text(one.outcome)} <small>{text(said)}</small></h3><pre>{html.escape(tail)}</pre></article>"
-        )
 
 
 class _Frame:

@@ -53,7 +53,7 @@ class Listener:
 
 
 RUNNING, UNKNOWN = "running", "unknown"
-_CLASS = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
+LEVEL_OF = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
 
 
 class Progress:
@@ -161,7 +161,7 @@ class Progress:
             else:
                 if dip is not None:
                     opened[dip] = current
-                current = "dip" if dip is not None else _CLASS.get(span.kind, "moved")
+                current = "dip" if dip is not None else LEVEL_OF.get(span.kind, "moved")
             following = ordered[place + 1 :]
             end = self.spans[following[0]].bad if following else len(self.points)
             levels[span.bad : end] = [current] * (end - span.bad)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import fmean
 
 from rich.text import Text
 
-from karat.hunts.model import Span
-from karat.hunts.report.live import RUNNING, UNKNOWN, Progress
+from karat.hunts.report.live import LEVEL_OF, RUNNING, UNKNOWN, Progress
 from karat.hunts.report.sentences import duration, ends, percent, sure, value
 from karat.report.words import count, elide, printable
 
@@ -49,19 +48,16 @@ def render(progress: Progress, width: int, height: int, now: float) -> Text:
         *_now(progress, now),
         *_done(progress, height),
     ]
-    room = max(3, height - 1)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    return Text("\n").join(lines[:room])
+    return Text("\n").join(lines[: max(3, height - 1)])
 
 
 def _head(progress: Progress, width: int) -> Text:
-    done = count(progress.runs, "run")
-    left = progress.left
-    words = [f"{progress.tried:,} of {len(progress.points):,} points tried", done]
+    left, seconds = progress.left, progress.seconds_left
+    words = [f"{progress.tried:,} of {len(progress.points):,} points tried", count(progress.runs, "run")]
     if left is not None:
         words.append(f"≈{left:,} to go")
-    seconds = progress.seconds_left
     if seconds is not None and left:
         words.append(f"about {duration(seconds)} left")
     where = progress.title if progress.stage in {"", "0"} else f"{progress.title} (stage {progress.stage})"
@@ -73,14 +69,18 @@ def _strip(progress: Progress, width: int) -> Iterator[Text]:
     states, heights = progress.states(), progress.heights()
     if not states:
         return
-    room = max(1, min(width, 400))
     strip = Text(no_wrap=True)
-    for start, end in cells(len(states), room):
-        strip.append(*_cell(states[start:end], heights[start:end]))
+    for start, end in cells(len(states), max(1, min(width, 400))):
+        state = next(word for word in _ORDER if word in states[start:end])
+        if state in _MARKS:
+            strip.append(*_MARKS[state])
+            continue
+        known = [h for h, s in zip(heights[start:end], states[start:end], strict=True) if h is not None and s == state]
+        height = fmean(known) if known else 0.5
+        strip.append(_BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], _LEVELS[state])
     yield strip
     first, last = printable(progress.points[0].label), printable(progress.points[-1].label)
-    wide = strip.cell_len
-    gap = wide - len(first) - len(last)
+    gap = strip.cell_len - len(first) - len(last)
     yield Text(f"{first}{' ' * gap}{last}" if gap > 0 else f"{first} … {last}", style="dim")
     legend = Text()
     for state in [state for state in _ORDER if state in states and state in _NAMES]:
@@ -96,34 +96,19 @@ def cells(points: int, room: int) -> Iterator[tuple[int, int]]:
         yield cell * points // shown, (cell + 1) * points // shown
 
 
-def _cell(states: Sequence[str], heights: Sequence[float | None]) -> tuple[str, str]:
-    state = next(word for word in _ORDER if word in states)
-    if state in _MARKS:
-        return _MARKS[state]
-    known = [h for h, s in zip(heights, states, strict=True) if h is not None and s == state]
-    height = fmean(known) if known else 0.5
-    return _BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], _LEVELS[state]
-
-
 def _changes(progress: Progress, height: int) -> Iterator[Text]:
     for span in progress.spans[-(4 if height >= _ROOMY else 2) :]:
-        text = Text().append(f"{span.kind:<12}", style=_LEVELS.get(_colour(span), ""))
-        yield text.append(_change(progress, span))
-
-
-def _colour(span: Span) -> str:
-    return {"regression": "worse", "crash": "worse", "improvement": "better"}.get(span.kind, "moved")
-
-
-def _change(progress: Progress, span: Span) -> str:
-    old, new = (printable(progress.points[i].label) for i in (span.good, span.bad))
-    moved = ""
-    if span.before is not None and span.after is not None:
-        unit = progress.units.get(span.metric)
-        unit = "" if unit == span.metric else unit
-        by = percent(span.before, span.after)
-        moved = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
-    return f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}"
+        old, new = (printable(progress.points[i].label) for i in (span.good, span.bad))
+        moved = ""
+        if span.before is not None and span.after is not None:
+            unit = progress.units.get(span.metric)
+            unit = "" if unit == span.metric else unit
+            by = percent(span.before, span.after)
+            moved = (
+                f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
+            )
+        text = Text().append(f"{span.kind:<12}", style=_LEVELS[LEVEL_OF.get(span.kind, "moved")])
+        yield text.append(f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}")
 
 
 def _now(progress: Progress, now: float) -> Iterator[Text]:

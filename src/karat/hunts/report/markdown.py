@@ -54,7 +54,15 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if change.verdict.tried:
         yield "Tried to find out:\n\n" + "\n".join(f"- {prose(line)}" for line in change.verdict.tried)
     if stage is not None:
-        yield from _points(stage, culprit)
+        span = culprit.change.span
+        chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
+        rows = [
+            (code(one.point.label), _outcome(one), ", ".join(map(say.value, one.values.get(culprit.metric, ()))))
+            for one in chosen
+            if one.outcome is not None
+        ]
+        if rows:
+            yield table(("point", "outcome", culprit.metric), rows)
         yield from _difference(stage, culprit)
     if change.reproduce:
         yield f"Reproduce with:\n\n{_fenced(change.reproduce, 'sh')}"
@@ -79,18 +87,6 @@ def _suspect(one: Suspect) -> str:
     if one.author:
         words.append(f"({prose(one.author)}{f', {one.when:%Y-%m-%d}' if one.when else ''})")
     return " ".join(word for word in words if word)
-
-
-def _points(stage: StageReport, culprit: Culprit) -> Iterator[str]:
-    span = culprit.change.span
-    chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
-    rows = [
-        (code(one.point.label), _outcome(one), ", ".join(map(say.value, one.values.get(culprit.metric, ()))))
-        for one in chosen
-        if one.outcome is not None
-    ]
-    if rows:
-        yield table(("point", "outcome", culprit.metric), rows)
 
 
 def _outcome(one: PointReport) -> str:

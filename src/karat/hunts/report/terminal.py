@@ -15,7 +15,7 @@ from karat.findings import UsageError, suggest
 from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow, StageRow
-from karat.hunts.model import Attempt, Culprit, HuntReport, Point, PointReport, StageReport
+from karat.hunts.model import Attempt, HuntReport, Point, PointReport, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
 from karat.hunts.report.reproduce import shell_quote
@@ -39,7 +39,28 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
     yield ((say.conclusion(report), "bold"),)
     for culprit in report.culprits:
         yield ()
-        yield from _culprit(culprit, report)
+        change = culprit.change
+        unit = report.units.get(culprit.metric, "")
+        yield (
+            (say.heading(culprit, report), _STYLES.get(change.kind, "")),
+            (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
+        )
+        yield _fact("when", say.between(change), 8)
+        if say.blame(change):
+            yield _fact("where", say.blame(change), 8)
+        for one in culprit.suspects[:_SUSPECTS]:
+            label = "culprit" if say.named(culprit) else "suspect"
+            yield _fact(label, say.suspect(one), 8)
+            if one.link:
+                yield _fact("", one.link, 8)
+        if len(culprit.suspects) > _SUSPECTS:
+            yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more", 8)
+        yield _fact("sure", say.confirmed(change), 8)
+        if change.reproduce:
+            # Further lines of a quoted word are not set in: the blanks would be part of it.
+            first, *further = change.reproduce.split("\n")
+            yield _fact("try", first, 8)
+            yield from (((line, ""),) for line in further)
     for stage in report.stages:
         yield ()
         yield from _stage(stage, width or _WIDE)
@@ -48,31 +69,6 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
         yield ((note, "yellow"),)
     yield ()
     yield ((f"{say.measured(report)}; journal {report.journal}", "dim"),)
-
-
-def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
-    change = culprit.change
-    unit = report.units.get(culprit.metric, "")
-    yield (
-        (say.heading(culprit, report), _STYLES.get(change.kind, "")),
-        (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
-    )
-    yield _fact("when", say.between(change), 8)
-    if say.blame(change):
-        yield _fact("where", say.blame(change), 8)
-    for one in culprit.suspects[:_SUSPECTS]:
-        label = "culprit" if say.named(culprit) else "suspect"
-        yield _fact(label, say.suspect(one), 8)
-        if one.link:
-            yield _fact("", one.link, 8)
-    if len(culprit.suspects) > _SUSPECTS:
-        yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more", 8)
-    yield _fact("sure", say.confirmed(change), 8)
-    if change.reproduce:
-        # Further lines of a quoted word are not set in: the blanks would be part of it.
-        first, *further = change.reproduce.split("\n")
-        yield _fact("try", first, 8)
-        yield from (((line, ""),) for line in further)
 
 
 def _fact(label: str, text: str, width: int = 12) -> Line:
