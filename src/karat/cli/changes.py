@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, quiet_option
+from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, quiet_option
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
@@ -95,13 +95,7 @@ _BETTER = ("higher", "lower", "equal")
 @click.option("--since", default="", metavar="WHEN", help="From this label or moment on.")
 @click.option("--until", default="", metavar="WHEN", help="Up to this label or moment.")
 @click.option("--online", is_flag=True, help="Only say whether the newest point is a change.")
-@click.option(
-    "--fail-on",
-    multiple=True,
-    metavar="WHAT",
-    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
-    "finding, in addition. Repeatable.",
-)
+@fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
 @click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.changes/1; - is stdout.")
 @click.option("--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout.")
@@ -149,7 +143,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     one_report_each({"--json": json_file, "--markdown": markdown_file})
     if not sources and not logs and not goldens:
-        raise UsageError("expected a SERIES, --logs or --golden, found none", next_command="karat changes --help")
+        raise _mistake("expected a SERIES, --logs or --golden, found none")
     options = ReadOptions(
         x=x,
         time=time,
@@ -187,19 +181,21 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(report.exit_code)
 
 
+def _mistake(message: str) -> UsageError:
+    return UsageError(message, next_command="karat changes --help")
+
+
 def _only_where_it_counts(given: Mapping[str, str], what: str, *, there: bool) -> None:
     """An option that nothing would come of is a mistake, and not passed over."""
     for option, value in given.items():
         if value and not there:
-            raise UsageError(f"expected {what} for {option}, found none", next_command="karat changes --help")
+            raise _mistake(f"expected {what} for {option}, found none")
 
 
 def _step(text: str) -> str:
     if text in {"last", "mean"} or re.fullmatch(r"[0-9]{1,18}", text):
         return text
-    raise UsageError(
-        f"expected --step to be last, mean or a step's number, found {text!r}", next_command="karat changes --help"
-    )
+    raise _mistake(f"expected --step to be last, mean or a step's number, found {text!r}")
 
 
 def _size(text: str) -> float:
@@ -209,9 +205,7 @@ def _size(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise UsageError(
-            f"expected --smallest to be a size such as 1% or 0.01, found {text!r}", next_command="karat changes --help"
-        )
+        raise _mistake(f"expected --smallest to be a size such as 1% or 0.01, found {text!r}")
     return value
 
 
@@ -221,10 +215,7 @@ def _directions(words: Sequence[str]) -> dict[str, Better]:
     for word in words:
         name, _, direction = word.rpartition("=")
         if direction not in _BETTER:
-            raise UsageError(
-                f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}",
-                next_command="karat changes --help",
-            )
+            raise _mistake(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
         found[name] = cast("Better", direction)
     return found
 
@@ -236,8 +227,7 @@ def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
     metrics = {entry.series.metric for entry in report.entries}
     for name in options.better:
         if name and not any(metric == name or fnmatchcase(metric, name) for metric in metrics):
-            raise UsageError(
+            raise _mistake(
                 f"expected --better to name a metric of the series, found {name!r}; there are"
-                f" {', '.join(sorted(metrics)[:20])}",
-                next_command="karat changes --help",
+                f" {', '.join(sorted(metrics)[:20])}"
             )

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
 _words: list[str] = []
 _leaving: list[bool] = []
-
-
 F = TypeVar("F", bound=Callable[..., object])
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+
+
+fail_on_option = click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="WHAT",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
+    "finding, in addition. Repeatable.",
+)
 
 
 def json_option(schema: str) -> Callable[[F], F]:

@@ -160,6 +160,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
     golden kept. Values that moved are taken; review them with `karat diff`.
     """
+    from msgspec.structs import asdict
+
     from karat.api import refresh
     from karat.refreshes.report import lines, render, with_options
     from karat.refreshes.source import SourceOptions, check_options
@@ -192,16 +194,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     chosen = scope or _ask_scope()
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         result = refresh(
-            str(source),
-            path,
+            **{**asdict(where), "source": str(source)},
             scope=chosen,
-            repo=repo,
-            run_id=run_id,
-            sha=sha,
-            workflow=workflow,
-            project=project,
-            pipeline_id=pipeline_id,
-            attempt=attempt,
             only=only,
             platforms=platform,
             metrics=metrics,

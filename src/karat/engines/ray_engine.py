@@ -259,7 +259,11 @@ def _require_reachable(address: str, following: str) -> None:
         )
     try:
         with socket.create_connection((parts[2].strip("[]"), int(parts[3])), _REACH) as to:
-            answers = _speaks_grpc(to)
+            answers = os.environ.get("RAY_USE_TLS", "0") != "0"  # what is under it cannot be seen from here
+            if not answers:
+                to.sendall(_HELLO)
+                frame = to.recv(9, socket.MSG_WAITALL)
+                answers = len(frame) == 9 and frame[3] == _SETTINGS
     except (OSError, UnicodeError) as error:
         raise CannotVerify(
             f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}", next_command=following
@@ -269,11 +273,3 @@ def _require_reachable(address: str, following: str) -> None:
             f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another",
             next_command=following,
         )
-
-
-def _speaks_grpc(to: socket.socket) -> bool:
-    if os.environ.get("RAY_USE_TLS", "0") != "0":  # what is under it cannot be seen from here
-        return True
-    to.sendall(_HELLO)
-    frame = to.recv(9, socket.MSG_WAITALL)
-    return len(frame) == 9 and frame[3] == _SETTINGS

@@ -41,6 +41,8 @@ def run_on_worker(packed: bytes, hunt: str) -> bytes:
 @contextmanager
 def _free_slot(hunt: str, *, wants_gpus: bool) -> Iterator[Slot]:
     """The first area of this machine that no other worker uses."""
+    import ray
+
     said = os.environ.get(AREAS)
     folder = (Path(said) if said else own_temporary_folder()) / hunt
     number = 0
@@ -50,19 +52,13 @@ def _free_slot(hunt: str, *, wants_gpus: bool) -> Iterator[Slot]:
         yield Slot(
             number=number,
             area=folder / f"slot-{number}",
-            gpus=_gpus() if wants_gpus else (),
+            gpus=tuple(map(str, ray.get_gpu_ids())) if wants_gpus else (),
             held=(handle,),
             node=_node(),
             env=_environment(),
         )
     finally:
         os.close(handle)
-
-
-def _gpus() -> tuple[str, ...]:
-    import ray
-
-    return tuple(str(name) for name in ray.get_gpu_ids())
 
 
 def _node() -> str:

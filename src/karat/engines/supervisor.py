@@ -179,19 +179,7 @@ class Supervisor:
         # Before the start: a short command may be over by the time that Popen returns.
         began = time.monotonic()
         try:
-            out = pipes[0][1]
-            errors = pipes[-1][1]
-            process = subprocess.Popen(
-                order["argv"],
-                cwd=order["cwd"],
-                env=order["env"],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-                # One thread, so that code between fork and exec is safe. It dies with the supervisor.
-                preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
-            )
+            process = self._started(order, pipes[0][1], pipes[-1][1])
         except (OSError, ValueError) as error:
             process, name = None, order["argv"][0]
             said = f"{name}: {error}"
@@ -211,6 +199,19 @@ class Supervisor:
                 if pipe not in self._selector.get_map() or not self._take(pipe, output):
                     break
         return ended, list(outputs.values())
+
+    def _started(self, order: dict[str, Any], out: int, errors: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            order["argv"],
+            cwd=order["cwd"],
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+            # One thread, so that code between fork and exec is safe. It dies with the supervisor.
+            preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
+        )
 
     def _attend(
         self,

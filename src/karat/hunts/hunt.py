@@ -39,9 +39,21 @@ def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool =
     if path.exists() and fresh:
         archive(path)
     elif path.exists() and not is_empty(path):
-        refused = _exists(path)
-        if refused is not None:
-            raise refused
+        with Journal(path) as journal:
+            report, process = build_report(journal), journal.writer()
+        if process is not None:
+            raise UsageError(
+                f"expected no other hunt into {path}, found process {process} writing it",
+                next_command=Command("karat", "hunt", "status", str(path)),
+            )
+        if report.runs:
+            what = "a hunt that is not finished" if report.resume else "a finished hunt"
+            raise UsageError(
+                f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; "
+                "--fresh starts over and archives it",
+                next_command=report.resume or Command("karat", "hunt", "report", str(path)),
+            )
+        # Nobody misses it: nothing was run, and nobody is at work.
         discard(path)
     return Journal.create(path, hunt_row(file, settings, workspace_of(file, settings)))
 
@@ -56,24 +68,6 @@ def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
         command=split_command(settings.probe.command),
         metrics=search_metrics(settings),
         units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
-    )
-
-
-def _exists(path: Path) -> UsageError | None:
-    """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
-    with Journal(path) as journal:
-        report, process = build_report(journal), journal.writer()
-    if process is not None:
-        return UsageError(
-            f"expected no other hunt into {path}, found process {process} writing it",
-            next_command=Command("karat", "hunt", "status", str(path)),
-        )
-    if not report.runs:
-        return None
-    what = "a hunt that is not finished" if report.resume else "a finished hunt"
-    return UsageError(
-        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh starts over and archives it",
-        next_command=report.resume or Command("karat", "hunt", "report", str(path)),
     )
 
 

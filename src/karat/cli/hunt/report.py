@@ -27,19 +27,12 @@ def command(
     still running, or was killed, has a report as well, which says so. The exit code is that of `karat hunt run`.
     """
     from karat.cli.hunt.session import Reports
-    from karat.cli.output import last_line
-    from karat.findings import exit_code
     from karat.hunts.hunt_toml import find_journal
     from karat.hunts.journal.journal import Journal
     from karat.hunts.report.assemble import build_report
-    from karat.hunts.report.findings import findings_of
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()
     with Journal(find_journal(journal_file)) as journal:
         report = build_report(journal)
-    reports.write(report)
-    findings = findings_of(report)
-    if not quiet:
-        last_line(findings)
-    return int(exit_code(findings))
+    return reports.finish(report)

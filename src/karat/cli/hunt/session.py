@@ -23,8 +23,6 @@ from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.terminal import print_lines, room_of
 
-_EXIT = 130
-
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
     """Where reports go, besides the terminal."""
@@ -57,6 +55,14 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
 
             print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
 
+    def finish(self, report: HuntReport) -> int:
+        """The same, with the next command; the exit code."""
+        self.write(report)
+        findings = findings_of(report)
+        if not self.quiet:
+            last_line(findings)
+        return int(exit_code(findings))
+
 
 def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Reports) -> int:
     """Hunt into the journal until it ends, one way or another; the exit code."""
@@ -75,12 +81,8 @@ def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Re
         report = build_report(journal)
         reports.write(report)
         complain("the hunt was interrupted; what it measured is kept", report.resume)
-        return _EXIT
-    reports.write(report)
-    findings = findings_of(report)
-    if not reports.quiet:
-        last_line(findings)
-    return int(exit_code(findings))
+        return 130
+    return reports.finish(report)
 
 
 def show(settings: HuntSettings, place: Workspace, journal: Path, json_file: str | None) -> int:

@@ -48,14 +48,7 @@ def command(*, point: str, stage: str | None, journal_file: str | None, log: boo
         deliver(json_file, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     if json_file != "-":
         print_lines(lines(found), sys.stdout)
-    if log and json_file != "-":
-        _print_logs([(one.attempt.number, one.log or "") for one in found.attempts])
+        for one in found.attempts if log else ():
+            print_lines([(), ((f"log of attempt {one.attempt.number}:", "bold"),)], sys.stdout)
+            print_lines((((line.expandtabs(), ""),) for line in (one.log or "").splitlines()), sys.stdout)
     return 0
-
-
-def _print_logs(logs: list[tuple[int, str]]) -> None:
-    from karat.report.terminal import print_lines
-
-    for number, text in logs:
-        print_lines([(), ((f"log of attempt {number}:", "bold"),)], sys.stdout)
-        print_lines(((((line.expandtabs()), ""),) for line in text.splitlines()), sys.stdout)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, quiet_option
+from karat.cli.output import deliver, json_option, last_line, quiet_option
 from karat.findings import UsageError
 
 _EXAMPLES = """
@@ -53,9 +53,7 @@ Examples:
 )
 @click.option("--print-sign-off", is_flag=True, help="Print the list to sign and exit, without checking any reviews.")
 @click.option("--step-summary", is_flag=True, help="Add the table to the file that GITHUB_STEP_SUMMARY names.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.policy-approvals/1; - is stdout."
-)
+@json_option("karat.policy-approvals/1")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -78,7 +76,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     by text. Each change needs the approval of one of its rule's approvers ([policy] approvers): the reviewer's latest
     review, of the head commit, and never by an author.
     """
-    from karat.policy.approvals.check import Options, approvals, document, lines, to_sign
+    from karat.policy.approvals.check import Options, approvals, document, lines, markdown, to_sign
     from karat.report.words import printable
     from karat.system.command import Command
 
@@ -109,7 +107,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         return 0
     report = approvals(Path.cwd(), options)
     if step_summary:
-        from karat.policy.approvals.check import markdown
         from karat.report.github import add_step_summary
 
         if not add_step_summary(lambda _: markdown(report)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option
+from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, progress_line, quiet_option
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
@@ -42,13 +42,7 @@ Examples:
     help="Check skips against these exemptions; default: the file that karat.toml names, if it exists.",
 )
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
-@click.option(
-    "--fail-on",
-    multiple=True,
-    metavar="WHAT",
-    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
-    "finding, in addition. Repeatable.",
-)
+@fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
 @click.option(
     "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-scan/1; - is stdout."

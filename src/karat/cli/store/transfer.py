@@ -17,7 +17,7 @@ from karat.findings import KaratError, UsageError
 if TYPE_CHECKING:
     from karat.store.backends.lifecycle import Applied
     from karat.store.pins import Locked
-    from karat.store.pull import Pulled, PullOptions
+    from karat.store.pull import Pulled
     from karat.store.push import Pushed
     from karat.system.command import Command
 
@@ -79,9 +79,10 @@ def push(  # noqa: PLR0913 - one parameter per option
     PLACE is a capture directory, a zip, or store:REFERENCE; NAME is such as models/nightly. Every case is
     verified first. Only what the store lacks is sent; the name is updated only once everything is uploaded.
     """
-    from karat.store.backends import open_backend
+    from karat.store import report as telling
+    from karat.store.backends import lifecycle as rules, open_backend
     from karat.store.place import open_word
-    from karat.store.push import PushOptions
+    from karat.store.push import PushOptions, Watchers, gather, objections, push
     from karat.store.references import check_name, ci_of
 
     one_report_each({"--json": json_file})
@@ -105,10 +106,6 @@ def push(  # noqa: PLR0913 - one parameter per option
         return report.failed(error)
     try:
         backend = open_backend(url)
-        from karat.store import report as telling
-        from karat.store.backends import lifecycle as rules
-        from karat.store.push import Watchers, gather, objections, push
-
         refused = objections(opened, None if quiet else bytes_line(sys.stderr, "verifying"))
         if refused:
             return report.refused(refused)
@@ -168,50 +165,40 @@ def pull(  # noqa: PLR0913 - one parameter per option
     REF is a name (the newest), NAME@2026-11-14, NAME@sha256:… or sha256:…. DEST appears once every byte
     has been verified. An interrupted pull continues where it stopped.
     """
-    from karat.store import report
-    from karat.store.pull import PullOptions
-    from karat.store.references import parse
+    from msgspec import structs
+
+    from karat.store import pins, references, report
+    from karat.store.backends import open_store
+    from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
+    from karat.store.pull import PullOptions, pull
 
     one_report_each({"--json": json_file, "--lock": lock})
     if update and lock is None:
         raise UsageError("--update needs --lock FILE", next_command="karat pull --help")
-    parse(reference)
-    options = PullOptions(only=only, replace=replace, workers=workers_of(jobs))
+    references.parse(reference)
     meter = Meter("pulling", quiet=quiet)
 
     def work() -> Pulled:
-        return _pull(reference, Path(dest), store, lock, options, meter, update=update)
+        lines = read_lock(Path(lock)) if lock is not None else {}
+        word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), Path(dest), update=update)
+        url = settings_of(store)[0]
+        if lock is not None and locked is not None and store is None:
+            url = store_of(Path(lock), locked.store)
+        backend = open_store(url)
+        found = references.resolve(backend, word)
+        options = PullOptions(
+            only=only, replace=replace, workers=workers_of(jobs), pinned=pins.read(backend, found.digest) is not None
+        )
+        result = pull(backend, found.digest, Path(dest), options, meter.expect, meter.advance)
+        name = references.parse(reference).name or found.name
+        date = locked.date if locked is not None else found.date
+        if lock is not None:
+            place = store_in(Path(lock), backend.url)
+            lines[name] = Locked(store=place, digest=found.digest, date=date)
+            write_lock(Path(lock), lines)
+        return structs.replace(result, name=name, date=date)
 
     return Report("karat.pull/1", json_file, quiet=quiet).of(work, report.pull_lines)
-
-
-def _pull(  # noqa: PLR0913 - what there is to know
-    reference: str, dest: Path, store: str | None, lock: str | None, options: PullOptions, meter: Meter, *, update: bool
-) -> Pulled:
-    import msgspec
-
-    from karat.store import pins, references
-    from karat.store.backends import open_store
-    from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
-    from karat.store.pull import pull
-
-    lines = read_lock(Path(lock)) if lock is not None else {}
-    word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), dest, update=update)
-    url = settings_of(store)[0]
-    if lock is not None and locked is not None and store is None:
-        url = store_of(Path(lock), locked.store)
-    backend = open_store(url)
-    found = references.resolve(backend, word)
-    pinned = pins.read(backend, found.digest) is not None
-    chosen = msgspec.structs.replace(options, pinned=pinned)
-    result = pull(backend, found.digest, dest, chosen, meter.expect, meter.advance)
-    name = references.parse(reference).name or found.name
-    date = locked.date if locked is not None else found.date
-    if lock is not None:
-        place = store_in(Path(lock), backend.url)
-        lines[name] = Locked(store=place, digest=found.digest, date=date)
-        write_lock(Path(lock), lines)
-    return msgspec.structs.replace(result, name=name, date=date)
 
 
 def _locked(

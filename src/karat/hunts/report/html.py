@@ -32,8 +32,7 @@ _DOTS = 1500
 
 def render(report: HuntReport) -> str:
     body = "\n".join(["<main>", *_body(report), "</main>"])
-    style = page.asset("karat.hunts.report", "page.css")
-    return page.page(title=say.conclusion(report), body=body, style=style)
+    return page.page(title=say.conclusion(report), body=body, style=page.asset("karat.hunts.report", "page.css"))
 
 
 def _body(report: HuntReport) -> Iterator[str]:
@@ -125,28 +124,22 @@ def _table(stage: StageReport) -> Iterator[str]:
     heads = ["point", "outcome", *metrics, "attempts", "time", "what was under test"]
     yield ("<thead><tr>" + "".join(f"<th>{text(head)}</th>" for head in heads) + "</tr></thead><tbody>")
     for index, one in tried:
-        yield _row(stage, index, one, metrics)
+        outcome = text(f"{one.outcome}{f': {one.point.missing}' if one.point.missing else ''}")
+        if one.log:
+            outcome = f'<a href="#{anchor(stage, index)}">{outcome}</a>'
+        seconds = sum(attempt.seconds for attempt in one.attempts)
+        identity = one.attempts[-1].identity if one.attempts else {}
+        under = "; ".join(f"{key}={value}" for key, value in identity.items())
+        cells = [
+            text(one.point.label) + "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags),
+            outcome,
+            *(text(", ".join(map(say.value, one.values.get(metric, ())))) for metric in metrics),
+            str(len(one.attempts) or ""),
+            say.duration(seconds) if one.attempts else "",
+            f"<small>{text(under)}</small>",
+        ]
+        yield f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     yield "</tbody></table></div></details>"
-
-
-def _row(stage: StageReport, index: int, one: PointReport, metrics: Sequence[str]) -> str:
-    outcome = text(f"{one.outcome}{f': {one.point.missing}' if one.point.missing else ''}")
-    if one.log:
-        outcome = f'<a href="#{anchor(stage, index)}">{outcome}</a>'
-    values = [", ".join(say.value(v) for v in one.values.get(metric, ())) for metric in metrics]
-    seconds = sum(attempt.seconds for attempt in one.attempts)
-    identity = one.attempts[-1].identity if one.attempts else {}
-    under = "; ".join(f"{key}={value}" for key, value in identity.items())
-    flags = "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags)
-    cells = [
-        f"{text(one.point.label)}{flags}",
-        outcome,
-        *map(text, values),
-        str(len(one.attempts) or ""),
-        say.duration(seconds) if one.attempts else "",
-        f"<small>{text(under)}</small>",
-    ]
-    return f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 class _Frame:

@@ -134,22 +134,7 @@ class Progress:
 
     def states(self) -> list[str]:
         """A word for each point: its outcome, or of one with values how its level compares with the first."""
-        levels = self._levels()
-        found = []
-        for index, point in enumerate(self.points):
-            outcome = self._outcomes.get(index)
-            if point.id in self.running:
-                found.append(RUNNING)
-            elif outcome is Outcome.OK:
-                found.append(levels[index])
-            elif outcome is not None:
-                found.append(outcome.value)
-            else:
-                found.append(Outcome.MISSING.value if point.missing else UNKNOWN)
-        return found
-
-    def _levels(self) -> list[str]:
-        """good, worse, better, moved, dip: by the changes before each point."""
+        # good, worse, better, moved, dip: by the changes before each point.
         levels, pairs = ["good"] * len(self.points), dips(self.spans)
         opened: dict[int, str] = {}
         current = "good"
@@ -165,7 +150,18 @@ class Progress:
             following = ordered[place + 1 :]
             end = self.spans[following[0]].bad if following else len(self.points)
             levels[span.bad : end] = [current] * (end - span.bad)
-        return levels
+        found = []
+        for index, point in enumerate(self.points):
+            outcome = self._outcomes.get(index)
+            if point.id in self.running:
+                found.append(RUNNING)
+            elif outcome is Outcome.OK:
+                found.append(levels[index])
+            elif outcome is not None:
+                found.append(outcome.value)
+            else:
+                found.append(Outcome.MISSING.value if point.missing else UNKNOWN)
+        return found
 
     def heights(self) -> list[float | None]:
         """For each point its value between the lowest (0) and the highest (1); None without one."""
@@ -203,13 +199,14 @@ def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSett
 
 
 class _ProgressListener(Listener):
-    """Keeps the progress up to date."""
+    """Keeps the progress up to date; what changed may be drawn at once."""
 
     def __init__(self, stream: IO[str], progress: Progress) -> None:
         self._stream, self._progress = stream, progress
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
         self._progress.open(stage, title, points)
+        self.waiting()
 
     def known(self, attempt: Attempt) -> None:
         self._progress.finish(attempt)
@@ -219,12 +216,15 @@ class _ProgressListener(Listener):
 
     def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
         self._progress.start(point, why, time.monotonic())
+        self.waiting()
 
     def finished(self, attempt: Attempt) -> None:
         self._progress.finish(attempt)
+        self.waiting()
 
     def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
         self._progress.decide(decision)
+        self.waiting()
 
 
 class LineListener(_ProgressListener):
@@ -258,22 +258,6 @@ class LiveListener(_ProgressListener):
     """A view of the stage at work that is drawn anew as things happen."""
 
     _live: Live | None = None
-
-    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        super().opened(stage, title, points)
-        self.waiting()
-
-    def started(self, stage: str, point: Point, why: str) -> None:
-        super().started(stage, point, why)
-        self.waiting()
-
-    def finished(self, attempt: Attempt) -> None:
-        super().finished(attempt)
-        self.waiting()
-
-    def decided(self, stage: str, decision: Decision) -> None:
-        super().decided(stage, decision)
-        self.waiting()
 
     def said(self, message: str) -> None:
         """Stays above the view."""

@@ -27,7 +27,7 @@ def render(report: HuntReport) -> str:
         parts += _culprit(culprit, report)
     if not report.culprits:
         parts.append("\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages))
-    parts += [*_not_seen(report), *_failures(report), *_lacking(report)]
+    parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in _sections(report) if lines]
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
     file = code(PurePath(report.file).name)
     parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}; {file}</sub>")
@@ -50,7 +50,12 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if say.blame(change):
         facts.insert(1, f"- **Where**: {prose(say.blame(change))}")
     yield "\n".join(facts)
-    yield from _suspects(culprit)
+    if suspects := culprit.suspects:
+        several = f"One of these {len(suspects)}:" if len(suspects) > 1 else "If anything, this:"
+        lines = [_suspect(one) for one in suspects[:_SUSPECTS]]
+        if len(suspects) > _SUSPECTS:
+            lines.append(f"- … and {len(suspects) - _SUSPECTS:,} more")
+        yield f"{'The culprit:' if say.named(culprit) else several}\n\n" + "\n".join(lines)
     if change.verdict.tried:
         yield "Tried to find out:\n\n" + "\n".join(f"- {prose(line)}" for line in change.verdict.tried)
     if stage is not None:
@@ -66,18 +71,6 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
         yield from _difference(stage, culprit)
     if change.reproduce:
         yield f"Reproduce with:\n\n{_fenced(change.reproduce, 'sh')}"
-
-
-def _suspects(culprit: Culprit) -> Iterator[str]:
-    suspects = culprit.suspects
-    if not suspects:
-        return
-    several = f"One of these {len(suspects)}:" if len(suspects) > 1 else "If anything, this:"
-    title = "The culprit:" if say.named(culprit) else several
-    lines = [_suspect(one) for one in suspects[:_SUSPECTS]]
-    if len(suspects) > _SUSPECTS:
-        lines.append(f"- … and {len(suspects) - _SUSPECTS:,} more")
-    yield f"{title}\n\n" + "\n".join(lines)
 
 
 def _suspect(one: Suspect) -> str:
@@ -110,22 +103,15 @@ def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
         yield "What was under test:\n\n" + table(("", "before", "after"), rows)
 
 
-def _not_seen(report: HuntReport) -> Iterator[str]:
-    lines = [f"- {prose(stage.title)}: {prose(stage.missed.message)}" for stage in report.stages if stage.missed]
-    lines += [
-        f"- {prose(stage.title)}: {prose(note)}"
-        for stage in report.stages
-        for note in (say.flaky(stage), *stage.notes)
-        if note
-    ]
-    lines += [f"- {prose(note)}" for note in report.notes]
-    if lines:
-        yield "## To know\n\n" + "\n".join(lines)
-
-
-def _failures(report: HuntReport) -> Iterator[str]:
+def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
+    """What is left to say of all stages: a title, and its lines."""
+    stages = report.stages
+    lines = [f"- {prose(stage.title)}: {prose(stage.missed.message)}" for stage in stages if stage.missed]
+    for stage in stages:
+        lines += [f"- {prose(stage.title)}: {prose(note)}" for note in (say.flaky(stage), *stage.notes) if note]
+    yield "To know", [*lines, *(f"- {prose(note)}" for note in report.notes)]
     blocks = []
-    for stage in report.stages:
+    for stage in stages:
         for (outcome, signature), points in say.failures(stage).items():
             blocks.append(f"- **{outcome}** {code(signature)}: {_names(points)}")
             log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
@@ -133,18 +119,9 @@ def _failures(report: HuntReport) -> Iterator[str]:
                 tail = _fenced("\n".join(log.splitlines()[-_LOG_LINES:]), "text")
                 inner = "\n".join(f"  {line}" for line in tail.splitlines())
                 blocks.append(f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>")
-    if blocks:
-        yield "## Crashed, hung or broken\n\n" + "\n".join(blocks)
-
-
-def _lacking(report: HuntReport) -> Iterator[str]:
-    lines = [
-        f"- {prose(stage.title)}: {_names(points)}: {prose(reason)}"
-        for stage in report.stages
-        for reason, points in say.lacking(stage).items()
-    ]
-    if lines:
-        yield "## Not available\n\n" + "\n".join(lines)
+    yield "Crashed, hung or broken", blocks
+    lacking = [(stage, reason, points) for stage in stages for reason, points in say.lacking(stage).items()]
+    yield "Not available", [f"- {prose(s.title)}: {_names(points)}: {prose(reason)}" for s, reason, points in lacking]
 
 
 def _names(points: Sequence[Point]) -> str:

@@ -14,7 +14,7 @@ from karat.changepoints.series import Outcome
 from karat.findings import UsageError, suggest
 from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import CommandRow, StageRow
+from karat.hunts.journal.records import CommandRow
 from karat.hunts.model import Attempt, HuntReport, Point, PointReport, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
@@ -149,8 +149,22 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 def status_of(journal: Journal) -> tuple[Status, HuntReport]:
     """How far a hunt is, and the report it has so far."""
-    report, rows = build_report(journal), {row.key: row for row in journal.stages()}
-    stages = tuple(_stage_status(stage, rows[stage.key]) for stage in report.stages)
+    report = build_report(journal)
+    left = {row.key: row.decision.expected_left for row in journal.stages() if row.decision is not None}
+    stages = tuple(
+        StageStatus(
+            key=stage.key,
+            title=stage.title,
+            state=stage.state,
+            points=len(stage.points),
+            missing=sum(point.outcome is Outcome.MISSING for point in stage.points),
+            tried=sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points),
+            runs=stage.runs,
+            expected_left=0 if stage.state == "done" else left.get(stage.key),
+            changes=tuple(change.message for change in stage.changes),
+        )
+        for stage in report.stages
+    )
     running = report.state == "running"
     status = Status(
         name=report.name,
@@ -168,23 +182,6 @@ def status_of(journal: Journal) -> tuple[Status, HuntReport]:
         notes=report.notes,
     )
     return status, report
-
-
-def _stage_status(stage: StageReport, row: StageRow) -> StageStatus:
-    missing = sum(p.outcome is Outcome.MISSING for p in stage.points)
-    tried = sum(p.outcome not in (None, Outcome.MISSING) for p in stage.points)
-    left = row.decision.expected_left if row.decision is not None else None
-    return StageStatus(
-        key=stage.key,
-        title=stage.title,
-        state=stage.state,
-        points=len(stage.points),
-        missing=missing,
-        tried=tried,
-        runs=stage.runs,
-        expected_left=0 if stage.state == "done" else left,
-        changes=tuple(change.message for change in stage.changes),
-    )
 
 
 def _seconds_left(journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]) -> float | None:
@@ -320,37 +317,30 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
         yield _fact("id", point.id)
     if point.when is not None:
         yield _fact("when", point.when.isoformat(sep=" ", timespec="seconds"))
-    for name, text in point.parts.items():
-        yield _fact(name, text)
+    yield from (_fact(name, text) for name, text in point.parts.items())
     if point.missing:
         yield _fact("missing", point.missing)
     for flag in what.flags:
         yield ((f"  {flag}", "yellow"),)
     for one in what.attempts:
+        attempt = one.attempt
         yield ()
-        yield from _attempt(one)
+        yield (
+            (f"attempt {attempt.number}: ", "bold"),
+            (attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")),
+            (f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}", "dim"),
+        )
+        facts = {name: ", ".join(map(value, samples)) for name, samples in attempt.samples.items()}
+        said = {"signature": attempt.signature, "note": attempt.note, "shared with": attempt.shared_with}
+        for name, text in (*facts.items(), *((name, text) for name, text in said.items() if text)):
+            yield _fact(name, text)
+        if attempt.started:
+            began = datetime.fromtimestamp(attempt.started, UTC)
+            yield _fact("ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}")
+        yield from (_fact("under test", f"{name} = {text}") for name, text in attempt.identity.items())
     if not what.attempts and not point.missing:
         yield ((("  not tried"), "dim"),)
     yield from _by_hand(what)
-
-
-def _attempt(one: ShownAttempt) -> Iterator[Line]:
-    attempt = one.attempt
-    yield (
-        (f"attempt {attempt.number}: ", "bold"),
-        (attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")),
-        (f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}", "dim"),
-    )
-    for name, samples in attempt.samples.items():
-        yield _fact(name, ", ".join(value(sample) for sample in samples))
-    for name, text in (("signature", attempt.signature), ("note", attempt.note), ("shared with", attempt.shared_with)):
-        if text:
-            yield _fact(name, text)
-    if attempt.started:
-        began = datetime.fromtimestamp(attempt.started, UTC)
-        yield _fact("ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}")
-    for name, text in attempt.identity.items():
-        yield _fact("under test", f"{name} = {text}")
 
 
 def _by_hand(what: ShownPoint) -> Iterator[Line]:
