@@ -33,7 +33,11 @@ def compare_with_golden(metric: MetricSettings, run: RunOutput, root: Path) -> t
             report = check([str(result)], str(root / (metric.golden or "")), _options(root))
         except KaratError as error:
             raise Unverified(f"{metric.name}: {error}") from error
-    return verdict(metric, report), _worst(report)
+    # Which value is furthest off, as a share of what it may be; empty where that is not known.
+    results = [result for checked in report.checks for result in checked.results]
+    used = [(r.used, r.metric) for r in results if r.used is not None and isfinite(r.used)]
+    worst = "{1} used {0:.3g} times its tolerance".format(*max(used)) if used else ""
+    return verdict(metric, report), worst
 
 
 def verdict(metric: MetricSettings, report: CheckReport) -> float:
@@ -43,16 +47,6 @@ def verdict(metric: MetricSettings, report: CheckReport) -> float:
         said = next((f.message for f in report.all_findings()), "nothing was compared")
         raise Unverified(f"{metric.name}: {said}")
     return 1.0 if report.exit_code is ExitCode.FAIL else 0.0
-
-
-def _worst(report: CheckReport) -> str:
-    """Which value is furthest off, as a share of what it may be; empty where that is not known."""
-    results = [result for checked in report.checks for result in checked.results]
-    used = [(r.used, r.metric) for r in results if r.used is not None and isfinite(r.used)]
-    if not used:
-        return ""
-    share, name = max(used)
-    return f"{name} used {share:.3g} times its tolerance"
 
 
 def _options(root: Path) -> CheckOptions:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from karat.engines.job import Job, JobCommand, Resources
 from karat.hunts.model import Point
-from karat.hunts.settings import HuntSettings, ProbeSettings, Words, parse_duration, parse_size, split_command
+from karat.hunts.settings import HuntSettings, ProbeSettings, parse_duration, parse_size, split_command
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 # Runs on the Python under test, not here. One line, so that whoever is shown the command can paste it. The first of a name
@@ -76,7 +76,12 @@ def reads_failures(probe: ProbeSettings) -> bool:
 def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobCommand]:
     """Setup, what tells the identity, warm-ups, then the measured runs."""
     timeout = parse_duration(probe.timeout)
-    setup, identify, argv = (_words(words, env) for words in (probe.setup, probe.identify, probe.command))
+    # `{point}` and `{root}` are filled in; other braces are the command's own.
+    named = {"{point}": env["KARAT_POINT"], "{root}": env.get("KARAT_ROOT", "{root}")}
+    setup, identify, argv = (
+        tuple(fill_in(word, named) for word in split_command(words))
+        for words in (probe.setup, probe.identify, probe.command)
+    )
     if setup:
         yield JobCommand(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
     if identify:
@@ -85,8 +90,7 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
         versions = ("python3", *print_versions(*probe.packages))
         yield JobCommand(role="identify", name="packages", argv=versions, env=env, timeout=timeout)
     for number in range(probe.warmups):
-        name = f"warm-up {number + 1}"
-        yield JobCommand(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
+        yield JobCommand(role="warmup", name=f"warm-up {number + 1}", argv=argv, env=env, timeout=timeout)
     for number in range(probe.repeats):
         # The runner makes the folder.
         folder = run_folder(probe, number)
@@ -99,12 +103,6 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
             # Otherwise the first failure is the answer, and more runs of it would cost time for nothing.
             may_fail=reads_failures(probe),
         )
-
-
-def _words(words: Words, env: Mapping[str, str]) -> tuple[str, ...]:
-    """The command's words, with `{point}` and `{root}` filled in; other braces are the command's own."""
-    named = {"{point}": env["KARAT_POINT"], "{root}": env.get("KARAT_ROOT", "{root}")}
-    return tuple(fill_in(word, named) for word in split_command(words))
 
 
 def fill_in(word: str, named: Mapping[str, str]) -> str:

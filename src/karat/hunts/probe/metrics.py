@@ -37,7 +37,6 @@ _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0
 # Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
 _DECODER = json.JSONDecoder(parse_int=float)
 _BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
-_ROOM = 1 << 12
 _TOKEN = 16
 """Characters at the end of a piece that may be half a word: `-Infini`."""
 
@@ -135,7 +134,11 @@ def value_of(metric: MetricSettings, run: RunOutput) -> float:
     kind = metric.sources[0]
     if kind == "exit_code":
         return 0.0 if run.ran.exit_code == 0 else 1.0
-    found = run.ran.seconds if kind == "seconds" else _READERS[kind](metric, run)
+    data = file_of(metric, run) if metric.file else run.ran.output
+    if kind == "seconds":
+        found: float | None = run.ran.seconds
+    else:
+        found = None if data is None else _READERS[kind](metric, data)
     if found is None:
         raise NoValue(f"no value for {metric.name}")
     if not isfinite(found):
@@ -149,14 +152,7 @@ def file_of(metric: MetricSettings, run: RunOutput) -> bytes | None:
     return run.files[matching[-1]] if matching else None
 
 
-def _source_bytes(metric: MetricSettings, run: RunOutput) -> bytes | None:
-    return file_of(metric, run) if metric.file else run.ran.output
-
-
-def _by_regex(metric: MetricSettings, run: RunOutput) -> float | None:
-    data = _source_bytes(metric, run)
-    if data is None:
-        return None
+def _by_regex(metric: MetricSettings, data: bytes) -> float | None:
     texts = [found[1] for found in matches(metric.regex or "", output_lines(data)) if found[1]]
     if not texts:
         return None
@@ -168,10 +164,7 @@ def _by_regex(metric: MetricSettings, run: RunOutput) -> float | None:
     return odd if odd is not None else _WHICH[metric.which](values)
 
 
-def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
-    data = _source_bytes(metric, run)
-    if data is None:
-        return None
+def _by_json(metric: MetricSettings, data: bytes) -> float:
     text = data.decode("utf-8-sig", errors="replace")
     document: Any = None
     if metric.file:
@@ -193,17 +186,14 @@ def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
     raise NoValue(f"{metric.name} is not a number: {describe_json(found)}")
 
 
-def _by_junit(metric: MetricSettings, run: RunOutput) -> float | None:
-    data = file_of(metric, run)
-    if data is None:
-        return None
+def _by_junit(metric: MetricSettings, data: bytes) -> float | None:
     try:
         return junit_value(junit_cases(data), metric.junit or "", metric.value)
     except ValueError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
 
 
-_READERS: Mapping[str, Callable[[MetricSettings, RunOutput], float | None]] = {
+_READERS: Mapping[str, Callable[[MetricSettings, bytes], float | None]] = {
     "regex": _by_regex,
     "json": _by_json,
     "junit": _by_junit,
@@ -341,7 +331,7 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
 
     An error of the decoder counts every line before it, so it is given no more than it needs.
     """
-    room = _ROOM
+    room = 1 << 12
     while True:
         piece = text[start : start + room]
         try:
@@ -422,13 +412,7 @@ class _JunitReader:
         if tag.rpartition(":")[2] != "testcase" or self._open is None:
             return
         seconds = parse_number(self._open.get("time", ""))
-        usable = seconds is not None and isfinite(seconds) and seconds >= 0
-        self.found.append(
-            JunitCase(
-                name=self._open.get("name", ""),
-                classname=self._open.get("classname", ""),
-                seconds=seconds if usable else None,
-                result=self._result,
-            )
-        )
+        seconds = seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
+        name, classname = self._open.get("name", ""), self._open.get("classname", "")
+        self.found.append(JunitCase(name=name, classname=classname, seconds=seconds, result=self._result))
         self._open = None

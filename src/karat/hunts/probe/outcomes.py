@@ -16,6 +16,7 @@ In: a `JobResult`. Out: an `Attempt`: values, a crash with its signature, a hang
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import chain
@@ -43,7 +44,6 @@ _DID = {
 }
 _LAST_BYTES = 8192
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_SHORT = 10
 _SHELL_SIGNALS = range(129, 193)
 """A shell, and a container, say 128 + N for what signal N killed."""
 _SIGNAL_NAME = re.compile(r"(?:.*died with <Signals\.)?(SIG[A-Z0-9]+)\b")
@@ -87,30 +87,22 @@ def read_attempt(
     )
     if result.lost:
         return msgspec.structs.replace(attempt, note=f"the worker was lost: {_printable_text(result.lost)}")
-    failed = _failed_before(result.ran)
-    if failed is not None:
-        said, note = _failure_before(failed)
-        return msgspec.structs.replace(attempt, signature=said, note=note)
-    other = _wrong_commit(point, result.identity)
-    if other:
+    if not any(ran.role in {"warmup", "measure"} for ran in result.ran):
+        # The command before measuring that failed; after one that may fail, others were run.
+        before = [ran for ran in result.ran if ran.role in {"prepare", "build", "identify"} and not ran.skipped]
+        if failed := next((ran for ran in reversed(before) if _failed(ran)), None):
+            said, note = _failure_before(failed)
+            return msgspec.structs.replace(attempt, signature=said, note=note)
+    if other := _wrong_commit(point, result.identity):
         return msgspec.structs.replace(attempt, signature="another commit under test", note=other)
     runs = _runs(result, settings.probe)
     if not runs:
-        note = "" if result.shared else "nothing was run"
-        return msgspec.structs.replace(attempt, note=note)
+        return msgspec.structs.replace(attempt, note="" if result.shared else "nothing was run")
     # Inside containers, an exit code may be the container engine's.
     built = (settings.checkouts, settings.commits)
     contained = "image" in point.parts or any(table and table.container for table in built)
     readings = [read_run(run, settings.probe, place.root, contained=contained) for run in runs]
     return _combine(attempt, readings, result.notes)
-
-
-def _failed_before(ran: Sequence[Ran]) -> Ran | None:
-    """The command before measuring that failed; after one that may fail, others were run."""
-    if any(r.role in {"warmup", "measure"} for r in ran):
-        return None
-    before = [r for r in ran if r.role in {"prepare", "build", "identify"} and not r.skipped]
-    return next((r for r in reversed(before) if _failed(r)), None)
 
 
 def _failed(ran: Ran) -> bool:
@@ -121,8 +113,7 @@ def _failure_before(failed: Ran) -> tuple[str, str]:
     """Signature and sentence of a command that kept the point from being tried."""
     name = _printable_text(failed.name or failed.role)
     if failed.error:
-        said = f"{name} could not be started: {_printable_text(failed.error)}"
-        return f"{name}: could not be started", said
+        return f"{name}: could not be started", f"{name} could not be started: {_printable_text(failed.error)}"
     said = _signature(failed)
     lines = failed.output[-_LAST_BYTES:].decode(errors="replace").strip().splitlines()
     if failed.role == "prepare" and lines and said == f"exit code {failed.exit_code}":
@@ -146,7 +137,7 @@ def _wrong_commit(point: Point, identity: Mapping[str, str]) -> str:
         if not _COMMIT.fullmatch(asked) or not _COMMIT.fullmatch(found):
             continue
         if not asked.startswith(found) and not found.startswith(asked):
-            return f"expected {name} {asked[:_SHORT]} under test, found {name} {found[:_SHORT]}: nothing was rebuilt"
+            return f"expected {name} {asked[:10]} under test, found {name} {found[:10]}: nothing was rebuilt"
     return ""
 
 
@@ -203,8 +194,7 @@ def _printable_text(text: str) -> str:
 def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: bool = False) -> RunReading:
     """What one measured command says; a golden's path is relative to `root`."""
     ran = run.ran
-    own = engine_failure(ran.exit_code, ran.output) if contained else ""
-    if own:
+    if contained and (own := engine_failure(ran.exit_code, ran.output)):
         return _broken("container engine", f"the container engine failed: {own}")
     if ran.error:
         return _broken("could not be started", f"the command could not be started: {ran.error}")
@@ -268,22 +258,16 @@ def is_hunted_crash(crash: CrashSettings, ran: Ran, signature: str) -> bool:
         return False
     if crash.kind in {"signal", "exception"} and ran.timed_out:
         return False
-    if crash.kind == "signal" and not _was_killed(crash.signal, ran, signature):
-        return False
+    if crash.kind == "signal":
+        # Seen by the runner, told by a shell's exit code, or named by the signature.
+        number = ran.signal
+        if number is None and ran.exit_code is not None and ran.exit_code in _SHELL_SIGNALS:
+            number = ran.exit_code - 128
+        said = _SIGNAL_NAME.match(signature)
+        named = said is not None and crash.signal in {"", said[1]}
+        if not named and (number is None or (crash.signal and number != signal.Signals[crash.signal])):
+            return False
     if not crash.pattern or crash.pattern == signature:
         return True
     with closing(matches(crash.pattern, chain([signature], output_lines(ran.output)))) as found:
         return next(found, None) is not None
-
-
-def _was_killed(name: str, ran: Ran, signature: str) -> bool:
-    """Whether a signal ended it: seen by the runner, told by a shell's exit code, or named by the signature."""
-    import signal
-
-    number = ran.signal
-    if number is None and ran.exit_code is not None and ran.exit_code in _SHELL_SIGNALS:
-        number = ran.exit_code - 128
-    said = _SIGNAL_NAME.match(signature)
-    if not name:
-        return number is not None or said is not None
-    return number == signal.Signals[name] or (said is not None and said[1] == name)

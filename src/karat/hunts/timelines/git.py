@@ -211,7 +211,7 @@ def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
 
 
 def _range_by_time(repositories: Repositories, name: str, times: TimeRange) -> CommitRange:
-    commits, _ = repositories.mirrors[name].line(repositories.tips[name])
+    commits, _ = repositories.mirrors[name].listed("--first-parent", repositories.tips[name])
     first, last = index_at(commits, times.start), index_at(commits, times.end)
     if last < 0:
         raise mistake(
@@ -242,7 +242,7 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
             lines[name] = ([Commit(first.id, start), *line.commits], True)
             notes.extend(line.notes)
         else:
-            commits, disbelieved = mirror.line(repositories.tips[name])
+            commits, disbelieved = mirror.listed("--first-parent", repositories.tips[name])
             lines[name] = (commits, False)
             if disbelieved:
                 notes.append(

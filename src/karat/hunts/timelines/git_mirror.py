@@ -40,7 +40,6 @@ from karat.system.locks import hold
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
 _FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
-_FIELDS = 6
 _REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
 
 
@@ -53,19 +52,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 def ordered_dates(dates: Sequence[int]) -> list[int]:
     """The dates put in order: never backwards, with as few as possible changed."""
-    keep = _longest(dates)
-    found: list[int] = []
-    current = dates[keep[0]] if keep else 0
-    kept = set(keep)
-    for index, date in enumerate(dates):
-        if index in kept:
-            current = date
-        found.append(current)
-    return found
-
-
-def _longest(dates: Sequence[int]) -> list[int]:
-    """Indices of a longest part that does not go backwards (patience sorting)."""
+    # Patience sorting finds a longest part that does not go backwards.
     tails: list[int] = []  # The smallest date that ends a part of each length,
     ends: list[int] = []  # and where it stands.
     before: list[int] = []
@@ -77,12 +64,14 @@ def _longest(dates: Sequence[int]) -> list[int]:
             ends.append(index)
         else:
             tails[place], ends[place] = date, index
-    found = []
-    index = ends[-1] if ends else -1
+    found = list(dates)
+    # From the last that is believed to the one before it: what lies between has the date of the latter.
+    index, later = (ends[-1] if ends else -1), len(dates)
     while index >= 0:
-        found.append(index)
-        index = before[index]
-    return found[::-1]
+        found[index:later] = [dates[index]] * (later - index)
+        index, later = before[index], index
+    found[:later] = found[later : later + 1] * later
+    return found
 
 
 def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
@@ -147,8 +136,7 @@ def commit_link(url: str, commit: str, template: str = "") -> str:
 
 def _host_and_path(url: str) -> tuple[str, str]:
     """Without user, password and port: what is private to the clone stays out of reports."""
-    scp = _SCP.fullmatch(url)
-    if scp:
+    if scp := _SCP.fullmatch(url):
         host, path = scp["host"], scp["path"]
     else:
         try:
@@ -167,9 +155,8 @@ _SECRET = re.compile(
     r"|[^?]*\?.*(?:token|secret|password|key)=)",
     re.IGNORECASE,
 )
-# What git says of a server whose commits have another kind of id, and of branches that cannot be there together.
+# What git says of a server whose commits have another kind of id.
 _OTHER_HASH = re.compile(r"mismatched algorithms: client \w+; server (sha\w+)")
-_IN_THE_WAY = "cannot lock ref"
 _KEPT = (
     "+refs/heads/*:refs/heads/*",
     "+refs/tags/*:refs/tags/*",
@@ -212,7 +199,17 @@ class Mirror:
                     if self._resolve(self.settings.branch) is None:
                         raise
                     self.stale = str(error)
-                _SEEN[known] = self._branch()
+                found = self._resolve(self.settings.branch)
+                if found is None:
+                    refs = ("--format=%(refname:lstrip=2)", "refs/heads", "refs/tags")
+                    names = git.local(self.path, "for-each-ref", *refs).decode("utf-8", "replace").split()
+                    more = ", …" if len(names) > 8 else ""
+                    shown = f" (there are {', '.join(names[:8])}{more})" if names else ""
+                    raise mistake(
+                        f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
+                        f"found none{suggest(self.settings.branch, names)}{shown}"
+                    )
+                _SEEN[known] = found
         return _SEEN[known]
 
     def commit(self, revision: str) -> str:
@@ -233,12 +230,8 @@ class Mirror:
             )
         return found
 
-    def line(self, tip: str) -> tuple[list[Commit], int]:
-        """First parents of a commit, oldest first, and how many of their dates were not believed."""
-        return self.listed("--first-parent", tip)
-
     def listed(self, *words: str) -> tuple[list[Commit], int]:
-        """Commits that `git rev-list` lists, parents first, with dates in order."""
+        """Commits that `git rev-list` lists, parents first, with dates in order; and how many dates were not believed."""
         # Without --topo-order git believes dates: what is excluded would be listed after a few that are wrong.
         flags = ("--timestamp", "--topo-order", "--reverse")
         out = git.local(self.path, "rev-list", *flags, *words, "--")
@@ -246,8 +239,7 @@ class Mirror:
 
     def parents(self, commit: str) -> list[str]:
         """First parent first; none of a root commit."""
-        out = git.local(self.path, "rev-list", "--parents", "--no-walk", commit, "--")
-        return out.decode().split()[1:]
+        return git.local(self.path, "rev-list", "--parents", "--no-walk", commit, "--").decode().split()[1:]
 
     def merge_base(self, one: str, other: str) -> str | None:
         """The commit that two have in common; None for unrelated histories."""
@@ -270,26 +262,9 @@ class Mirror:
     @property
     def page_url(self) -> str:
         """What links are made of: of a clone on this disk, where that was cloned from."""
-        if not Path(self.url).is_dir():
-            return self.url
-        for folder in (Path(self.url) / ".git", Path(self.url)):
-            found = git.answer(folder, "config", "--get", "remote.origin.url")
-            if found:
-                return found
-        return self.url
-
-    def _branch(self) -> str:
-        found = self._resolve(self.settings.branch)
-        if found is None:
-            refs = ("--format=%(refname:lstrip=2)", "refs/heads", "refs/tags")
-            names = git.local(self.path, "for-each-ref", *refs).decode("utf-8", "replace").split()
-            more = ", …" if len(names) > 8 else ""
-            shown = f" (there are {', '.join(names[:8])}{more})" if names else ""
-            raise mistake(
-                f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
-                f"found none{suggest(self.settings.branch, names)}{shown}"
-            )
-        return found
+        folders = (Path(self.url) / ".git", Path(self.url)) if Path(self.url).is_dir() else ()
+        found = (git.answer(folder, "config", "--get", "remote.origin.url") for folder in folders)
+        return next(filter(None, found), self.url)
 
     def _resolve(self, revision: str) -> str | None:
         names = [revision]
@@ -317,7 +292,7 @@ class Mirror:
                 shutil.rmtree(self.path)
                 self._make(f"--object-format={hashed[1]}")
                 self._fetch(held, *_KEPT)
-            elif _IN_THE_WAY in str(error):
+            elif "cannot lock ref" in str(error):
                 # A branch `x` is gone, and now there is one `x/y`. Otherwise what is gone stays: a hunt may be about it.
                 self._fetch(held, *_KEPT, flags=("--prune",))
             else:
@@ -481,8 +456,8 @@ def suspects_between(mirrors: Mapping[str, Mirror], old: Point, new: Point) -> t
         out = git.local(mirror.path, "log", *words, f"{before}...{after}", "--")
         fields = out.decode("utf-8", "replace").split("\0")
         page = mirror.page_url
-        for start in range(0, len(fields) - 1, _FIELDS):
-            side, commit, time, author, title, body = fields[start : start + _FIELDS]
+        for start in range(0, len(fields) - 1, 6):
+            side, commit, time, author, title, body = fields[start : start + 6]
             reverted = _REVERTS.search(body)
             noted = f" (reverts {reverted[1][:12]})" if reverted else ""
             found.append(
