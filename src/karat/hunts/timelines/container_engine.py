@@ -106,14 +106,21 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         """Options by which the containers of a hunt are known."""
         return ("--label", f"{HUNT_LABEL}={hunt}", "--label", f"{SESSION_LABEL}={session()}")
 
+    def named(self, name: str, hunt: str) -> tuple[str, ...]:
+        """Options by which one container of a hunt is known."""
+        return ("--name", name, *(("--replace",) if self.name == "podman" else ()), *self.labels(hunt))
+
     def gpus(self, wanted: str | None) -> tuple[str, ...]:
         """Options that show GPUs to a container: `all`, a number, or `device=0,1`."""
         if wanted is None or wanted in {"", "none", "0"}:
             return ()
-        devices = _gpu_devices(wanted)
+        listed = re.fullmatch(r"all|\d+|device=([\w:-]+(?:,[\w:-]+)*)", wanted)
+        if not listed:
+            raise mistake(f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}")
         if self.name == "docker":
             # docker reads this option as a row of CSV, so that a list needs quotes of its own.
             return ("--gpus", f'"{wanted}"' if "," in wanted else wanted)
+        devices = listed[1].split(",") if listed[1] else [wanted] if wanted == "all" else range(int(wanted))
         return tuple(word for device in devices for word in ("--device", f"nvidia.com/gpu={device}"))
 
     def _tls_options(self, *, insecure: bool) -> tuple[str, ...]:
@@ -127,10 +134,15 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
     for name in _NAMES:
         if wanted not in {None, name}:
             continue
-        answer = _ask(name)
-        if isinstance(answer, ContainerEngine):
-            return answer
-        found[name] = answer
+        # A client alone is no engine: only its server's version says that something will run.
+        done = _run_client((name, "version", "--format", "{{.Server.Version}}")) if shutil.which(name) else None
+        if done is not None and done.returncode == 0:
+            return ContainerEngine(name=name, program=name, version=done.stdout.decode().strip())
+        if done is not None:
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            found[name] = lines[-1] if lines else f"exit code {done.returncode}"
+        else:
+            found[name] = f"did not answer within {_ANSWER_SECONDS:.0f} s" if shutil.which(name) else "not installed"
     said = "; ".join(f"{name}: {why}" for name, why in found.items())
     if not said:
         raise mistake(f"expected docker or podman as the container engine, found {wanted!r}")
@@ -142,10 +154,8 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
 
 def open_container_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
     """The engine that commands are made for; one that is wanted elsewhere, on a cluster, need not answer here."""
-    for name in _NAMES:
-        if name == wanted and not here:
-            return ContainerEngine(name=name, program=name)
-    return find_engine(wanted)
+    named = next((name for name in _NAMES if name == wanted and not here), None)
+    return ContainerEngine(name=named, program=named) if named else find_engine(wanted)
 
 
 def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -173,8 +183,7 @@ def engine_failure(exit_code: int | None, output: bytes) -> str:
 
 def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
     """Names of this hunt's containers that an earlier process has left behind on this machine."""
-    mine = f"{SESSION_LABEL}={session()}"
-    own = set(_container_names(engine, f"{HUNT_LABEL}={hunt}", mine))
+    own = set(_container_names(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}"))
     return tuple(name for name in _container_names(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
 
 
@@ -213,31 +222,6 @@ def session() -> str:
     import secrets
 
     return secrets.token_hex(4)
-
-
-def _gpu_devices(wanted: str) -> tuple[str, ...]:
-    if wanted == "all":
-        return ("all",)
-    if wanted.isdecimal():
-        return tuple(str(number) for number in range(int(wanted)))
-    found = re.fullmatch(r"device=([\w:-]+(?:,[\w:-]+)*)", wanted)
-    if not found:
-        raise mistake(f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}")
-    return tuple(found[1].split(","))
-
-
-def _ask(name: Kind) -> ContainerEngine | str:
-    """The engine, or why it is none."""
-    if shutil.which(name) is None:
-        return "not installed"
-    # A client alone is no engine: only its server's version says that something will run.
-    done = _run_client((name, "version", "--format", "{{.Server.Version}}"))
-    if done is None:
-        return f"did not answer within {_ANSWER_SECONDS:.0f} s"
-    if done.returncode == 0:
-        return ContainerEngine(name=name, program=name, version=done.stdout.decode().strip())
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return said[-1] if said else f"exit code {done.returncode}"
 
 
 def _container_names(engine: ContainerEngine, *labels: str) -> list[str]:
@@ -315,14 +299,10 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     def start(self) -> JobCommand:
         """Makes it run, unless it does; one that was stopped is started again."""
         options = [
-            "--name",
-            self.full_name,
-            *(("--replace",) if self.engine.name == "podman" else ()),
-            *self.engine.labels(self.hunt or self.name),
+            *self.engine.named(self.full_name, self.hunt or self.name),
             *(word for mount in self.mounts for word in ("--volume", mount)),
             *self.engine.gpus(self.gpus),
-            "--entrypoint",
-            "sleep",
+            *("--entrypoint", "sleep"),
             *self.options,
         ]
         return JobCommand(
@@ -337,14 +317,13 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     def inside(self, command: JobCommand) -> JobCommand:
         """The same command, run in the container, in the same folder and with its variables."""
         options, env = env_options({**self.env, **command.env})
+        there = ("--workdir", command.cwd)
         return msgspec.structs.replace(
             command,
-            argv=self.engine.exec(self.full_name, command.argv, ("--workdir", command.cwd, *options)),
+            argv=self.engine.exec(self.full_name, command.argv, (*there, *options)),
             cwd="@AREA@",
             env=env,
-            unless=self.engine.exec(self.full_name, command.unless, ("--workdir", command.cwd))
-            if command.unless
-            else (),
+            unless=self.engine.exec(self.full_name, command.unless, there) if command.unless else (),
             # Clients leave behind what they started in a container; a new start ends it, and keeps the files.
             when_killed=(self.engine.restart(self.full_name), *command.when_killed),
         )

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, info
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import (
     ContainerSettings,
@@ -77,8 +77,7 @@ class Containers(Timeline):
         self._own = own = _table(settings)
         self._repositories = settings.repositories
         self._place, self._engine, self._registry = place, engine, registry
-        self._images = images
-        self.points = points
+        self._images, self.points = images, points
         self._labels: dict[str, Mapping[str, str]] = {}
         self._unread: list[Finding] = []
         self._lock = threading.Lock()
@@ -148,17 +147,8 @@ class Containers(Timeline):
     @property
     def _options(self) -> tuple[str, ...]:
         """For every container, before those of hunt.toml."""
-        return (
-            "--name",
-            self._container,
-            *(("--replace",) if self._engine.name == "podman" else ()),
-            *self._engine.labels(self._place.hunt),
-            "--volume",
-            "@OUT@:@OUT@",
-            "--cpuset-cpus=@CORES@",
-            *self._mounts,
-            *self._gpus,
-        )
+        named = self._engine.named(self._container, self._place.hunt)
+        return (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *self._mounts, *self._gpus)
 
     def ahead(self, points: Sequence[Point]) -> None:
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
@@ -211,29 +201,21 @@ class Containers(Timeline):
             return {}
         with self._lock:
             known = self._labels.get(found.digest)
-        if known is None:
-            known = self._asked_labels(found)
-            with self._lock:
-                self._labels[found.digest] = known
-        return known
-
-    def _asked_labels(self, found: ListedImage) -> Mapping[str, str]:
+        if known is not None:
+            return known
         if self._registry is None:
             config = (inspect(self._engine, found.run) or {}).get("Config") or {}
-            labels = config.get("Labels") or {}
-            return {str(name): str(value) for name, value in labels.items()}
-        try:
-            return self._registry.labels(found.reference, found.digest)
-        except CannotVerify as error:
-            self._unread.append(
-                Finding(
-                    kind="cannot-read",
-                    severity=Severity.INFO,
-                    message=f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}",
-                    next=error.next_command,
-                )
-            )
-            return {}
+            known = {str(name): str(value) for name, value in (config.get("Labels") or {}).items()}
+        else:
+            try:
+                known = self._registry.labels(found.reference, found.digest)
+            except CannotVerify as error:
+                said = f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}"
+                self._unread.append(info("cannot-read", said, next=error.next_command))
+                known = {}
+        with self._lock:
+            self._labels[found.digest] = known
+        return known
 
 
 def open_containers(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Containers:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding
+from karat.findings import CannotVerify, Finding, info
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
 from karat.hunts.timelines.container_engine import remove_named
@@ -33,27 +34,23 @@ from karat.hunts.timelines.git_mirror import (
     line_between,
     suspects_between,
 )
-from karat.hunts.timelines.git_repositories import SHORT, Repositories, history_findings, open_repositories, point_id
+from karat.hunts.timelines.git_repositories import SHORT, Repositories, open_repositories, point_id
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 _ID = re.compile(r"[0-9a-f]{7,64}")
-_HOUR = 3600.0
-_EARLIEST, _LATEST = 14 * _HOUR, 12 * _HOUR
+_EARLIEST, _LATEST = 14 * 3600.0, 12 * 3600.0
 """A day begins so long before UTC's, and ends so long after it, where clocks are furthest ahead and behind."""
 
 
-class CommitRange(msgspec.Struct, frozen=True, kw_only=True):
+class CommitRange(NamedTuple):
     """A repository whose two commits are known."""
 
     old: str
     new: str
 
 
-class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds since 1970 between which the others are looked at."""
-
-    start: float
-    end: float
+TimeRange = tuple[float, float]
+"""Seconds since 1970 between which the others are looked at."""
 
 
 class GitTimeline(Timeline):
@@ -69,7 +66,7 @@ class GitTimeline(Timeline):
         self.name, self.points, self._repositories = name, tuple(points), repositories
         self.absent = absent
         """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
-        self.findings = (*repositories.findings(), *history_findings(notes))
+        self.findings = (*repositories.findings(), *(info("history-odd", note) for note in notes))
 
     def identity(self, point: Point) -> Mapping[str, str]:
         """Commits, and the container they are built in."""
@@ -112,8 +109,7 @@ class GitTimeline(Timeline):
         if not moved or not self._repositories.settings.follow_merges:
             return False
         name = moved[0]
-        branch = branch_of_merge(self._repositories.mirrors[name], before[name], after[name])
-        return branch is not None
+        return branch_of_merge(self._repositories.mirrors[name], before[name], after[name]) is not None
 
     def close(self) -> None:
         if kept := self._repositories.container:
@@ -152,10 +148,8 @@ def open_commits(
         return GitTimeline("commits", repositories, _commit_points(repositories, start, lines), notes)
     name, merge = moved[0], ends[moved[0]].new[:SHORT]
     base, line = branch
-    notes += [
-        f"{name}: {merge} is a merge; these are the commits of the branch it merged, each as it was there",
-        *line.notes,
-    ]
+    said = f"{name}: {merge} is a merge; these are the commits of the branch it merged, each as it was there"
+    notes += [said, *line.notes]
     absent = (
         f"so it came with the merge {merge} itself: how conflicts were resolved, or how the branch and "
         "the code before it work together"
@@ -206,19 +200,19 @@ def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
         # A repository of which nothing is said stays where it ends.
         old = timed.old if timed else new
         old = mirror.commit(own.good[name]) if name in own.good else old
-        found[name] = CommitRange(old=old, new=new)
+        found[name] = CommitRange(old, new)
     return found
 
 
 def _range_by_time(repositories: Repositories, name: str, times: TimeRange) -> CommitRange:
     commits, _ = repositories.mirrors[name].listed("--first-parent", repositories.tips[name])
-    first, last = index_at(commits, times.start), index_at(commits, times.end)
+    first, last = (index_at(commits, time) for time in times)
     if last < 0:
         raise mistake(
-            f"repository {name}: expected commits before {from_timestamp(times.end).isoformat()}, "
+            f"repository {name}: expected commits before {from_timestamp(times[1]).isoformat()}, "
             f"found the first at {from_timestamp(commits[0].time).isoformat()}"
         )
-    return CommitRange(old=commits[max(first, 0)].id, new=commits[last].id)
+    return CommitRange(commits[max(first, 0)].id, commits[last].id)
 
 
 Lines = dict[str, tuple[Sequence[Commit], bool]]
@@ -236,10 +230,10 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
     for name, mirror in repositories.mirrors.items():
         if name in exact:
             line = line_between(mirror, exact[name].old, exact[name].new)
-            first = mirror.listed("--no-walk", exact[name].old)[0][0]
+            old = mirror.listed("--no-walk", exact[name].old)[0][0]
             # The line's dates are in order among themselves; its first commit must not come after them.
-            start = min([first.time, *(commit.time for commit in line.commits[:1])])
-            lines[name] = ([Commit(first.id, start), *line.commits], True)
+            start = min([old.time, *(commit.time for commit in line.commits[:1])])
+            lines[name] = ([Commit(old.id, start), *line.commits], True)
             notes.extend(line.notes)
         else:
             commits, disbelieved = mirror.listed("--first-parent", repositories.tips[name])
@@ -249,34 +243,22 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
                     f"{name}: {disbelieved:,} of {len(commits):,} commits are dated out of the branch's order; "
                     "each is given the date of the commit before it"
                 )
-    times = _checkout_times(settings, repositories, window, lines)
     if window is None:
-        moments = instants(times.start, times.end, step)
-    else:
-        # On round times, between the window's two ends; commits of one second are a window as well.
-        round_time = math.floor(times.start / step) * step + step
-        between = instants(round_time, times.end, step) if round_time < times.end else [times.end]
-        moments = [times.start, *between]
-    points = _checkout_points(repositories, lines, moments)
-    return GitTimeline("checkouts", repositories, points, notes)
-
-
-def _checkout_times(
-    settings: HuntSettings, repositories: Repositories, window: Window | None, lines: Lines
-) -> TimeRange:
-    known = [commits for commits, exact in lines.values() if exact]
-    spans = [TimeRange(start=line[0].time, end=line[-1].time) for line in known]
-    if window is not None and len(known) < len(lines):
-        spans.append(_window_times(settings, repositories, window))
-    if window is None:
-        latest = max((line[-1].time for line, _ in lines.values() if line), default=0)
-        own = _own_times(repositories, latest)
+        own = _own_times(repositories, max((line[-1].time for line, _ in lines.values() if line), default=0))
         if own is None:
             raise mistake(
                 "checkouts: expected start (and end) in [checkouts], or a coarser stage before it, found neither"
             )
-        spans.append(own)
-    return TimeRange(start=min(s.start for s in spans), end=max(s.end for s in spans))
+        moments = instants(*own, step)
+    else:
+        spans: list[TimeRange] = [(line[0].time, line[-1].time) for line, exact in lines.values() if exact]
+        if len(spans) < len(lines):
+            spans.append(_window_times(settings, repositories, window))
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        # On round times, between the window's two ends; commits of one second are a window as well.
+        round_time = math.floor(first / step) * step + step
+        moments = [first, *(instants(round_time, last, step) if round_time < last else [last])]
+    return GitTimeline("checkouts", repositories, _checkout_points(repositories, lines, moments), notes)
 
 
 def _checkout_points(repositories: Repositories, lines: Lines, moments: Sequence[float]) -> list[Point]:
@@ -308,11 +290,14 @@ def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[s
     found: dict[str, CommitRange] = {}
     notes: list[str] = []
     for name, mirror in repositories.mirrors.items():
-        old = _recorded(window.old, window.old_identity, name)
-        new = _recorded(window.new, window.new_identity, name)
+        # What was really under test is believed before what was meant to be.
+        old, new = (
+            identity.get(f"commit.{name}", "").strip() or point.parts.get(name, "").strip()
+            for point, identity in ((window.old, window.old_identity), (window.new, window.new_identity))
+        )
         try:
             if old and new:
-                found[name] = CommitRange(old=_commit(mirror, old), new=_commit(mirror, new))
+                found[name] = CommitRange(_commit(mirror, old), _commit(mirror, new))
         except CannotVerify as error:
             notes.append(f"{error}; the branch's commit at that time is used instead")
     if len(found) == len(repositories.mirrors) and all(e.old == e.new for e in found.values()):
@@ -321,11 +306,6 @@ def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[s
             "(the image, another package), or the commits that were recorded are not those that ran"
         )
     return found, notes
-
-
-def _recorded(point: Point, identity: Mapping[str, str], name: str) -> str:
-    """The commit a point had; what was really under test is believed before what was meant to be."""
-    return identity.get(f"commit.{name}", "").strip() or point.parts.get(name, "").strip()
 
 
 def _commit(mirror: Mirror, text: str) -> str:
@@ -354,7 +334,7 @@ def _window_times(hunt: HuntSettings, repositories: Repositories, window: Window
     dated = IMAGE in window.new.parts and not set(repositories.mirrors) & set(window.new.parts)
     if dated and hunt.containers:
         start, end = start - _EARLIEST, end + parse_duration(hunt.containers.step) + _LATEST
-    return TimeRange(start=start, end=end)
+    return start, end
 
 
 def _own_times(repositories: Repositories, latest: float) -> TimeRange | None:
@@ -362,8 +342,8 @@ def _own_times(repositories: Repositories, latest: float) -> TimeRange | None:
     start, end = repositories.settings.start, repositories.settings.end
     if start is None:
         return None
-    found = TimeRange(start=start.timestamp(), end=end.timestamp() if end else latest)
-    if found.end <= found.start:
+    found = start.timestamp(), end.timestamp() if end else latest
+    if found[1] <= found[0]:
         raise mistake(
             f"expected a start before the end, found {start.isoformat()} and "
             f"{end.isoformat() if end else 'branches that end before it'}"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import Finding, Severity
+from karat.findings import Finding, warn
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
     IMAGE,
@@ -41,7 +41,7 @@ from karat.system.files import write_bytes
 ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
 _LOCAL = ("-c", "safe.directory=*")
-_FROM_DISK = ("-c", "protocol.file.allow=always")
+_UNLOCK = ("-path", "*/objects", "-prune", "-o", "-type", "f", "-name", "*.lock", "-exec", "rm", "-f", "{}", "+")
 _FETCH_SECONDS = 7200.0
 _CHECKOUT_SECONDS = 1800.0
 LAST_GOOD = "last good"
@@ -71,60 +71,34 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         spared = [f"--exclude=/{folder}/" for folder in escaped]
         clean = [self._git("clean", "clean", "-ffdxq", *spared)] if self.clean else []
         borrowed = str(self.mirror.path / ALTERNATES)
+        hashed = {"GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]}
+        # From the URL, unless the commit is there: borrowed, or fetched before.
+        flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
+        kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
+        there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
+        fetch = self._remote("fetch", "fetch", *flags, self.mirror.url, *kept)
         return [
             self._command("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
-            self._command(
-                "heal",
-                "find",
-                git_folder,
-                "-path",
-                "*/objects",
-                "-prune",
-                "-o",
-                "-type",
-                "f",
-                "-name",
-                "*.lock",
-                "-exec",
-                "rm",
-                "-f",
-                "{}",
-                "+",
-            ),
-            self._command(
-                "init",
-                *self._words(_LOCAL),
-                "init",
-                "--quiet",
-                "--template=",
-                env={**git.ALONE, "GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]},
-            ),
+            self._command("heal", "find", git_folder, *_UNLOCK),
+            self._command("init", *self._words(_LOCAL), "init", "--quiet", "--template=", env={**git.ALONE, **hashed}),
             self._command("borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True),
-            self._fetch(commit),
+            msgspec.structs.replace(fetch, unless=there),
             *clean,
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
             *(self._submodules() if self.mirror.settings.submodules else ()),
             *clean,
         ]
 
-    def _fetch(self, commit: str) -> JobCommand:
-        """From the URL, unless the commit is there: borrowed, or fetched before."""
-        flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
-        kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
-        command = self._remote("fetch", "fetch", *flags, self.mirror.url, *kept)
-        there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
-        return msgspec.structs.replace(command, unless=there)
-
     def _submodules(self) -> list[JobCommand]:
         update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
         # Who clones from this disk has submodules there, too; git refuses them since it cannot know whose they are.
-        local = self.mirror.url.startswith("/")
+        from_disk = ("-c", "protocol.file.allow=always") if self.mirror.url.startswith("/") else ()
         return [
             # Relative URLs of submodules are seen from the repository's own.
             self._git("origin", "config", "remote.origin.url", self.mirror.url),
             self._git("sync", "submodule", "--quiet", "sync", "--recursive"),
-            self._remote("submodules", *(_FROM_DISK if local else ()), *update),
+            self._remote("submodules", *from_disk, *update),
         ]
 
     def _words(self, settings: tuple[str, ...]) -> tuple[str, ...]:
@@ -136,8 +110,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _remote(self, name: str, *words: str) -> JobCommand:
         """A command that may talk to a server, with the user's configuration."""
-        argv = (*self._words(git.SETTINGS), *words)
-        command = self._command(name, *argv, env=git.QUIET)
+        command = self._command(name, *self._words(git.SETTINGS), *words, env=git.QUIET)
         return msgspec.structs.replace(command, timeout=_FETCH_SECONDS)
 
     def _command(
@@ -207,8 +180,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
     def point(self, commits: Mapping[str, str], label: str, time: float) -> Point:
         """The point of these commits; every point has the container in common."""
         fixed = {IMAGE: self.container.image} if self.container else {}
-        when = from_timestamp(time)
-        return Point(id=point_id(commits), label=label, when=when, parts={**fixed, **commits})
+        return Point(id=point_id(commits), label=label, when=from_timestamp(time), parts={**fixed, **commits})
 
     def commits(self, point: Point) -> dict[str, str]:
         """Name → commit, of the repositories only."""
@@ -217,14 +189,13 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
     def prepare(self, point: Point) -> list[JobCommand]:
         """Everything that brings a point there: check out, build."""
         commands = [self.container.start()] if self.container else []
+        paths = [mirror.settings.path for mirror in self.mirrors.values()]
         for name, commit in self.commits(point).items():
-            mirror, others = self.mirrors[name], (m.settings.path for m in self.mirrors.values())
-            mine = mirror.settings.path
-            inside = tuple(str(path.relative_to(mine)) for path in others if mine in path.parents)
-            checkout = Checkout(mirror=mirror, clean=self.settings.clean, inside=inside)
+            mine = self.mirrors[name].settings.path
+            inside = tuple(str(path.relative_to(mine)) for path in paths if mine in path.parents)
+            checkout = Checkout(mirror=self.mirrors[name], clean=self.settings.clean, inside=inside)
             commands.extend(checkout.commands(commit))
-        words = split_command(self.settings.build)
-        if words:
+        if words := split_command(self.settings.build):
             timeout = parse_duration(self.settings.build_timeout)
             build = JobCommand(role="build", name="build", argv=words, timeout=timeout)
             commands.append(self.command(point, build))
@@ -243,21 +214,13 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         found = []
         for name, mirror in self.mirrors.items():
             url = mirror.shown_url
-            odd = []
             if mirror.stale:
                 said = f"{mirror.stale}; using what was fetched before"
-                odd.append((said, NextCommand("git", "ls-remote", url)))
+                found.append(warn("history-odd", said, path=url, next=NextCommand("git", "ls-remote", url)))
             if mirror.shallow_at:
                 cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
-                odd.append(
-                    (f"{cut}; older commits are not available", NextCommand("git", "-C", url, "fetch", "--unshallow"))
-                )
-            found += [
-                Finding(
-                    kind="history-odd", severity=Severity.WARN, message=message, path=mirror.shown_url, next=command
-                )
-                for message, command in odd
-            ]
+                command = NextCommand("git", "-C", url, "fetch", "--unshallow")
+                found.append(warn("history-odd", f"{cut}; older commits are not available", path=url, next=command))
         return found
 
 
@@ -282,7 +245,3 @@ def open_repositories(
 def point_id(commits: Mapping[str, str]) -> str:
     """`xla@1a2b3c4d5e jax@5d6e7f8a9b`; the same in every run of a hunt."""
     return " ".join(f"{name}@{commit[:SHORT]}" for name, commit in commits.items())
-
-
-def history_findings(notes: Sequence[str]) -> list[Finding]:
-    return [Finding(kind="history-odd", severity=Severity.INFO, message=note) for note in notes]

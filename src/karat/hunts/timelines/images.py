@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, info, warn
 from karat.hunts.settings import ContainerSettings, RepositorySettings, mistake
 from karat.hunts.timelines.container_engine import ContainerEngine, inspect
 from karat.net import registry_auth
@@ -43,8 +43,7 @@ _MOST = 100_000
 
 
 def image_at(template: str, when: dt.datetime) -> Reference:
-    text = _DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template)
-    return parse(text)
+    return parse(_DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template))
 
 
 def image_times(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datetime, ...]:
@@ -114,33 +113,23 @@ def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySetti
         for label, value in labels.items()
         if label.startswith(PREFIX) and _COMMIT.fullmatch(value)
     }
-    revision = labels.get(REVISION, "")
-    name = _repository(labels.get(SOURCE, ""), repositories)
-    if name and _COMMIT.fullmatch(revision):
-        found.setdefault(f"commit.{name}", revision)
+    revision, source = labels.get(REVISION, ""), labels.get(SOURCE, "")
+    same = [one.name for one in repositories if not source or _address(one.url) == _address(source)]
+    if len(same) == 1 and same[0] and _COMMIT.fullmatch(revision):
+        found.setdefault(f"commit.{same[0]}", revision)
     return found
 
 
 def changed_labels(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Labels that are not the same, in words; of many, or of long ones, only so much as a line can hold."""
-    names = sorted(old.keys() | new.keys())
-    changed = [name for name in names if old.get(name) != new.get(name)]
+
+    def short(text: str) -> str:
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     more = [f"and {len(changed) - _SHOWN} more labels"] if len(changed) > _SHOWN else []
-    return [
-        f"{_shorten(name)} {_shorten(old.get(name, '(none)'))} → {_shorten(new.get(name, '(none)'))}"
-        for name in changed[:_SHOWN]
-    ] + more
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _repository(source: str, repositories: Sequence[RepositorySettings]) -> str:
-    if source:
-        same = [one.name for one in repositories if _address(one.url) == _address(source)]
-        return same[0] if len(same) == 1 else ""
-    return repositories[0].name if len(repositories) == 1 else ""
+    none = "(none)"
+    return [f"{short(n)} {short(old.get(n, none))} → {short(new.get(n, none))}" for n in changed[:_SHOWN]] + more
 
 
 def _address(url: str) -> str:
@@ -187,7 +176,17 @@ def list_images(
         registry.check()
 
     def ask(name: str, reference: Reference) -> tuple[str, ListedImage]:
-        return name, _list_image(reference, engine, registry)
+        if registry is None:
+            image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
+            exact = f"sha256:{image}" if image else ""
+            return name, ListedImage(reference=reference, run=exact, digest=exact)
+        try:
+            digest = registry.digest(reference)
+        except CannotVerify as error:
+            return name, ListedImage(reference=reference, run=reference.text, unknown=error)
+        # Not the tag: it may move while the hunt is under way.
+        exact = msgspec.structs.replace(reference, tag="", digest=digest).text if digest else ""
+        return name, ListedImage(reference=reference, run=exact, digest=digest or "")
 
     tasks = [partial(ask, name, reference) for name, reference in references.items()]
     answers = dict(in_parallel(tasks, _ASKING, stop=lambda: None))
@@ -204,39 +203,18 @@ def list_images(
     return found
 
 
-def _list_image(reference: Reference, engine: ContainerEngine, registry: Registry | None) -> ListedImage:
-    if registry is None:
-        image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
-        exact = f"sha256:{image}" if image else ""
-        return ListedImage(reference=reference, run=exact, digest=exact)
-    try:
-        digest = registry.digest(reference)
-    except CannotVerify as error:
-        return ListedImage(reference=reference, run=reference.text, unknown=error)
-    if digest is None:
-        return ListedImage(reference=reference)
-    # Not the tag: it may move while the hunt is under way.
-    exact = msgspec.structs.replace(reference, tag="", digest=digest).text
-    return ListedImage(reference=reference, run=exact, digest=digest)
-
-
 def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
     """Images that are missing, and those of which nothing could be said."""
     images = list(listed)
     missing = [one.reference.text for one in images if not one.run]
     if missing:
-        yield Finding(
-            kind="points-missing",
-            severity=Severity.INFO,
-            message=f"{len(missing)} of {len(images)} images do not exist: {_name_some(missing)}",
-            numbers={"missing": len(missing), "points": len(images)},
-        )
+        said = f"{len(missing)} of {len(images)} images do not exist: {_name_some(missing)}"
+        yield info("points-missing", said, numbers={"missing": len(missing), "points": len(images)})
     unknown = [one for one in images if one.unknown]
     if unknown:
-        yield Finding(
-            kind="transfer-failed",
-            severity=Severity.WARN,
-            message=f"whether {len(unknown)} of {len(images)} images exist could not be said "
+        yield warn(
+            "transfer-failed",
+            f"whether {len(unknown)} of {len(images)} images exist could not be said "
             f"({unknown[0].unknown}): {_name_some([one.reference.text for one in unknown])}; they are tried anyway",
             numbers={"unknown": len(unknown), "points": len(images)},
             next="karat hunt resume",
@@ -340,17 +318,17 @@ class Puller:
             self._thread.join()
 
     def _work(self) -> None:
-        while (image := self._next()) is not None:
+        while True:
+            with self._changed:
+                while not self._wanted and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                image = self._wanted.pop(0)
             here, pull = self._commands(image)
             # A failure is not this thread's to tell: the job that needs the image pulls it again, and says why not.
             if self._run(here) != 0:
                 self._run(pull)
-
-    def _next(self) -> str | None:
-        with self._changed:
-            while not self._wanted and not self._closed:
-                self._changed.wait()
-            return None if self._closed else self._wanted.pop(0)
 
     def _run(self, argv: tuple[str, ...]) -> int:
         with self._changed:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, info, warn
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import print_versions
 from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage, mistake
@@ -44,7 +44,6 @@ _LOCAL = re.compile(
     r"(?P<rest>\s*(?:\[[^\]]*\])?\s*(?:;.*)?)"
 )
 _SCHEME = re.compile(r"\w:")
-_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
 _CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
 _SECONDS = 1800.0
@@ -93,9 +92,22 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
     for version in sorted(grouped):
         if version.local is not None:
             local.setdefault(version.public, []).append(str(version))
-    return [
-        _release(version, grouped[version], python, tuple(local.get(str(version), ()))) for version in sorted(grouped)
-    ]
+    found = []
+    for version, own in sorted(grouped.items(), key=lambda item: item[0]):
+        times = sorted(file.uploaded for file in own if file.uploaded is not None)
+        early = [time for time in times if time <= times[0] + _SETTLED]
+        reasons = [file.yanked for file in own]
+        release = Release(
+            version=str(version),
+            uploaded=times[0] if times else None,
+            complete=early[-1] if early else None,
+            yanked=next((r for r in reasons if r), "") if None not in reasons else None,
+            prerelease=version.is_prerelease,
+            local=tuple(local.get(str(version), ())),
+            missing=_why_not(own, python),
+        )
+        found.append(release)
+    return found
 
 
 def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Release]:
@@ -103,12 +115,8 @@ def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Re
     first, last = _parse_version(start, "start"), _parse_version(end, "end")
     if first is not None and last is not None and first > last:
         raise mistake(f"packages: expected start up to end, found {start} and {end}")
-    return [
-        release
-        for release in listed
-        if (first is None or _version_of(release.version) >= first)
-        and (last is None or _version_of(release.version) <= last)
-    ]
+    numbered = [(_version_of(release.version), release) for release in listed]
+    return [r for version, r in numbered if (first is None or version >= first) and (last is None or version <= last)]
 
 
 def same_version(one: str, other: str) -> bool:
@@ -148,21 +156,6 @@ def _version(name: str, filename: str) -> Version | None:
     return version if theirs == utils.canonicalize_name(name) else None
 
 
-def _release(version: Version, files: Sequence[IndexFile], python: tuple[int, ...], local: tuple[str, ...]) -> Release:
-    times = sorted(file.uploaded for file in files if file.uploaded is not None)
-    early = [time for time in times if time <= times[0] + _SETTLED]
-    reasons = [file.yanked for file in files]
-    return Release(
-        version=str(version),
-        uploaded=times[0] if times else None,
-        complete=early[-1] if early else None,
-        yanked=next((r for r in reasons if r), "") if None not in reasons else None,
-        prerelease=version.is_prerelease,
-        local=local,
-        missing=_why_not(files, python),
-    )
-
-
 def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     """Why no file of a release can be installed; empty if one can."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -179,9 +172,8 @@ def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     if not fitting:
         wanted = next((f.requires_python for f in files if f.requires_python), "")
         return f"needs Python {wanted}, and this is {here}"
-    for name in fitting:
-        if not name.endswith(".whl") or _tags(python[:2]) & parse_wheel_filename(name)[3]:
-            return ""
+    if any(not name.endswith(".whl") or _tags(python[:2]) & parse_wheel_filename(name)[3] for name in fitting):
+        return ""
     return f"has no wheel for Python {here} on this machine, and no source archive"
 
 
@@ -213,8 +205,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """The same for the same contents."""
-        said = json.dumps([self.requirements, self.python, self.before])
-        return sha256_hex(said.encode())[:16]
+        return sha256_hex(json.dumps([self.requirements, self.python, self.before]).encode())[:16]
 
     @property
     def folder(self) -> str:
@@ -228,6 +219,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """What makes it, unless it is there, and tells what is in it."""
         mark = f"{self.folder}/{_MARK}"
         newest = ("--exclude-newer", self.before) if self.before else ()
+        versions = (self.program, "-I", *print_versions())
         steps = (
             ("environment", (*uv, "venv", "--python", self.python, self.folder)),
             ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
@@ -238,20 +230,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
                 JobCommand(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            JobCommand(
-                role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS
-            ),
+            JobCommand(role="identify", name="versions", argv=versions, timeout=_SECONDS),
         )
 
     def around(self, command: JobCommand, root: Path) -> JobCommand:
         """A command with this environment before all others, in hunt.toml's folder."""
         path = command.env.get("PATH", os.environ.get("PATH", os.defpath))
-        argv = command.argv
-        if argv[0] in {"python", "python3"}:
-            argv = (self.program, *argv[1:])
+        first = self.program if command.argv[0] in {"python", "python3"} else command.argv[0]
         return msgspec.structs.replace(
             command,
-            argv=argv,
+            argv=(first, *command.argv[1:]),
             cwd=str(root),
             env={
                 # Empty is unset for these two: what they name would be imported before what is installed.
@@ -334,37 +322,31 @@ class Packages(Timeline):
         """The releases after the old one, and packages that came along in another version."""
         name, versions = self._settings.name, list(self._releases)
         between = versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]
-        moved = changed_packages(self._installed(old), self._installed(new))
+        installed = (self._environment(point).installed(self._place.work) for point in (old, new))
+        moved = changed_packages(*installed)
+        if between and self._pages is None:
+            self._pages = pages(self._address, name)
+        changes = next((url for label, url in (self._pages or {}).items() if label.lower() in _CHANGES), "")
+        project = f"https://pypi.org/project/{name}/" if self._address.is_pypi else ""
         return [
             *(
-                Suspect(
-                    part=other,
-                    id=after or "gone",
-                    title=f"was {before}"
-                    if not after
-                    else f"moved with it, from {before}"
-                    if before
-                    else "came with it",
-                )
+                Suspect(part=other, id=after, title=f"moved with it, from {before}" if before else "came with it")
+                if after
+                else Suspect(part=other, id="gone", title=f"was {before}")
                 for other, (before, after) in moved.items()
                 if other != plain_name(name)
             ),
-            *(self._suspect(self._releases[version]) for version in between),
+            *(
+                Suspect(
+                    part=name,
+                    id=version,
+                    title=f"changes: {changes}" if changes and project else "",
+                    when=self._releases[version].uploaded,
+                    link=f"{project}{version}/" if project else changes,
+                )
+                for version in between
+            ),
         ]
-
-    def _suspect(self, release: Release) -> Suspect:
-        name = self._settings.name
-        if self._pages is None:
-            self._pages = pages(self._address, name)
-        named = [url for label, url in self._pages.items() if label.lower() in _CHANGES]
-        own = f"https://pypi.org/project/{name}/{release.version}/" if self._address.is_pypi else ""
-        return Suspect(
-            part=name,
-            id=release.version,
-            title=f"changes: {named[0]}" if named and own else "",
-            when=release.uploaded,
-            link=own or (named[0] if named else ""),
-        )
 
     def _environment(self, point: Point) -> Environment:
         settings, release = self._settings, self._releases[point.id]
@@ -381,9 +363,6 @@ class Packages(Timeline):
             python=settings.python or sys.executable,
             before=before,
         )
-
-    def _installed(self, point: Point) -> Mapping[str, str]:
-        return self._environment(point).installed(self._place.work)
 
 
 def open_packages(
@@ -426,43 +405,39 @@ def open_packages(
             next_command=EDIT,
         )
     timeline = Packages(wanted, chosen, address, place)
-    timeline.findings = [*_left_out(inside, chosen, wanted), *_shadowed(wanted.name, place)]
+    timeline.findings = [*_list_findings(inside, chosen, wanted, place)]
     return timeline
 
 
-def _left_out(inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings) -> Iterator[Finding]:
+def _list_findings(
+    inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings, place: Workspace
+) -> Iterator[Finding]:
     kept = {release.version for release in chosen}
     gone = [release for release in inside if release.version not in kept]
     early = sum(r.prerelease and not wanted.prereleases for r in gone)
     for what, key, number in (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early)):
         if number:
             said = f"{count(number, what)} of {wanted.name} left out; packages.{key} = true includes them"
-            yield Finding(kind="points-missing", severity=Severity.INFO, message=said)
-
-
-def _shadowed(name: str, place: Workspace) -> Iterator[Finding]:
-    """A folder of the package's name beside hunt.toml, which Python would import instead of any release."""
-    folder = place.root / name.replace("-", "_").lower()
+            yield info("points-missing", said)
+    # A folder of the package's name beside hunt.toml, which Python would import instead of any release.
+    folder = place.root / wanted.name.replace("-", "_").lower()
     if (folder / "__init__.py").is_file() or folder.with_suffix(".py").is_file():
-        yield Finding(
-            kind="nothing-rebuilt",
-            severity=Severity.WARN,
-            path=folder.name,
-            message=f"expected every release of {name} to be imported from its environment, found {folder.name} beside"
-            " hunt.toml, which Python may import instead: then all versions measure the same code",
-            next=EDIT,
+        said = (
+            f"expected every release of {wanted.name} to be imported from its environment, found {folder.name} beside"
+            " hunt.toml, which Python may import instead: then all versions measure the same code"
         )
+        yield warn("nothing-rebuilt", said, path=folder.name, next=EDIT)
 
 
 def _python(wanted: str) -> tuple[int, ...]:
     """The version of the Python that environments are made with."""
     if not wanted:
         return sys.version_info[:3]
-    named = _NUMBERED.fullmatch(wanted)
-    if named:
+    if named := _NUMBERED.fullmatch(wanted):
         return tuple(int(part) for part in named.groups() if part is not None)
     try:
-        done = subprocess.run((wanted, "-c", _ASK), check=True, capture_output=True, timeout=30)
+        ask = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+        done = subprocess.run((wanted, "-c", ask), check=True, capture_output=True, timeout=30)
         return tuple(int(part) for part in done.stdout.decode().strip().split("."))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise UsageError(

@@ -100,8 +100,9 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
 
 
 def _factory(name: str) -> Factory:
+    factory: Factory
     if name in _BUILT_IN:
-        factory: Factory = pkgutil.resolve_name(_BUILT_IN[name])
+        factory = pkgutil.resolve_name(_BUILT_IN[name])
         return factory
     from importlib.metadata import entry_points
 
@@ -109,13 +110,13 @@ def _factory(name: str) -> Factory:
     if point is None:
         raise mistake(f"stages: no timeline is called {name!r}")
     try:
-        theirs: Factory = point.load()
+        factory = point.load()
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"expected the timeline {name!r} in {point.value}, but it cannot be imported: {error}",
             next_command="pip check",
         ) from error
-    return theirs
+    return factory
 
 
 def mark_skipped(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, ...]:
