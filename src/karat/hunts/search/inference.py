@@ -385,8 +385,9 @@ def judge(
         least = 0.0 if metric.better == "equal" else smallest
         probability = differ(before, after, smallest=least, spread=spread)
     same = probability <= 1 - confidence
-    verdict = "differ" if probability >= confidence else "same" if same else "unsure"
-    return Judgement(verdict=verdict, probability=probability)
+    return Judgement(
+        verdict="differ" if probability >= confidence else "same" if same else "unsure", probability=probability
+    )
 
 
 def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
