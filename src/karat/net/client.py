@@ -97,8 +97,7 @@ class Answers:
     """
 
     def __init__(self, folder: Path, salt: bytes) -> None:
-        self._folder = folder
-        self._salt = salt
+        self._folder, self._salt = folder, salt
 
     def find(self, url: str, token: Token | None) -> Answer | None:
         """What was answered the last time, or None; a damaged one is thrown away."""

@@ -48,11 +48,8 @@ class BucketFetch:
         watch: TransferProgress,
         check_stopped: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._shelf = shelf
-        self._limits = limits
-        self._watch = watch
-        self._check_stopped = check_stopped
+        self._store, self._shelf = store, shelf
+        self._limits, self._watch, self._check_stopped = limits, watch, check_stopped
 
     def obtain(self, group: Group, wanted: Wanted) -> Obtained:
         """Names and wanted files; what an earlier process left is doubted before the server is."""

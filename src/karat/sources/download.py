@@ -49,11 +49,7 @@ class Download:
     def __init__(
         self, client: Client, shelf: Shelf, address: ArtifactAddress, watch: TransferProgress, *, most: int
     ) -> None:
-        self._client = client
-        self._shelf = shelf
-        self._address = address
-        self._watch = watch
-        self._most = most
+        self._client, self._shelf, self._address, self._watch, self._most = client, shelf, address, watch, most
         self._place: Secret | None = None
         self._all_here = False
         self.total: int | None = None  # the true size of the archive, once a range was answered
@@ -225,8 +221,7 @@ class RangeFile(io.RawIOBase):
     """A file of `size` bytes; what is missing is brought when it is read."""
 
     def __init__(self, size: int, bring: Callable[[int, int], Path]) -> None:
-        self._size = size
-        self._bring = bring
+        self._size, self._bring = size, bring
         self._position = 0
         self._here: list[tuple[int, int, BinaryIO]] = []
 

@@ -256,25 +256,23 @@ def _attempts(pipeline: int, jobs: Sequence[_Job]) -> list[Job]:
     found = []
     for job in sorted(jobs, key=lambda job: job.id):
         numbers[job.name] += 1
-        found.append(_job(pipeline, job, numbers[job.name]))
+        runner = job.runner or _Runner()
+        where = (*job.tag_list, runner.description or "", runner.name or "")
+        found.append(
+            Job(
+                id=str(job.id),
+                run_id=str(pipeline),
+                name=job.name,
+                attempt=numbers[job.name],
+                conclusion=job.conclusion,
+                labels=tuple(dict.fromkeys(label for label in where if label)),
+                stage=job.stage,
+                started=job.started_at.timestamp() if job.started_at else None,
+                completed=job.finished_at.timestamp() if job.finished_at else None,
+                url=job.web_url,
+            )
+        )
     return found
-
-
-def _job(pipeline: int, job: _Job, attempt: int) -> Job:
-    runner = job.runner or _Runner()
-    where = (*job.tag_list, runner.description or "", runner.name or "")
-    return Job(
-        id=str(job.id),
-        run_id=str(pipeline),
-        name=job.name,
-        attempt=attempt,
-        conclusion=job.conclusion,
-        labels=tuple(dict.fromkeys(label for label in where if label)),
-        stage=job.stage,
-        started=job.started_at.timestamp() if job.started_at else None,
-        completed=job.finished_at.timestamp() if job.finished_at else None,
-        url=job.web_url,
-    )
 
 
 def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterator[Artifact]:

@@ -137,8 +137,7 @@ class TransferProgress:
     """Counts what comes, and tells whoever watches; several threads may bring one artifact."""
 
     def __init__(self, artifact: Artifact, progress: Progress | None) -> None:
-        self._artifact = artifact
-        self._progress = progress
+        self._artifact, self._progress = artifact, progress
         self._lock = threading.Lock()
         self._begun = False
         self.received = 0

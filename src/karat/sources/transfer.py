@@ -121,17 +121,13 @@ class Forge:
                     called_off=self._client.check_stopped,
                 )
             except CannotVerify as error:
-                raise self._problem(request, error) from None
+                status = error.status if isinstance(error, Refused) else None
+                kind = _BY_STATUS.get(status or 0, "transfer-failed")
+                if status == 404:
+                    kind = request.missing_means
+                raise Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command) from None
 
         return fetch_one(request.artifact, progress, obtain, partial(self._next, request))
-
-    def _problem(self, request: ArtifactRequest, error: CannotVerify) -> Unusable:
-        """An answer, or the lack of one, as a kind of finding."""
-        status = error.status if isinstance(error, Refused) else None
-        kind = _BY_STATUS.get(status or 0, "transfer-failed")
-        if status == 404:
-            kind = request.missing_means
-        return Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command)
 
     def _next(self, request: ArtifactRequest, problem: Unusable) -> str:
         if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
@@ -168,10 +164,7 @@ class _Fetch:
     def __init__(
         self, client: Client, shelf: Shelf, request: ArtifactRequest, limits: Limits, watch: TransferProgress
     ) -> None:
-        self._shelf = shelf
-        self._request = request
-        self._limits = limits
-        self._watch = watch
+        self._shelf, self._request, self._limits, self._watch = shelf, request, limits, watch
         # A server that names a size means it, give or take how it counts.
         said = request.artifact.size
         most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY

@@ -49,9 +49,7 @@ class SnapshotPlace(Place):
     kind: Literal["folder", "zip", "store"] = "store"
 
     def __init__(self, backend: Backend, digest: str, name: str, *, pinned: bool = False) -> None:
-        self.name = name
-        self.digest = digest
-        self.backend = backend
+        self.name, self.digest, self.backend = name, digest, backend
         self._area = KEPT if pinned else EXPIRING
         self.snapshot: Snapshot = snapshots.load(backend, digest, area=self._area)
         self._files = dict(sorted(self.snapshot.files()))

@@ -122,7 +122,19 @@ def push(
     create_store(backend)
     with lease(backend, "push", objects=tuple(sorted(parts)), times=options.times) as held:
         wait_for_collectors(backend, held, options.times, watchers.notice)
-        compared = _send(backend, plan, parts, options, watchers)
+        compared = compare_with_store(backend, parts, options.workers)
+        if options.verify_existing:
+            bad = corrupt_objects(backend, compared.present, parts, options.workers)
+            compared = msgspec.structs.replace(
+                compared,
+                damaged={**compared.damaged, **bad},
+                present={d: one for d, one in compared.present.items() if d not in bad},
+            )
+        if watchers.sending is not None:
+            watchers.sending(sum(part.size for part in compared.to_send.values()))
+        upload(backend, plan, compared, options.workers, watchers.sent)
+        if plan.digest not in compared.present:
+            put_object(backend, parts[plan.digest], plan.data, compared.damaged)
         old: list[str] = []
         if by_age:
             # What is reused must outlive this reference. An object in `kept/` alone would be gone once it is unpinned.
@@ -155,25 +167,6 @@ def push(
     return msgspec.structs.replace(
         told, date=reference.date, expires=reference.expires, freshened=len(old), pinned=pinned
     )
-
-
-def _send(
-    backend: Backend, plan: UploadPlan, parts: Mapping[str, Part], options: PushOptions, watchers: Watchers
-) -> StoreComparison:
-    compared = compare_with_store(backend, parts, options.workers)
-    if options.verify_existing:
-        bad = corrupt_objects(backend, compared.present, parts, options.workers)
-        compared = msgspec.structs.replace(
-            compared,
-            damaged={**compared.damaged, **bad},
-            present={d: one for d, one in compared.present.items() if d not in bad},
-        )
-    if watchers.sending is not None:
-        watchers.sending(sum(part.size for part in compared.to_send.values()))
-    upload(backend, plan, compared, options.workers, watchers.sent)
-    if plan.digest not in compared.present:
-        put_object(backend, parts[plan.digest], plan.data, compared.damaged)
-    return compared
 
 
 def _result(

@@ -12,7 +12,7 @@ from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store.backends.lifecycle import Applied
 from karat.store.gc import GcResult
-from karat.store.listing import ListedReference, StoreListing
+from karat.store.listing import StoreListing
 from karat.store.pins import Pin
 from karat.store.pull import Pulled
 from karat.store.push import Pushed
@@ -67,17 +67,13 @@ def ls_lines(listing: StoreListing) -> Iterator[str]:
         yield f"no references in {listing.store}"
     width = max((len(one.name) for one in listing.references), default=0)
     for one in listing.references:
-        yield _ls_line(one, width)
+        counts = f"{count(one.cases, 'case')}, {byte_size(one.size)}" if one.cases else "pinned only"
+        more = f", {one.entries:,} in all" if one.entries > 1 else ""
+        until = f"pinned: {one.pinned}" if one.pinned else f"until {one.expires[:10]}"
+        when = f"{one.date[:19]}Z" if one.date else "-" * 20
+        yield f"{one.name:<{width}}  {when}  sha256:{one.digest[:12]}  {counts}  {until}{more}"
     for case in listing.cases or ():
         yield f"  {case.path}  {count(case.files, 'file')}, {byte_size(case.size)}"
-
-
-def _ls_line(one: ListedReference, width: int) -> str:
-    counts = f"{count(one.cases, 'case')}, {byte_size(one.size)}" if one.cases else "pinned only"
-    more = f", {one.entries:,} in all" if one.entries > 1 else ""
-    until = f"pinned: {one.pinned}" if one.pinned else f"until {one.expires[:10]}"
-    when = f"{one.date[:19]}Z" if one.date else "-" * 20
-    return f"{one.name:<{width}}  {when}  sha256:{one.digest[:12]}  {counts}  {until}{more}"
 
 
 def pin_lines(pins: Sequence[Pin], reason: str | None, *, removed: bool) -> Iterator[str]:

@@ -101,7 +101,17 @@ def check(snapshot: Snapshot) -> None:
         raise ValueError(f"schema {snapshot.schema[:60]!r}")
     names: dict[str, str] = {}
     for path, file in snapshot.files():
-        _check_name(path)
+        parts = path.split("/")
+        bad = any(
+            part in {"", ".", ".."}
+            or part.startswith(".karat")
+            or part[-1] in ". "
+            or _RESERVED.fullmatch(part)
+            or len(part.encode("utf-8", "surrogatepass")) > 255
+            for part in parts
+        )
+        if bad or not path.isprintable() or set(path) & set('\\:*?"<>|'):
+            raise ValueError(f"the name {shown(path)}, which is no plain path everywhere")
         key = folded(path)
         if key in names:
             raise ValueError(f"{shown(path)} beside {shown(names[key])}")
@@ -113,20 +123,6 @@ def check(snapshot: Snapshot) -> None:
     for part in snapshot.parts():
         if not _DIGEST.fullmatch(part.sha256) or not 0 <= part.size <= CHUNK:
             raise ValueError(f"an object called {part.sha256[:80]!r} of {part.size} bytes")
-
-
-def _check_name(path: str) -> None:
-    parts = path.split("/")
-    bad = any(
-        part in {"", ".", ".."}
-        or part.startswith(".karat")
-        or part[-1] in ". "
-        or _RESERVED.fullmatch(part)
-        or len(part.encode("utf-8", "surrogatepass")) > 255
-        for part in parts
-    )
-    if bad or not path.isprintable() or set(path) & set('\\:*?"<>|'):
-        raise ValueError(f"the name {shown(path)}, which is no plain path everywhere")
 
 
 def _check_file(path: str, file: SnapshotFile, packs: tuple[Part, ...]) -> None:

@@ -31,8 +31,7 @@ class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a b
 
     def __init__(self, kind: str, message: str, *, next_command: str | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.next_command = next_command
+        self.kind, self.next_command = kind, next_command
 
     def finding(self, name: str, next_command: str | None = None) -> Finding:
         """What the person is told of the artifact of that name, and to do next."""
@@ -252,7 +251,10 @@ def _members(infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collecti
             end=ends[info.header_offset],
             info=info,
         )
-    _check_parents(seen)
+    # No file is the folder of another; sorted, since a name may have 30,000 parents.
+    for (above, file), (below, name) in pairwise(sorted((f"{k}/", n) for k, n in seen.items())):
+        if below.startswith(above):
+            raise _refused(f"{shown(file)} is a file and the folder of {shown(name)}")
 
 
 def _ends(infos: Sequence[zipfile.ZipInfo], directory: int) -> dict[int, int]:
@@ -261,18 +263,14 @@ def _ends(infos: Sequence[zipfile.ZipInfo], directory: int) -> dict[int, int]:
     nexts = [*(info.header_offset for info in ordered), directory][1:]
     ends = {}
     for info, end in zip(ordered, nexts, strict=True):
-        least = info.header_offset + _LOCAL_SIZE + _name_length(info) + info.compress_size
+        name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437", "replace")
+        least = info.header_offset + _LOCAL_SIZE + len(name) + info.compress_size
         if info.header_offset < 0 or least > end:
             raise _refused(f"{shown(info.orig_filename)} overlaps what follows it: a bomb")
         # Fields of the local header may take 64 KiB, the record after the data 24 bytes; more
         # than that between two members is a gap that nobody needs to fetch.
         ends[info.header_offset] = min(end, least + 0xFFFF + 24)
     return ends
-
-
-def _name_length(info: zipfile.ZipInfo) -> int:
-    coding = "utf-8" if info.flag_bits & _UTF8 else "cp437"
-    return len(info.orig_filename.encode(coding, "replace"))
 
 
 def _plain_name(info: zipfile.ZipInfo) -> str:
@@ -310,13 +308,6 @@ def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> N
 def folded(name: str) -> str:
     """What two names share if some file system takes one for the other."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
-
-
-def _check_parents(seen: dict[str, str]) -> None:
-    """No file is the folder of another; sorted, since a name may have 30,000 parents."""
-    for (above, file), (below, name) in pairwise(sorted((f"{k}/", n) for k, n in seen.items())):
-        if below.startswith(above):
-            raise _refused(f"{shown(file)} is a file and the folder of {shown(name)}")
 
 
 def shown(name: str) -> str:

@@ -201,7 +201,10 @@ class Blobs:
         # git answers while it is still being asked, so what is asked ahead must fit a pipe.
         for i in range(0, len(oids), _ASKED_AHEAD):
             part = oids[i : i + _ASKED_AHEAD]
-            self._ask(part)
+            with suppress(OSError):  # git is gone; the answer will not come, and that is said there
+                if self._process.stdin is not None:
+                    self._process.stdin.write("".join(f"{oid}\n" for oid in part).encode())
+                    self._process.stdin.flush()
             for _ in part:
                 yield self._answer()
 
@@ -213,15 +216,6 @@ class Blobs:
                 with suppress(OSError):  # git is gone, and what it was told with it
                     pipe.close()
         self._process.wait()
-
-    def _ask(self, oids: Sequence[str]) -> None:
-        pipe = self._process.stdin
-        try:
-            if pipe is not None:
-                pipe.write("".join(f"{oid}\n" for oid in oids).encode())
-                pipe.flush()
-        except OSError:
-            return  # git is gone; the answer will not come, and that is said there
 
     def _answer(self) -> bytes | None:
         pipe = self._process.stdout

@@ -41,10 +41,7 @@ class StagedOutput:
     def __init__(self, out: Path, staging: Path, handle: int, again: str) -> None:
         self.folder = staging / _NEW  # what is to be published
         self.scratch = staging / "scratch"  # what is not
-        self._out = out
-        self._staging = staging
-        self._handle = handle
-        self._again = again
+        self._out, self._staging, self._handle, self._again = out, staging, handle, again
 
     def publish(self, outputs: Iterable[PackedFile], *, replace: bool) -> None:
         """Move everything into place; existing files are replaced only if asked, and only a pack's own."""

@@ -135,7 +135,14 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     """Read the manifests of capture directories, and no tensor."""
-    _check_roots(roots)
+    known: dict[Path, str] = {}  # the same folder twice would be two captures of everything
+    for root in roots:
+        path = Path(root).resolve()
+        for other, typed in known.items():
+            if path == other or path.is_relative_to(other) or other.is_relative_to(path):
+                said = f"expected capture directories apart from each other, found {typed} and {root}"
+                raise UsageError(said, next_command="karat pack --help")
+        known[path] = root
     places = tuple(_open(root) for root in roots)
     by_path: dict[str, list[Case]] = defaultdict(list)
     for place in places:
@@ -201,18 +208,6 @@ def _open(root: str) -> Place:
         raise UsageError(said, next_command=f"karat verify {shlex.quote(root)}")
     require_root(place, lambda roots: ["karat", "pack", *roots])
     return place
-
-
-def _check_roots(roots: Sequence[str]) -> None:
-    """The same folder twice would be two captures of everything."""
-    known: dict[Path, str] = {}
-    for root in roots:
-        path = Path(root).resolve()
-        for other, typed in known.items():
-            if path == other or path.is_relative_to(other) or other.is_relative_to(path):
-                said = f"expected capture directories apart from each other, found {typed} and {root}"
-                raise UsageError(said, next_command="karat pack --help")
-        known[path] = root
 
 
 def _twice(group: Sequence[Case]) -> Finding:
