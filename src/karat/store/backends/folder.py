@@ -36,7 +36,7 @@ class FolderBackend:
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """Write a file; it is complete and on disk before it has its name."""
         target = self._path(key)
-        try:
+        with self._trying("write", key):
             if not replace and target.exists():
                 return False
             temporary = self._staged()
@@ -55,39 +55,33 @@ class FolderBackend:
             finally:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
-        except OSError as error:
-            raise self._trouble("write", key, error) from error
         return True
 
     def get(self, key: str) -> bytes:
-        try:
-            return self._path(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            raise Absent(key) from None
-        except OSError as error:
-            raise self._trouble("read", key, error) from error
+        with self._trying("read", key):
+            try:
+                return self._path(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                raise Absent(key) from None
 
     def head(self, key: str) -> StoredObject | None:
-        try:
-            found = self._path(key).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._trouble("look at", key, error) from error
+        with self._trying("look at", key):
+            try:
+                found = self._path(key).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return StoredObject(key, found.st_size, found.st_mtime)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         folder = self._path(prefix.rstrip("/")) if prefix else self.root
-        try:
+        with self._trying("list", prefix):
             yield from self._walk(folder, prefix)
-        except OSError as error:
-            raise self._trouble("list", prefix, error) from error
 
     def copy(self, source: str, target: str) -> None:
         """Add a hard link where the file system has them, else a copy."""
         file = self._path(target)
         temporary = self._staged()
-        try:
+        with self._trying("write", target):
             try:
                 os.link(self._path(source), temporary)
             except FileNotFoundError:
@@ -101,24 +95,19 @@ class FolderBackend:
             else:
                 temporary.replace(file)
             sync_folder(file.parent)
-        except OSError as error:
-            raise self._trouble("write", target, error) from error
 
     def touch(self, key: str) -> None:
-        try:
-            os.utime(self._path(key))
-        except FileNotFoundError:
-            raise Absent(key) from None
-        except OSError as error:
-            raise self._trouble("touch", key, error) from error
+        with self._trying("touch", key):
+            try:
+                os.utime(self._path(key))
+            except FileNotFoundError:
+                raise Absent(key) from None
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove files; folders stay, since another process may be about to use them."""
         for key in keys:
-            try:
+            with self._trying("remove", key):
                 self._path(key).unlink(missing_ok=True)
-            except OSError as error:
-                raise self._trouble("remove", key, error) from error
 
     def local(self, key: str) -> Path | None:
         return self._path(key)
@@ -152,11 +141,14 @@ class FolderBackend:
         said = f"expected a folder for the store at {self.root}, found: {found}"
         return UsageError(said, next_command=f"ls -ld {shlex.quote(self.url)}")
 
-    def _trouble(self, verb: str, key: str, error: OSError) -> CannotVerify:
-        return CannotVerify(
-            f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}",
-            next_command=f"{'df -h' if error.errno == errno.ENOSPC else 'ls -ld'} {shlex.quote(self.url)}",
-        )
+    @contextlib.contextmanager
+    def _trying(self, verb: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            said = f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}"
+            look = "df -h" if error.errno == errno.ENOSPC else "ls -ld"
+            raise CannotVerify(said, next_command=f"{look} {shlex.quote(self.url)}") from error
 
 
 def _plain(path: Path) -> Path:
