@@ -321,14 +321,11 @@ def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -
         raise _refused("cotangents", expected, f"{len(cotangents)}")
     found: list[Vector | None] = []
     for one, slot in zip(cotangents, slots, strict=True):
-        if one is None:
-            found.append(None)
-            continue
-        array = np.asarray(one)
+        array = np.zeros(slot.shape) if one is None else np.asarray(one)
         if array.shape != slot.shape:
             raise _refused("cotangents", f"shape {slot.shape} for {slot.name}", f"{array.shape}")
         given = vector(array.astype(np.complex128 if slot.complex else np.float64))
-        found.append(given)
+        found.append(None if one is None else given)
         if not np.isfinite(given).all():
             raise _refused("cotangents", f"finite numbers for {slot.name}", "infinity or NaN")
     return found

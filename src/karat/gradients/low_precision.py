@@ -35,6 +35,7 @@ from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 
 Gradients = Sequence[Array | None]
+GradientRun = tuple[Gradients, Gradients, Gradients]  # of every input: low, double, and double a rounding away
 
 FIRST = 4
 MORE = 8  # made only where the first ones failed: few samples make a poor estimate of a spread
@@ -81,14 +82,6 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
             real, imag = (self.rng.uniform(-size, size, array.shape) for _ in range(2))
             return np.asarray(array.real * (1 + real) + 1j * array.imag * (1 + imag))
         return np.asarray(array * (1 + self.rng.uniform(-size, size, array.shape)))
-
-
-class GradientRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The gradients of every input: low, double, and double a rounding away."""
-
-    low: Any
-    double: Any
-    near: Any
 
 
 def rounded_run(problem: Problem, dtype: str, cotangents: Gradients) -> tuple[Gradients, Gradients]:
@@ -139,7 +132,7 @@ def run_gradients(case: LowCase, numbers: range) -> Iterator[GradientRun]:
         beside = [case.moved(one, case.reach) for one in at]
         near = case.vjp(beside, case.moved(cotangent, case.reach))
         low = case.vjp(at, cotangent, case.precision.name)
-        yield GradientRun(low=low, double=double, near=near)
+        yield low, double, near
 
 
 def real_parts(array: Array) -> Array:
@@ -211,22 +204,22 @@ def _refusal(case: LowCase) -> str:
 
 
 def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour) -> Comparison | None:
-    first = runs[0]
-    if first.double[i] is None:
+    sides: list[list[Any]] = [[run[side][i] for run in runs] for side in range(3)]
+    first, usual = sides[0][0], sides[1][0]
+    if usual is None:
         # Then there is none, or zero, in low precision.
-        if first.low[i] is None or not np.any(first.low[i]):
+        if first is None or not np.any(first):
             return None
         why = f"a gradient in {case.precision.name}, where float64 has none"
-        return _comparison(case, i, GradVerdict.FAIL, why, error=rms_size(first.low[i]))
-    if first.low[i] is None:
+        return _comparison(case, i, GradVerdict.FAIL, why, error=rms_size(first))
+    why = ""
+    if first is None:
         why = f"no gradient in {case.precision.name}, where float64 has one"
-        return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(first.double[i]))
-    if any(run.low[i] is None or run.low[i].shape != run.double[i].shape for run in runs):
-        why = f"the gradient has another shape in {case.precision.name}: {first.low[i].shape}"
-        return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(first.double[i]))
-    low, double, near = (
-        np.stack([real_parts(getattr(run, side)[i]) for run in runs]) for side in ("low", "double", "near")
-    )
+    elif any(one is None or one.shape != other.shape for one, other in zip(sides[0], sides[1], strict=True)):
+        why = f"the gradient has another shape in {case.precision.name}: {first.shape}"
+    if why:
+        return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(usual))
+    low, double, near = (np.stack([real_parts(one) for one in side]) for side in sides)
     lost = _lost(case, i, low, double, behaviour)
     if lost is not None:
         return lost

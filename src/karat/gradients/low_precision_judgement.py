@@ -16,7 +16,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from karat.gradients.problem import Array
-from karat.tensors.dtypes import Layout, dtype_named
+from karat.tensors.dtypes import dtype_named
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,28 +45,20 @@ def precision_of(dtype: str) -> Precision:
     layout = dtype_named(dtype).layout
     if layout is None:
         raise ValueError(f"expected a floating or complex dtype, found {dtype!r}")
-    normal = 2.0 ** (1 - layout.bias)
+    normal, step = 2.0 ** (1 - layout.bias), 2.0**-layout.mantissa
+    # The largest finite number: how many codes the special values take decides. Where one code of the largest exponent
+    # is NaN, it is the number below that.
+    fraction = 2 - step - (step if layout.special == "nan_only" else 0)
+    top = (1 << layout.exponent) - (2 if layout.special in {"ieee", "all_ones"} else 1)
     return Precision(
         name=dtype,
         roundoff=2.0 ** -(layout.mantissa + 1),
         mantissa=layout.mantissa,
-        largest=_largest(layout),
+        largest=fraction * 2.0 ** (top - layout.bias),
         smallest_normal=normal,
-        smallest=normal * 2.0**-layout.mantissa,
+        smallest=normal * step,
         infinite=layout.special == "ieee",
     )
-
-
-def _largest(layout: Layout) -> float:
-    """The largest finite number; how many codes the special values take decides."""
-    top = (1 << layout.exponent) - 1
-    fraction = 2 - 2.0**-layout.mantissa
-    if layout.special == "nan_only":
-        # One code of the largest exponent is NaN, so the largest number is the one below it.
-        return (fraction - 2.0**-layout.mantissa) * 2.0 ** (top - layout.bias)
-    if layout.special in {"ieee", "all_ones"}:
-        return fraction * 2.0 ** (top - 1 - layout.bias)
-    return fraction * 2.0 ** (top - layout.bias)
 
 
 def rounded(array: Array, dtype: str) -> Array:
@@ -278,8 +270,28 @@ def low_controls(
         return {}
     tried = {"zero": _fails(np.zeros_like(low), double, limits)}
     tried["sign"] = _fails(-low, double, limits)
-    tried |= _scaled(low, double, limits, _most(_LARGEST_FACTOR, precision))
-    tried |= _one_element(low, double, limits, _most(_LARGEST_STEP, precision), rng)
+
+    def grow(name: str, needed: float, most: float, corrupted: Callable[[float], Array]) -> None:
+        """The smallest factor of a fixed list that is noticed, or the largest that may be tried."""
+        for factor in _factors(needed, most):
+            seen = _fails(corrupted(factor), double, limits)
+            if seen or factor == most:
+                tried[f"{name}{factor:g}"] = seen
+                return
+
+    grow("x", limits.slope, _most(_LARGEST_FACTOR, precision), lambda factor: low * factor)
+    # One element, drawn from those of middling size that are no worse conditioned than most.
+    size, limit = rms(double).reshape(-1), limits.element.reshape(-1)
+    large = np.flatnonzero(size >= np.median(size[size > 0]))
+    hidden = limit[large] / size[large]
+    place = int(rng.choice(large[hidden <= np.median(hidden)]))
+
+    def one_element(factor: float) -> Array:
+        changed = low.copy()
+        changed.reshape(len(low), -1)[:, place] *= factor
+        return changed
+
+    grow("one element x", float(limit[place] / size[place]), _most(_LARGEST_STEP, precision), one_element)
     if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
         turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))
         if np.abs(turned - low).max() > 4 * limits.element.max():
@@ -293,35 +305,6 @@ def _fails(low: Array, double: Array, limits: Limits) -> bool:
 
 def _most(table: tuple[tuple[float, float], ...], precision: Precision) -> float:
     return next((most for roundoff, most in table if precision.roundoff <= roundoff), 3.0)
-
-
-def _scaled(low: Array, double: Array, limits: Limits, most: float) -> Mapping[str, bool]:
-    """The smallest factor of a fixed list that is noticed, or the largest that may be tried."""
-    for factor in _factors(limits.slope, most):
-        seen = _fails(low * factor, double, limits)
-        if seen or factor == most:
-            return {f"x{factor:g}": seen}
-    return {}
-
-
-def _one_element(
-    low: Array, double: Array, limits: Limits, most: float, rng: np.random.Generator
-) -> Mapping[str, bool]:
-    """One element, drawn from those of middling size that are no worse conditioned than most."""
-    size = rms(double).reshape(-1)
-    large = np.flatnonzero(size >= np.median(size[size > 0]))
-    hidden = limits.element.reshape(-1)[large] / size[large]
-    place = int(rng.choice(large[hidden <= np.median(hidden)]))
-    needed = float(limits.element.reshape(-1)[place] / size[place])
-    changed = low.copy()
-    flat = changed.reshape(len(low), -1)
-    own = flat[:, place].copy()
-    for factor in _factors(needed, most):
-        flat[:, place] = own * factor
-        seen = _fails(changed, double, limits)
-        if seen or factor == most:
-            return {f"one element x{factor:g}": seen}
-    return {}
 
 
 def _factors(needed: float, most: float) -> list[float]:

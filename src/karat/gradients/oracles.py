@@ -245,7 +245,6 @@ class ReferenceFlat(FlatProblem):
     ) -> None:
         super().__init__(problem, at)
         self.reference = reference
-        self.forwards = 0
 
     def forward(self, at: Sequence[Vector]) -> list[Vector]:
         try:
@@ -279,7 +278,6 @@ class ReferenceFlat(FlatProblem):
 
     def _outputs(self, at: Sequence[Array]) -> list[Array]:
         """What the reference returns, without what has no gradient."""
-        self.forwards += 1
         call, adapter = self.problem.call, self.problem.adapter
         # Tensors that are not differentiated, as numpy arrays of their own dtype.
         leaves: list[Array] = []

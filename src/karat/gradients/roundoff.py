@@ -262,22 +262,21 @@ def _is_narrow(output: Array) -> bool:
     return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)
 
 
-def _rounded_away(base: list[Array], near: _Step, far: _Step) -> bool:
-    return any(_is_rounded(one, k, near, far) for k, one in enumerate(base))
-
-
-def _is_rounded(base: Array, k: int, near: _Step, far: _Step) -> bool:
-    seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
-    with np.errstate(all="ignore"):
-        # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
-        telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
-        whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
-        telling &= ~whole | (np.abs(base) > 1e6)
-        # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
-        bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
-        off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
-        off = (off & (~bent | (seen == 0)))[telling]
-    return bool(off.size and np.mean(off) > 0.5)
+def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
+    for k, base in enumerate(outputs):
+        seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
+        with np.errstate(all="ignore"):
+            # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
+            telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
+            whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
+            telling &= ~whole | (np.abs(base) > 1e6)
+            # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
+            bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
+            off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
+            off = (off & (~bent | (seen == 0)))[telling]
+        if off.size and np.mean(off) > 0.5:
+            return True
+    return False
 
 
 def _real(dtype: str) -> str:

@@ -143,26 +143,15 @@ def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str
     running = running_test()
     if running is not None:
         path, mark, rest = running.partition("::")
-        node = f"{_from_here(path)}{mark}{rest}"
-        words = ["pytest", node, SEED_OPTION, str(seed)]
+        # pytest has it from the root of the tests; the line is pasted here, in a folder below, maybe.
+        here = Path.cwd()
+        found = [folder / path for folder in (here, *here.parents) if (folder / path).exists()]
+        node = os.path.relpath(found[0], here) if found else path
+        words = ["pytest", f"{node}{mark}{rest}", SEED_OPTION, str(seed)]
         return shlex.join([*words, FOCUS_OPTION, str(aim)] if aim else words)
     settings = [f"{SEED}={seed}", *([f"{FOCUS}={shlex.quote(str(aim))}"] if aim else [])]
-    return " ".join([*settings, _program()])
-
-
-def _from_here(path: str) -> str:
-    """A path from the root of the tests, as pytest has it, from where the line is pasted: a folder below, maybe."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / path).exists():
-            return os.path.relpath(folder / path, here)
-    return path
-
-
-def _program() -> str:
-    """How this process was started, without the interpreter's own path; `python` alone if at a prompt."""
-    words = sys.orig_argv[1:]
-    shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), words))
+    # How this process was started, without the interpreter's own path; `python` alone if at a prompt.
+    shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), sys.orig_argv[1:]))
     if len(" ".join(shown)) > _LONGEST or shown == ["-c"]:
         shown = []
-    return shlex.join(["python", *shown])
+    return " ".join([*settings, shlex.join(["python", *shown])])

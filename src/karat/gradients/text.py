@@ -36,7 +36,6 @@ def text(report: GradReport) -> str:
         _controls(report.comparisons),
         _diagnoses(report.diagnoses),
         _notes(report),
-        _last(report),
     )
     return "\n".join(line.rstrip() for line in lines)
 
@@ -171,9 +170,6 @@ def _notes(report: GradReport) -> Iterator[str]:
         yield from _wrapped(f"  note: {printable(note)}", indent="    ")
     if len(report.notes) > _NOTES:
         yield f"  and {len(report.notes) - _NOTES:,} more notes"
-
-
-def _last(report: GradReport) -> Iterator[str]:
     yield ""
     cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
     # All of it is in the JSON; the seed is what replays.

@@ -7,7 +7,7 @@ gradient" is a fact, not a claim.
 from __future__ import annotations
 
 import unittest
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -73,7 +73,26 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
         limits = tolerance.at_least([member.dtype, *dtypes])
         if kind_of_numbers(member.array) in {"integers", "booleans"}:
             limits = Tolerance(atol=tolerance.atol, rtol=0.0)
-        _compare_one(subject, member, found, limits)
+        op, device = subject.setup.op, subject.device
+        if member.name not in found:
+            raise AssertionError(
+                f"{op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
+                "set self.python_out_sig to the names of what python_api gives, or leave it out with no_check_set"
+            )
+        actual = array_of(subject.setup.framework, found[member.name])
+        expected = member.array
+        if actual.shape != expected.shape:
+            raise AssertionError(
+                f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
+            )
+        if kind_of_numbers(actual) != kind_of_numbers(expected):
+            raise AssertionError(
+                f"{op}: output {member.name!r} on {device}: expected {kind_of_numbers(expected)} ({member.dtype}), "
+                f"found {kind_of_numbers(actual)} ({actual.dtype})"
+            )
+        close = limits.close(actual, expected)
+        if not close.all():
+            raise AssertionError(_difference(subject, member, actual, close, limits))
 
 
 def array_of(framework: str, value: Any) -> Array:
@@ -87,29 +106,6 @@ def array_of(framework: str, value: Any) -> Array:
         plain = value.detach().cpu() if framework == "torch" else value
         return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
     return np.asarray(adapter.to_numpy(value))
-
-
-def _compare_one(subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance) -> None:
-    op, device = subject.setup.op, subject.device
-    if member.name not in found:
-        raise AssertionError(
-            f"{op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
-            "set self.python_out_sig to the names of what python_api gives, or leave it out with no_check_set"
-        )
-    actual = array_of(subject.setup.framework, found[member.name])
-    expected = member.array
-    if actual.shape != expected.shape:
-        raise AssertionError(
-            f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
-        )
-    if kind_of_numbers(actual) != kind_of_numbers(expected):
-        raise AssertionError(
-            f"{op}: output {member.name!r} on {device}: expected {kind_of_numbers(expected)} ({member.dtype}), "
-            f"found {kind_of_numbers(actual)} ({actual.dtype})"
-        )
-    close = limits.close(actual, expected)
-    if not close.all():
-        raise AssertionError(_difference(subject, member, actual, close, limits))
 
 
 def kind_of_numbers(array: Array) -> str:
@@ -165,7 +161,21 @@ def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
     shapes = {one.name: one.array.shape for one in members(subject.setup.outputs)}
     cotangents = _arrays(request.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
     if grads and cotangents is not None:
-        _compare_with_author(call, grads, cotangents)
+        # At the author's cotangents. It proves nothing of the op, which may be where they came from; the numeric side follows.
+        problem = call.problem()
+        found = problem.vjp(problem.point, cotangents)
+        for slot, gradient in zip(problem.inputs, found, strict=True):
+            expected = grads[slot.name]
+            if expected is None:
+                continue
+            mine = np.zeros(slot.shape) if gradient is None else gradient
+            scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+            error = float(np.max(np.abs(mine - expected), initial=0.0))
+            if not error <= _AUTHORS * scale:
+                raise AssertionError(
+                    f"{problem.op}: user_defined_grads: the gradient of {slot.name} differs from its author's by {error:.3g}, "
+                    f"at a size of {scale:.3g}; one of the two is wrong"
+                )
     mean_loss = grads and cotangents is None
     return gradcheck(
         call,
@@ -290,29 +300,6 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
             return True
         expected = {one.name: one.array.size for one in members(self.subject.setup.outputs)}
         return not any(expected.get(name, 1) for name in self.outputs)
-
-
-def _compare_with_author(
-    call: CheckedFunction, grads: Mapping[str, Array | None], cotangents: tuple[Array | None, ...]
-) -> None:
-    """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
-
-    It proves nothing of the op, which may be where they came from; the numeric side follows.
-    """
-    problem = call.problem()
-    found = problem.vjp(problem.point, cotangents)
-    for slot, gradient in zip(problem.inputs, found, strict=True):
-        expected = grads[slot.name]
-        if expected is None:
-            continue
-        mine = np.zeros(slot.shape) if gradient is None else gradient
-        scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
-        error = float(np.max(np.abs(mine - expected), initial=0.0))
-        if not error <= _AUTHORS * scale:
-            raise AssertionError(
-                f"{problem.op}: user_defined_grads: the gradient of {slot.name} differs from its author's by {error:.3g}, "
-                f"at a size of {scale:.3g}; one of the two is wrong"
-            )
 
 
 def _check_shapes_only(call: CheckedFunction) -> GradReport:

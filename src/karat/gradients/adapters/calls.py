@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -198,31 +199,31 @@ def of_precision(dtype: str, given: str) -> str:
     return (_COMPLEX if is_complex(given) else _REAL).get(dtype, dtype)
 
 
+@dataclass(eq=False, slots=True)
 class Call:
     """A function and its arguments; the leaves at `chosen` are what goes in."""
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        form: tuple[tuple[Any, ...], Mapping[str, Any]],
-        leaves: Sequence[Leaf],
-        chosen: Sequence[int],
-        adapter: Adapter,
-    ) -> None:
-        self.fn = fn
-        self.form = form
-        self.leaves = tuple(leaves)
-        self.chosen = tuple(chosen)
-        self.adapter = adapter
-        self.outputs: tuple[int, ...] | None = None
-        """Which of the tensors that come out are differentiable; known after the first run."""
-        self.random_on: str | None = None
-        """The device on which the function draws random numbers; None if it was not seen to draw any."""
-        self._bound: dict[str | None, tuple[Any, ...]] = {}
-        self._functions: dict[str | None, Callable[..., Any]] = {}
+    fn: Callable[..., Any]
+    form: tuple[tuple[Any, ...], Mapping[str, Any]]
+    leaves: Sequence[Leaf]
+    chosen: Sequence[int]
+    adapter: Adapter
+    outputs: tuple[int, ...] | None = None  # which that come out are differentiable; known after the first run
+    random_on: str | None = None  # the device on which the function was seen to draw random numbers
+    _bound: dict[str | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
+    _functions: dict[str | None, Callable[..., Any]] = field(default_factory=dict, init=False)
 
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        leaves = [self.adapter.fresh(one) for one in self._bound_in(dtype)]
+        if dtype not in self._bound:
+            # What stays as it is, in the precision of the run; None: as given.
+            bound = []
+            for leaf in (leaf for index, leaf in enumerate(self.leaves) if index not in self.chosen):
+                given, value = self.adapter.dtype_of(leaf.value), leaf.value
+                if dtype is not None and is_float(given):
+                    value = self.adapter.cast(value, of_precision(dtype, given))
+                bound.append(value)
+            self._bound[dtype] = tuple(bound)
+        leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)
         args, kwargs = self.form
@@ -266,20 +267,6 @@ class Call:
         if dtype not in self._functions:
             self._functions[dtype] = self.adapter.function(self.fn, dtype)
         return self._functions[dtype]
-
-    def _bound_in(self, dtype: str | None) -> tuple[Any, ...]:
-        """What stays as it is, in the precision of the run; None: as given."""
-        if dtype not in self._bound:
-            bound = []
-            for index, leaf in enumerate(self.leaves):
-                if index in self.chosen:
-                    continue
-                given, value = self.adapter.dtype_of(leaf.value), leaf.value
-                if dtype is not None and is_float(given):
-                    value = self.adapter.cast(value, of_precision(dtype, given))
-                bound.append(value)
-            self._bound[dtype] = tuple(bound)
-        return self._bound[dtype]
 
 
 Backward = Callable[[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], Any]

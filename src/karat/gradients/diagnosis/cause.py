@@ -376,16 +376,7 @@ def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> I
     factor = known.factor(wrong)
     if not np.isfinite(factor) or factor == 0:
         return
-    words = _factor_words(factor, slot, output, known.exact)
-    if words is not None:
-        named, hint = words
-        yield Guess(hint, named * wrong)
-    elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
-        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
-
-
-def _factor_words(factor: float, slot: Slot, output: Slot, exact: float) -> tuple[float, str] | None:
-    """A factor that has a name: 2, ½, −1, or the length of something."""
+    # A factor that has a name: 2, ½, −1, or the length of something.
     named = [
         (-1.0, "the sign is flipped"),
         (0.5, "twice the expected gradient"),
@@ -395,7 +386,11 @@ def _factor_words(factor: float, slot: Slot, output: Slot, exact: float) -> tupl
     for length, what in _lengths(slot, output):
         named.append((float(length), f"1/{length} of the expected gradient; {length} is {what}"))
         named.append((1 / length, f"{length} times the expected gradient; {length} is {what}"))
-    return next((one for one in named if abs(factor - one[0]) <= exact * abs(one[0])), None)
+    near = [one for one in named if abs(factor - one[0]) <= known.exact * abs(one[0])]
+    if near:
+        yield Guess(near[0][1], near[0][0] * wrong)
+    elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
+        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
 
 
 def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:

@@ -271,20 +271,18 @@ def _stale(wrong: WrongGradient) -> str:
 
 def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
     """Whether the function's slope at the moved point is another one."""
-    direction = random_weights(wrong.scales.size, wrong.rng) * wrong.scales
-    here, there = (_slope(wrong, at, direction) for at in (wrong.problem.point, moved))
+    step = shaped(_STEP * (random_weights(wrong.scales.size, wrong.rng) * wrong.scales), wrong.slot)
+    slopes = []
+    for point in (wrong.problem.point, moved):
+        ends = []
+        for sign in (1.0, -1.0):
+            at = list(point)
+            at[wrong.input] = at[wrong.input] + sign * step
+            out = vector(wrong.problem.forward(at)[wrong.output])
+            ends.append(float(np.dot(vector(wrong.cotangent), out)))
+        slopes.append((ends[0] - ends[1]) / (2 * _STEP))
+    here, there = slopes
     return bool(np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12)
-
-
-def _slope(wrong: WrongGradient, at: Sequence[Array], direction: Vector) -> float:
-    step = shaped(_STEP * direction, wrong.slot)
-    ends = []
-    for sign in (1.0, -1.0):
-        there = list(at)
-        there[wrong.input] = there[wrong.input] + sign * step
-        out = vector(wrong.problem.forward(there)[wrong.output])
-        ends.append(float(np.dot(vector(wrong.cotangent), out)))
-    return (ends[0] - ends[1]) / (2 * _STEP)
 
 
 def confined_to(wrong: WrongGradient) -> str:
