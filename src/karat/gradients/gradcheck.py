@@ -337,7 +337,16 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as Paddle's tests have it:
     the mean over outputs of their means.
     """
-    given = _author_cotangents(flat, plan, mean=not callable(grads))
+    given: list[Vector | None] = [None] * len(flat.outputs)
+    for k in plan.outputs:
+        slot = flat.outputs[k]
+        if callable(grads):
+            given[k] = random_weights(size(slot), plan.draw(Purpose.COTANGENTS, k, 1))
+        else:
+            width = 2 if slot.complex else 1
+            mean = np.zeros(size(slot))
+            mean[::width] = 1.0 / (max(1, size(slot) // width) * len(plan.outputs))
+            given[k] = mean
     try:
         found = flat.vjp(given)
     except Exception:  # noqa: BLE001 - the double run has reported it already
@@ -376,21 +385,6 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
             for k in sorted(plan.outputs)
         ]
     return made
-
-
-def _author_cotangents(flat: FlatProblem, plan: CheckPlan, *, mean: bool) -> list[Vector | None]:
-    given: list[Vector | None] = []
-    for k, slot in enumerate(flat.outputs):
-        if k not in plan.outputs:
-            given.append(None)
-        elif mean:
-            width = 2 if slot.complex else 1
-            one = np.zeros(size(slot))
-            one[::width] = 1.0 / (max(1, size(slot) // width) * len(plan.outputs))
-            given.append(one)
-        else:
-            given.append(random_weights(size(slot), plan.draw(Purpose.COTANGENTS, k, 1)))
-    return given
 
 
 def _author_gradients(

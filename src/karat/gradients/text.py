@@ -55,7 +55,11 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     shown = ranked[:_ROWS]
     if not shown:
         return
-    rest = [_cells(one) for one in shown]
+    rest = []
+    for one in shown:
+        mode = one.mode if one.order == 1 else f"{one.mode} {one.order}"
+        numbers = (number(one.error), number(one.tolerance), number(one.smallest_error))
+        rest.append((_word(one), printable(one.dtype)[:15], mode, one.oracle, *numbers))
     columns = widths([_TITLES, *rest])
     room = max(WIDTH - 2 - sum(columns) - 2 * len(columns), 15)
     rows = [(_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)]
@@ -72,12 +76,6 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
         tally = Counter(_word(one) for one in ranked[_ROWS:])
         parts = ", ".join(f"{n:,} {word}" for word, n in tally.items())
         yield f"  and {len(ranked) - _ROWS:,} more ({parts})"
-
-
-def _cells(one: Comparison) -> tuple[str, ...]:
-    mode = one.mode if one.order == 1 else f"{one.mode} {one.order}"
-    numbers = (number(one.error), number(one.tolerance), number(one.smallest_error))
-    return _word(one), printable(one.dtype)[:15], mode, one.oracle, *numbers
 
 
 def _word(one: Comparison) -> str:

@@ -236,29 +236,24 @@ class OpTest(unittest.TestCase):
 
     def _everywhere(self, check: Callable[[Any], object]) -> None:
         """The check at every place; SkipTest at the end if there was one at some place, so that it keeps no other."""
+        places = self.places
+        if places is not None and not places:
+            raise UsageError(
+                f"{op_name(self)}: places: expected at least one, found {self.places!r}",
+                next_command="places = ['cpu'] in the class",
+            )
+        if places is None and read_setup(self).framework == "paddle":
+            from karat.optests.original import get_places
+
+            places = get_places()
         skipped: list[str] = []
-        for place in self._get_places():
+        for place in [None] if places is None else places:
             try:
                 check(place)
             except unittest.SkipTest as why:
                 skipped.append(str(why))
         if skipped:
             raise unittest.SkipTest("; ".join(dict.fromkeys(skipped)))
-
-    def _get_places(self) -> Sequence[Any]:
-        if self.places is not None:
-            if not self.places:
-                raise UsageError(
-                    f"{op_name(self)}: places: expected at least one, found {self.places!r}",
-                    next_command="places = ['cpu'] in the class",
-                )
-            return self.places
-        if read_setup(self).framework == "paddle":
-            from karat.optests.original import get_places
-
-            found: Sequence[Any] = get_places()
-            return found
-        return [None]
 
     def _at(
         self, place: Any, use: Callable[[Subject], Any], backward: Callable[[Subject], object] | None = None

@@ -9,8 +9,9 @@ A function is seen flat: a sequence of tensors goes in, the differentiable ones 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -140,6 +141,15 @@ class Adapter(Protocol):
     def expanded(self, value: Any) -> Any | None:
         """The first number of it, in its shape, without memory for each; None where the framework has none."""
         return None
+
+
+def copied(module: Any, cast: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A copy of a module in another precision; what cannot be copied or cast is used as it is."""
+    own: Callable[..., Any] = module
+    with suppress(Exception):
+        own = copy.deepcopy(module)
+        own = cast(own)
+    return own
 
 
 def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapter:

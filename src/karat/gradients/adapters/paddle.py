@@ -6,17 +6,16 @@ gradients of some inputs alone. So what is bound is tied to a leaf that is alway
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran, copied
 from karat.gradients.adapters.calls import is_float
 from karat.gradients.problem import Array, Unsupported
 
@@ -127,14 +126,8 @@ class PaddleAdapter(Adapter):
         return made
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
-        if not isinstance(fn, _paddle().nn.Layer):
-            return fn
-        own: Any = fn
-        with suppress(Exception):  # what cannot be copied is used as it is
-            own = copy.deepcopy(fn)
-            own = own if dtype is None else own.to(dtype=dtype)
-        made: Callable[..., Any] = own
-        return made
+        is_layer = isinstance(fn, _paddle().nn.Layer)
+        return copied(fn, lambda own: own if dtype is None else own.to(dtype=dtype)) if is_layer else fn
 
     def parameters(self, fn: Callable[..., Any]) -> list[str]:
         if not isinstance(fn, _paddle().nn.Layer):

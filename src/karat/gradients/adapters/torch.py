@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran, copied
 from karat.gradients.problem import Array, Unsupported
 
 _ONE_AT_A_TIME = RLock()
@@ -51,8 +50,8 @@ class TorchAdapter(Adapter):
             value = value.to_dense()  # as the gradient of an embedding may be
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
-        copied = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
-        array: Array = copied.numpy(force=True)
+        dense = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
+        array: Array = dense.numpy(force=True)
         return array
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
@@ -67,14 +66,8 @@ class TorchAdapter(Adapter):
         return value.detach().clone().requires_grad_(value.requires_grad)
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
-        if not isinstance(fn, _torch().nn.Module):
-            return fn
-        own: Any = fn
-        with suppress(Exception):  # what cannot be copied is used as it is
-            own = copy.deepcopy(fn)
-            own = own if dtype is None else own.to(_dtype(dtype))
-        made: Callable[..., Any] = own
-        return made
+        is_module = isinstance(fn, _torch().nn.Module)
+        return copied(fn, lambda own: own if dtype is None else own.to(_dtype(dtype))) if is_module else fn
 
     def parameters(self, fn: Callable[..., Any]) -> list[str]:
         if not isinstance(fn, _torch().nn.Module):
