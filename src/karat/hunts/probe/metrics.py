@@ -380,12 +380,10 @@ def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
 def junit_value(found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]) -> float | None:
     """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     run = [case for case in found if case.matches(glob) and case.result != "skipped"]
-    if not run:
-        return None
     if what == "seconds":
         times = [case.seconds for case in run if case.seconds is not None]
         return sum(times) if times else None
-    return float(sum(case.result == what for case in run))
+    return float(sum(case.result == what for case in run)) if run else None
 
 
 class _JunitReader:

@@ -11,24 +11,13 @@ import heapq
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from karat.hunts.model import Decision, Metric, Observed, Span
-from karat.hunts.search.inference import (
-    OUTLIERS,
-    Array,
-    ChangeMap,
-    differ,
-    entropy,
-    level_map,
-    middle,
-    rate_pairs,
-    seen_rate,
-)
+from karat.hunts.search.inference import OUTLIERS, Array, differ, entropy, level_map, middle, rate_pairs, seen_rate
 from karat.hunts.search.observations import Readings, count_runs, read_metric
 from karat.hunts.search.requests import (
     MIDPOINT,
@@ -196,11 +185,6 @@ class _Search:
             }
         self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
 
-    @cached_property
-    def map(self) -> ChangeMap:
-        """For the spread, which every run tells something about."""
-        return level_map(self.values, self.count, smallest=self.smallest)
-
     def answer(self, room: int) -> MetricAnswer:
         retries = [RunRequest(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
@@ -216,12 +200,12 @@ class _Search:
             belief = binary_belief(self.values, low, high, self.old)
             nothing = belief.all_old + belief.all_new
         else:
-            spread = self.map.spread
-            belief = level_belief(self.values, low, high, max(spread, 1e-12))
+            # For the spread, which every run tells something about.
+            levels = level_map(self.values, self.count, smallest=self.smallest)
+            belief = level_belief(self.values, low, high, max(levels.spread, 1e-12))
             # Whether the levels of both ends differ, from the runs of the ends alone.
-            apart = differ(
-                self.values[low], self.values[high], smallest=self.smallest, spread=spread if self.map.sure else None
-            )
+            spread = levels.spread if levels.sure else None
+            apart = differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)
             nothing = max(belief.all_old + belief.all_new, 1 - apart)
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
@@ -273,7 +257,13 @@ class _Search:
         if not classes:
             return None, True
         low, high, chance = max(classes, key=lambda c: c[2])
-        low, high, chance = self._broken_range(low, high, chance, classes)
+        # Untried points among many broken ones count as broken, too: the place is the whole range.
+        tested = [at for at in self.values if self.first <= at <= self.last]
+        left = max((at for at in tested if at <= low), default=low)
+        right = min((at for at in tested if at >= high), default=high)
+        inside = [at for at in self.dead if left < at < right]
+        if is_broken_range(inside) and (inside[0], inside[-1]) == (left + 1, right - 1):
+            low, high, chance = left, right, sum(c for a, b, c in classes if a >= left and b <= right)
         closed = low in self.values and high in self.values
         sure = chance >= self.settings.confidence and closed
         if chance <= 0.5 or not closed:
@@ -294,18 +284,6 @@ class _Search:
             between=unrunnable_between(low, high, self.dead),
         )
         return span, sure
-
-    def _broken_range(
-        self, low: int, high: int, chance: float, classes: Sequence[tuple[int, int, float]]
-    ) -> tuple[int, int, float]:
-        """Untried points among many broken ones count as broken, too: the place is the whole range."""
-        tested = sorted(at for at in self.values if self.first <= at <= self.last)
-        left = max((at for at in tested if at <= low), default=low)
-        right = min((at for at in tested if at >= high), default=high)
-        inside = [at for at in self.dead if left < at < right]
-        if not is_broken_range(inside) or inside[0] != left + 1 or inside[-1] != right - 1:
-            return low, high, chance
-        return left, right, sum(c for a, b, c in classes if a >= left and b <= right)
 
     def _requests(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""

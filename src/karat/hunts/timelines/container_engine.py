@@ -31,8 +31,6 @@ Kind = Literal["docker", "podman"]
 HUNT_LABEL, SESSION_LABEL = "karat.hunt", "karat.session"
 _NAMES: tuple[Kind, ...] = ("docker", "podman")
 _ANSWER_SECONDS = 30.0
-_START_SECONDS = 7200.0
-"""The image may have to be pulled."""
 _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
 _LAST_BYTES = 8192
 # What a client writes last when it, and not the command inside, has failed. Programs, too, end with 1 and with 255, and
@@ -310,7 +308,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             name="container",
             argv=self.engine.run_detached(self.image, ("infinity",), options, insecure=parse(self.image).is_loopback),
             unless=self.engine.start(self.full_name),
-            timeout=_START_SECONDS,
+            timeout=7200.0,  # the image may have to be pulled
             when_killed=(self.engine.remove(self.full_name),),
         )
 

@@ -56,8 +56,6 @@ from karat.hunts.timelines.images import (
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.registry import Registry
 
-_PULL_SECONDS = 7200.0
-
 
 class Containers(Timeline):
     """Images by date, and how each is put under test."""
@@ -85,9 +83,14 @@ class Containers(Timeline):
         self._here = settings.engine.kind == "local"
         # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
         self._divided = settings.engine.gpus > 0
-        self._gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
-        self._mounts = mount_options(self._own.mounts, place.root)
+        gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
+        mounts = mount_options(own.mounts, place.root)
         check_mountable(place.work)
+        # One name per slot: nothing else runs in a slot, and what a killed job left there is found by it.
+        self._container = f"karat-{place.hunt}-@SLOT@"
+        named = engine.named(self._container, place.hunt)
+        # For every container, before those of hunt.toml.
+        self._options = (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *mounts, *gpus)
         env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
         self._stays = bool(split_command(settings.probe.setup))
         self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
@@ -118,7 +121,7 @@ class Containers(Timeline):
             argv = self._engine.remove_images(*surplus)
             commands.append(JobCommand(role="prepare", name="make room", argv=argv, may_fail=True))
         here, pull = self._pull_words(image)
-        commands.append(JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS))
+        commands.append(JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=7200.0))
         if self._stays:
             # A container for the whole job, so that commands find what `setup` left.
             words = (*self._options, "--entrypoint", "sleep", *self._own.options)
@@ -143,12 +146,6 @@ class Containers(Timeline):
         return msgspec.structs.replace(
             command, argv=argv, env=env, cwd="@AREA@", unless=(), when_killed=(killed, *command.when_killed)
         )
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """For every container, before those of hunt.toml."""
-        named = self._engine.named(self._container, self._place.hunt)
-        return (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *self._mounts, *self._gpus)
 
     def ahead(self, points: Sequence[Point]) -> None:
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
@@ -178,11 +175,6 @@ class Containers(Timeline):
             remove_named(self._engine, self._place.hunt, self._container)
         if self._registry is not None:
             self._registry.close()
-
-    @property
-    def _container(self) -> str:
-        """One name per slot: nothing else runs in a slot, and what a killed job left there is found by it."""
-        return f"karat-{self._place.hunt}-@SLOT@"
 
     def _pull_ahead(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         self._cache.expect(image)

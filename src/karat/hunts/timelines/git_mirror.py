@@ -173,8 +173,10 @@ class Mirror:
     """One repository's history, on this disk."""
 
     def __init__(self, settings: RepositorySettings, place: Workspace) -> None:
-        self.settings = settings
+        self.settings, self.name = settings, settings.name
         self.url = clone_url(settings, place.root)
+        self.shown_url = git.hushed(self.url)
+        """Fit for a report."""
         plain = re.sub(r"[^A-Za-z0-9]+", "-", settings.name).strip("-")
         if plain != settings.name:  # two names that look alike stay two
             plain = f"{plain}-{sha256_hex(settings.name.encode())[:8]}"
@@ -182,10 +184,6 @@ class Mirror:
         self.path = place.work.absolute() / "mirrors" / folder
         self.stale = ""
         """Why it could not be fetched, where an earlier state serves."""
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
 
     def open(self, *, fresh: bool) -> str:
         """The branch's last commit; unless a fresh one is wanted, as this process saw it first."""
@@ -253,11 +251,6 @@ class Mirror:
             return (self.path / "shallow").read_text(encoding="ascii").split()[0]
         except (OSError, IndexError):
             return ""
-
-    @property
-    def shown_url(self) -> str:
-        """Fit for a report."""
-        return git.hushed(self.url)
 
     @property
     def page_url(self) -> str:

@@ -42,8 +42,6 @@ ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
 _LOCAL = ("-c", "safe.directory=*")
 _UNLOCK = ("-path", "*/objects", "-prune", "-o", "-type", "f", "-name", "*.lock", "-exec", "rm", "-f", "{}", "+")
-_FETCH_SECONDS = 7200.0
-_CHECKOUT_SECONDS = 1800.0
 LAST_GOOD = "last good"
 # The area belongs to another user than the container's root, as git sees it.
 _TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
@@ -111,7 +109,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
     def _remote(self, name: str, *words: str) -> JobCommand:
         """A command that may talk to a server, with the user's configuration."""
         command = self._command(name, *self._words(git.SETTINGS), *words, env=git.QUIET)
-        return msgspec.structs.replace(command, timeout=_FETCH_SECONDS)
+        return msgspec.structs.replace(command, timeout=7200.0)
 
     def _command(
         self, name: str, *argv: str, cwd: str = "", env: Mapping[str, str] | None = None, may_fail: bool = False
@@ -122,7 +120,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             argv=argv,
             cwd=cwd or self.folder,
             env=env or {},
-            timeout=_CHECKOUT_SECONDS,
+            timeout=1800.0,
             may_fail=may_fail,
         )
 
@@ -171,12 +169,6 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
     settings: CheckoutSettings
     container: KeptContainer | None = None
 
-    @property
-    def home(self) -> str:
-        """Where builds and probes start: in the repository; of several, in the folder that holds them."""
-        only = list(self.mirrors.values())
-        return Checkout(mirror=only[0]).folder if len(only) == 1 else "@AREA@"
-
     def point(self, commits: Mapping[str, str], label: str, time: float) -> Point:
         """The point of these commits; every point has the container in common."""
         fixed = {IMAGE: self.container.image} if self.container else {}
@@ -204,9 +196,10 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """A command of the user's at that point."""
         commits = {self.mirrors[name].settings.commit_variable: commit for name, commit in self.commits(point).items()}
-        placed = msgspec.structs.replace(
-            command, cwd=self.home if command.cwd == "@AREA@" else command.cwd, env={**commits, **command.env}
-        )
+        cwd = command.cwd
+        if cwd == "@AREA@" and len(self.mirrors) == 1:  # of several, in the folder that holds them
+            cwd = Checkout(mirror=next(iter(self.mirrors.values()))).folder
+        placed = msgspec.structs.replace(command, cwd=cwd, env={**commits, **command.env})
         return self.container.inside(placed) if self.container else placed
 
     def findings(self) -> list[Finding]:

@@ -37,8 +37,6 @@ _SHOWN, _LONGEST = 8, 80
 """Labels that a line shows, and their characters."""
 _NAMED = 5
 """Images that a message names."""
-_ASKING = 16
-_TERMINATE_SECONDS = 5.0
 _MOST = 100_000
 
 
@@ -189,7 +187,7 @@ def list_images(
         return name, ListedImage(reference=reference, run=exact, digest=digest or "")
 
     tasks = [partial(ask, name, reference) for name, reference in references.items()]
-    answers = dict(in_parallel(tasks, _ASKING, stop=lambda: None))
+    answers = dict(in_parallel(tasks, 16, stop=lambda: None))
     found = {name: answers[name] for name in references}
     unknown = [one.unknown for one in found.values() if one.unknown]
     if len(unknown) == len(found):
@@ -312,7 +310,7 @@ class Puller:
         if process is not None:
             process.terminate()
         if self._thread is not None:
-            self._thread.join(_TERMINATE_SECONDS)
+            self._thread.join(5.0)
             if process is not None and self._thread.is_alive():
                 process.kill()
             self._thread.join()
