@@ -168,6 +168,13 @@ def _row(
     entries: Sequence[Exemption],
     devices: Sequence[str],
 ) -> Row:
+    about = [entry for entry in entries if entry.covers("gradient", op)]
+
+    def without(name: str, column: Column) -> CellState:
+        given = None if name == "*" else name
+        exempt = any(entry.speaks_of(test, given, column.dtype) for entry in about for test in tests or ("",))
+        return "exempt" if exempt else "missing"
+
     by_column: dict[Column, list[Evidence]] = {}
     for e in evidence:
         column = Column(device=e.device, dtype=e.dtype, mode=e.mode, order=e.order)
@@ -178,9 +185,11 @@ def _row(
     cells = []
     for column, mine in by_column.items():
         expected = declared if column in asked else {}
-        states = dict(_inputs(op, column, mine, expected, tests, entries))
+        names = {e.input.casefold(): e.input for e in mine} | expected
+        best = _best_by_input(mine)
+        states = {name: best.get(key) or without(name, column) for key, name in sorted(names.items())}
         if not states and column in asked and (declared or not tests):
-            states = {"*": _without(op, "*", column, tests, entries)}
+            states = {"*": without("*", column)}
         if not states:
             continue
         smallest = [e.smallest_error for e in mine if e.counts]
@@ -209,27 +218,12 @@ def _asked(by_column: Iterable[Column], devices: Sequence[str]) -> set[Column]:
     return found
 
 
-def _inputs(
-    op: str,
-    column: Column,
-    mine: Sequence[Evidence],
-    expected: dict[str, str],
-    tests: Sequence[str],
-    entries: Sequence[Exemption],
-) -> Iterator[tuple[str, CellState]]:
-    """Every input of a cell, with the best that is known of it; a failure outdoes all."""
-    by_input: dict[str, list[Evidence]] = {}
-    names = {e.input.casefold(): e.input for e in mine} | expected
+def _best_by_input(mine: Sequence[Evidence]) -> dict[str, CellState]:
+    """The best that is known of each input; a failure outdoes all."""
+    states: dict[str, list[CellState]] = {}
     for e in mine:
-        by_input.setdefault(e.input.casefold(), []).append(e)
-    for key, name in sorted(names.items()):
-        found = [_state(e) for e in by_input.get(key, ())]
-        if "failed" in found:
-            yield name, "failed"
-        elif found:
-            yield name, max(found, key=STATES.index)
-        else:
-            yield name, _without(op, name, column, tests, entries)
+        states.setdefault(e.input.casefold(), []).append(_state(e))
+    return {key: "failed" if "failed" in found else max(found, key=STATES.index) for key, found in states.items()}
 
 
 def _state(e: Evidence) -> CellState:
@@ -240,13 +234,6 @@ def _state(e: Evidence) -> CellState:
     if e.vacuous:
         return "vacuous"
     return "inconclusive" if e.verdict is GradVerdict.INCONCLUSIVE else "weak"
-
-
-def _without(op: str, name: str, column: Column, tests: Sequence[str], entries: Sequence[Exemption]) -> CellState:
-    given = None if name == "*" else name
-    about = [entry for entry in entries if entry.covers("gradient", op)]
-    exempt = any(entry.speaks_of(test, given, column.dtype) for entry in about for test in tests or ("",))
-    return "exempt" if exempt else "missing"
 
 
 def document(found: Coverage) -> bytes:
@@ -281,6 +268,7 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
         for number, block in enumerate(_blocks(found.columns, max(8, width - room - 2))):
             if number:
                 yield ()
+            # A line of devices over a line of precisions.
             devices, last = "", ""
             for column, label in block.items():
                 place = len(devices)

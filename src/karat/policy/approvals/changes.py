@@ -44,7 +44,7 @@ def added_grants(
     moved to another with all of its definition, is no change, and neither is what became stricter or went away.
     """
     home = renamed or {}
-    table = _Table(old)
+    left = list(old)
     waiting = list(new)
     pool = {id(w): home.get(w.path, w.path) for w in waiting}
 
@@ -52,16 +52,16 @@ def added_grants(
         return pool.get(id(waiver), waiver.path)
 
     order = {id(w): i for i, w in enumerate(waiting)}
-    waiting, _ = table.pair(waiting, lambda w: (place(w), w.identity, w.grant))
+    waiting, _ = _pair(left, waiting, lambda w: (place(w), w.identity, w.grant))
     # The same in another file: only a whole definition can be known again.
-    waiting, _ = table.pair(waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None)
-    waiting, same = table.pair(waiting, lambda w: (place(w), w.identity))
+    waiting, _ = _pair(left, waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None)
+    waiting, same = _pair(left, waiting, lambda w: (place(w), w.identity))
     found = [PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)]
-    waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant))
+    waiting, same = _pair(left, waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant))
     for waiver, before in same:
         note = f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
         found.append(PolicyChange(waiver=waiver, before=before, note=note))
-    waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
+    waiting, same = _pair(left, waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
     for waiver, before in same:
         note = f"it stood on {before.scope or 'the module'}; under another name it is approved again"
         if waiver.kind == "exemption":
@@ -75,30 +75,23 @@ def _laxness(waiver: Waiver) -> tuple[float, ...]:
     return tuple(-amount for amount in waiver.amounts)
 
 
-class _Table:
-    """Old waivers that explain no new one yet."""
-
-    def __init__(self, waivers: Iterable[Waiver]) -> None:
-        # The laxest excuses most, so it is the first to be used, and by the laxest.
-        self._left = sorted(waivers, key=_laxness)
-
-    def pair(self, waiters: list[Waiver], key: Key) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
-        """New waivers without an old one of the same key, and those with one, which is used up; None is nobody's key."""
-        by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
-        for candidate in self._left:
-            by_key[key(candidate)].append(candidate)
-        by_key.pop(None, None)
-        rest: list[Waiver] = []
-        paired: list[tuple[Waiver, Waiver]] = []
-        for waiver in sorted(waiters, key=_laxness):
-            same = by_key.get(key(waiver))
-            if same:
-                paired.append((waiver, same.popleft()))
-            else:
-                rest.append(waiver)
-        gone = {id(before) for _, before in paired}
-        self._left = [w for w in self._left if id(w) not in gone]
-        return rest, paired
+def _pair(left: list[Waiver], waiters: list[Waiver], key: Key) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
+    """New waivers without an old one of the same key, and those with one, which is taken off `left`; None is nobody's key."""
+    by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
+    # The laxest excuses most, so it is the first to be used, and by the laxest.
+    for candidate in sorted(left, key=_laxness):
+        by_key[key(candidate)].append(candidate)
+    by_key.pop(None, None)
+    rest: list[Waiver] = []
+    paired: list[tuple[Waiver, Waiver]] = []
+    for waiver in sorted(waiters, key=_laxness):
+        if same := by_key.get(key(waiver)):
+            paired.append((waiver, same.popleft()))
+        else:
+            rest.append(waiver)
+    gone = {id(before) for _, before in paired}
+    left[:] = [w for w in left if id(w) not in gone]
+    return rest, paired
 
 
 def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:

@@ -137,11 +137,10 @@ class GitHubReviews:
                     why=why if stale and on_head else "",
                 )
             )
-        reviews = tuple(kept)
         authors = authors_of(self._authors(pull))
         if self._pull().head.sha != pull.head.sha:
             raise moved(self._label, self._client.advice.again)
-        return Request(label=self._label, head=pull.head.sha, reviews=reviews, authors=authors)
+        return Request(label=self._label, head=pull.head.sha, reviews=tuple(kept), authors=authors)
 
     def members(self, team: str) -> frozenset[str]:
         """The accounts of `@org/team`."""

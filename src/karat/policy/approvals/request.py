@@ -78,10 +78,12 @@ def settings_at(side: Side, folder: str) -> PlacedSettings:
 def _inside(home: str, name: str, key: str) -> str:
     path = posixpath.normpath(posixpath.join(home, name))
     if path.startswith(("/", "../")) or path in {"..", "."}:
-        raise UsageError(
-            f"[policy] {key}: expected a file of the repository, found {name!r}", next_command="karat config"
-        )
+        raise _misconfigured(f"{key}: expected a file of the repository, found {name!r}")
     return path
+
+
+def _misconfigured(what: str) -> UsageError:
+    return UsageError(f"[policy] {what}", next_command="karat config")
 
 
 def check_approvers(placed: PlacedSettings, commit: str) -> None:
@@ -96,14 +98,11 @@ def check_approvers(placed: PlacedSettings, commit: str) -> None:
         )
     for rule, people in approvers.items():
         if not people:
-            raise UsageError(f"[policy] approvers of {rule}: the list is empty", next_command="karat config")
+            raise _misconfigured(f"approvers of {rule}: the list is empty")
         for word in people:
             if word != CODE_OWNERS and not is_owner(word):
-                raise UsageError(
-                    f"[policy] approvers of {rule}: expected @user, @org/team, an e-mail address or CODEOWNERS, "
-                    f"found {word!r}",
-                    next_command="karat config",
-                )
+                known = "@user, @org/team, an e-mail address or CODEOWNERS"
+                raise _misconfigured(f"approvers of {rule}: expected {known}, found {word!r}")
 
 
 def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -286,7 +285,7 @@ def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
         return int(text) if _NUMBER.fullmatch(text) else None
     if found := _REF.fullmatch(env.get("GITHUB_REF", "")):
         return int(found[1])
-    path = env.get("GITHUB_EVENT_PATH", "")
+    path = env.get("GITHUB_EVENT_PATH", "")  # of the event that started the workflow
     try:
         if not path or Path(path).stat().st_size > _LARGEST_EVENT:
             return None

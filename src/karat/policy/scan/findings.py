@@ -91,8 +91,8 @@ class Inspector:
             yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
         elif reached.state == "unchecked":
             for end in self._world.lineage.open_ends(test.cls)[:1]:
-                text = getattr(end, "text", None) or getattr(end, "name", "?")
-                text = f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown"
+                base = getattr(end, "text", None) or getattr(end, "name", "?")
+                text = f"{test.name}: its base {base} is not in the scanned files; what it checks is unknown"
                 yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
 
     def _missing(
@@ -110,9 +110,7 @@ class Inspector:
         if row.state == "integer":
             text = f"has no gradient check; its dtype is {dtype}, which has no gradient"
         elif row.state == "not-run":
-            why = "a decorator skips all of it"
-            if test.shadowed:
-                why = f"line {test.shadowed} binds its name again"
+            why = f"line {test.shadowed} binds its name again" if test.shadowed else "a decorator skips all of it"
             severity, text = Severity.WARN, f"never runs: {why}"
             after = f"sed -n {test.line}p {shlex.quote(test.path)}"
         elif row.state == "unchecked":

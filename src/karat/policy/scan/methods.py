@@ -279,9 +279,8 @@ class _Body:
                     self.expressions(item.context_expr, when)
                 catches = any(takes_failure(item.context_expr) for item in node.items)
                 self._caught += catches
-                ended = self._block(node.body, when)
+                ended = self._block(node.body, when) and not catches
                 self._caught -= catches
-                ended = ended and not catches
             case ast.Try() | ast.TryStar():
                 ended = self._try(node, when)
             case ast.Match():
