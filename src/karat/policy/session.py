@@ -174,8 +174,7 @@ class GateSession:
         if not asked:
             self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
         folder = Path(self._scratch or self._config.invocation_params.dir / asked)
-        narrowed = is_narrowed(self._config)
-        return Shared(folder=str(folder), session=new_session(), narrowed=narrowed)
+        return Shared(folder=str(folder), session=new_session(), narrowed=is_narrowed(self._config))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -250,8 +249,7 @@ class GateSession:
         if self._recorder is not None and reports:
             # The gravest phase speaks for the item; of several, the first.
             worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
-            reason = _reason(worst)
-            self._recorder.note(Outcome(test=unit, item=node, outcome=worst.outcome, reason=reason))
+            self._recorder.note(Outcome(test=unit, item=node, outcome=worst.outcome, reason=_reason(worst)))
 
     # End
 

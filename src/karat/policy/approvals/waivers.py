@@ -338,8 +338,7 @@ class _Reader(ast.NodeVisitor):
         if kind == "no-grad":
             self._no_grad(value, about, op)
         elif kind == "own-gradients":
-            own = "its author's own gradients"
-            self._add(rule, kind, value, about, value=ast.unparse(value), shown=own, op=op)
+            self._add(rule, kind, value, about, value=ast.unparse(value), shown="its author's own gradients", op=op)
         else:
             self._amount(rule, kind, value, about, op)
 

@@ -57,8 +57,7 @@ def widened_in(known: Known) -> Iterator[Widened]:
             )
     for report in known.reports:
         if report.nondeterminism_bound > 0:
-            bound = report.nondeterminism_bound
-            yield Widened(rule="determinism", test=known.test, op=report.op, value=bound)
+            yield Widened(rule="determinism", test=known.test, op=report.op, value=report.nondeterminism_bound)
 
 
 def allowed_by(entry: Exemption, one: Widened) -> bool:

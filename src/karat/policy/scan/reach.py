@@ -136,14 +136,8 @@ class Reach:
             for check in self._follow(_Walk(name), order, index, method):
                 when = settled(check.when, dtype, constants)
                 if when is not None:
-                    checks.append(
-                        replace(
-                            check,
-                            when=cls.facts.when + when,
-                            visible=around + check.visible,
-                            caught=check.caught or expected,
-                        )
-                    )
+                    when, visible = cls.facts.when + when, around + check.visible
+                    checks.append(replace(check, when=when, visible=visible, caught=check.caught or expected))
         comes = {check.test for check in checks}
         empty = tuple(
             (order[i], m if m.empty else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"))
