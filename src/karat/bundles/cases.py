@@ -195,8 +195,7 @@ class Case:
             raise
         if found != record.sha256:
             to.unlink()
-            name = self.name_of(record.file)
-            raise Damaged(f"{name}: expected sha256 {record.sha256}, found {found}")
+            raise Damaged(f"{self.name_of(record.file)}: expected sha256 {record.sha256}, found {found}")
 
 
 def cases(place: Place) -> tuple[Case, ...]:

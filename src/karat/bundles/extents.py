@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -176,11 +177,8 @@ def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> by
     if limit is not None and extent.size > limit:
         raise Damaged(f"{name}: expected at most {limit:,} bytes, found {extent.size:,}")
     data = bytearray(extent.size)
-    reader = extent.open()
-    try:
+    with closing(extent.open()) as reader:
         reader.read_into(0, memoryview(data))
-    finally:
-        reader.close()
     return bytes(data)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from hashlib import sha256
 from posixpath import basename, dirname
 from typing import Any
@@ -165,8 +166,7 @@ def _is_seekable(case: Case, file: str) -> bool:
 def _tensors(case: Case, file: str, records: list[TensorRecord]) -> Callable[[_Count], None]:
     def verify(count: _Count) -> None:
         header = case.header(file)
-        reader = case.extent(file).open()
-        try:
+        with closing(case.extent(file).open()) as reader:
             for record in sorted(records, key=lambda r: header.entries[r.name].data_offsets):
                 begin, end = header.entries[record.name].data_offsets
                 digest = start_digest(record.dtype, record.shape)
@@ -174,8 +174,6 @@ def _tensors(case: Case, file: str, records: list[TensorRecord]) -> Callable[[_C
                     digest.update(block)
                     count(len(block))
                 _require(f"{case.name_of(file)}, {record.name}", digest.hexdigest(), record.sha256)
-        finally:
-            reader.close()
 
     return verify
 

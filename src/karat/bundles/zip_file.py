@@ -10,6 +10,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Literal, Protocol, cast
 
@@ -123,14 +124,11 @@ class ZipPlace(Place):
 def _data_start(whole: FileExtent, member: Member) -> int:
     """Where the member's bytes begin: after a local header that must say what the directory says."""
     fixed = bytearray(LOCAL_HEADER.size)
-    reader = whole.open()
-    try:
+    with closing(whole.open()) as reader:
         reader.read_into(member.start, memoryview(fixed))
         magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(fixed)
         name = bytearray(name_length)
         reader.read_into(member.start + LOCAL_HEADER.size, memoryview(name))
-    finally:
-        reader.close()
     info = member.info
     coding = "utf-8" if flags & UTF8 else "cp437"
     agreed = (

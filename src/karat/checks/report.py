@@ -268,17 +268,6 @@ def _message(result: MetricResult) -> str:
 
 
 def _numbers(result: MetricResult) -> dict[str, float | int | str | None]:
-    found: dict[str, float | int | str | None] = {
-        "total": result.total,
-        "failed": result.failed,
-        "allowed": result.allowed,
-    }
-    if result.first is not None:
-        found |= {
-            "expected": result.first.expected,
-            "got": result.first.got,
-            "error": result.first.error,
-            "relative": result.first.relative,
-            "tolerance": result.first.tolerance,
-        }
-    return found
+    first = ("expected", "got", "error", "relative", "tolerance") if result.first is not None else ()
+    counts = {"total": result.total, "failed": result.failed, "allowed": result.allowed}
+    return {**counts, **{name: getattr(result.first, name) for name in first}}

@@ -177,6 +177,7 @@ def _old_defects(old: Reading, new: Reading) -> list[Finding]:
 
 
 _AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"})
+_DRIFTS = frozenset({"gained-rows", "gained-metric", "gained-steps", "structure-changed"})
 
 
 def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
@@ -186,12 +187,7 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
         if finding.severity is Severity.FAIL:
             incomplete = finding.condemns == "incomplete"
             verdicts.append(Verdict.INCOMPLETE if incomplete else Verdict.BREAK)
-        elif (finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE) or finding.kind in {
-            "gained-rows",
-            "gained-metric",
-            "gained-steps",
-            "structure-changed",
-        }:
+        elif finding.kind in _DRIFTS or (finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE):
             verdicts.append(Verdict.DRIFT)
     # One added metric does not make the whole golden new.
     verdicts = [Verdict.DRIFT if v is Verdict.NEW else v for v in verdicts]

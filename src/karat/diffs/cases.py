@@ -18,6 +18,7 @@ import msgspec
 
 from karat.bundles import index
 from karat.bundles.cases import Case, cases
+from karat.bundles.extents import PartExtent, read_all
 from karat.bundles.folders import FolderPlace
 from karat.bundles.places import HEAD, OWN, Place, capture_root, case_folders, folders_above
 from karat.compare.change import Change
@@ -67,8 +68,7 @@ class BothSides(msgspec.Struct, frozen=True):
         indexes = {f"{start}{index.NAME}" for start in starts}
 
         def owns(path: str) -> bool:
-            inside = any(above in folders for above in folders_above(path))
-            return inside or path in indexes or path.startswith(own)
+            return _inside(path, folders) or path in indexes or path.startswith(own)
 
         return owns
 
@@ -137,15 +137,13 @@ def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, f
 
 def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
-    changes, _ = listing
     before, after = (_git_files(side, listing) for side in (old, new))
     stack.enter_context(closing(before))
     stack.enter_context(closing(after))
     left, right = (case_folders(files.paths(), files.head) for files in (before, after))
     touched = left | right
     if not everything:
-        above = {folder for change in changes for folder in folders_above(change.path)}
-        touched &= above
+        touched &= {folder for change in listing[0] for folder in folders_above(change.path)}
     return BothSides(
         _gathered(before, left, left & touched),
         _gathered(after, right, right & touched),
@@ -342,16 +340,10 @@ def _inside(path: str, folders: frozenset[str]) -> bool:
 
 
 def _head(extent: Extent) -> bytes:
-    data = bytearray(min(extent.size, HEAD))
     try:
-        reader = extent.open()
-        try:
-            reader.read_into(0, memoryview(data))
-        finally:
-            reader.close()
+        return read_all(PartExtent(whole=extent, start=0, size=min(extent.size, HEAD), name="head"))
     except (CannotVerify, Damaged):
         return b""
-    return bytes(data)
 
 
 def _followed(extent: Extent, path: str, fetched: Callable[[], Path | None]) -> Extent:

@@ -127,8 +127,7 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
 
 
 def _gravity(change: Change) -> tuple[int, int, float, str]:
-    severity = change.severity
-    rank = 3 if severity is None else severity.rank
+    rank = 3 if change.severity is None else change.severity.rank
     return rank, change.verdict.rank, -change.worst_avg, change.path
 
 
@@ -152,13 +151,11 @@ def _nothing_compared(
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
     if not found.items and not changes and not unchanged and not found.findings:
-        patterns = ", ".join(options.only or options.globs)
-        message = f"expected goldens, found none on either side that match {patterns}"
+        message = f"expected goldens, found none on either side that match {', '.join(options.only or options.globs)}"
         command = "karat config --show-origin"
     elif options.only_metric and not any(c.metrics for c in changes):
         goldens = count(max(len(found.items), len(changes)), "golden")
-        wanted = ", ".join(options.only_metric)
-        message = f"expected a metric that matches {wanted}, found none in {goldens}"
+        message = f"expected a metric that matches {', '.join(options.only_metric)}, found none in {goldens}"
         command = "karat diff --json -"
     else:
         return

@@ -225,8 +225,8 @@ def pair_up(
     if isinstance(old, OneFile) and isinstance(new, OneFile):
         if not is_golden.asked_for(new.name):
             return Items([])
-        item = Item(new.name, OnDisk(str(old.root), follow=True), OnDisk(str(new.root), follow=True), certain=True)
-        return Items([item])
+        left, right = OnDisk(str(old.root), follow=True), OnDisk(str(new.root), follow=True)
+        return Items([Item(new.name, left, right, certain=True)])
     if listing is not None:
         changes, tree = listing
         return _git_items(
@@ -235,22 +235,17 @@ def pair_up(
             {p: oid for p, oid in tree.items() if is_golden(p) and not owned(p)},
             everything=everything,
         )
-    sides = {type(old), type(new)}
     # A zip or a store holds captured cases and nothing else that a revision could be compared with.
-    return Items([]) if sides == {Revision, Bundles} else _listed_items(old, new, is_golden, owned)
+    apart = {type(old), type(new)} == {Revision, Bundles}
+    return Items([]) if apart else _listed_items(old, new, is_golden, owned)
 
 
 def _git_items(root: str, changes: Sequence[git.GitChange], known: Mapping[str, str], *, everything: bool) -> Items:
     items, findings = [], []
     for change in changes:
         if change.special:
-            findings.append(
-                warn(
-                    "cannot-read",
-                    f"expected a plain file, found a {change.special}; karat does not follow it",
-                    path=change.path,
-                )
-            )
+            message = f"expected a plain file, found a {change.special}; karat does not follow it"
+            findings.append(warn("cannot-read", message, path=change.path))
             continue
         left = Blob(root, change.old) if change.old else None
         right: Ref | None = Blob(root, change.new) if change.new else None

@@ -64,8 +64,7 @@ def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Lin
             continue
         parsed = json_text.parse_text(raw)
         for finding in parsed.findings if parsed.ok else ():
-            message = f"line {line} of the file: {finding.message}"
-            numbers = {**finding.numbers, "line": line}
+            message, numbers = f"line {line} of the file: {finding.message}", {**finding.numbers, "line": line}
             odd.add(replace(finding, message=message, where=f"line {line}", numbers=numbers))
         if parsed.ok and isinstance(parsed.value, dict):
             found.append(LineRecord(parsed.value, line))
@@ -133,9 +132,7 @@ def ensure_held(name: str, golden: Series, written: Golden | None) -> None:
     if not isinstance(written, Series):
         found = "nothing" if written is None else f"a {written.shape}"
         raise UsageError(f"{name} cannot hold this series: expected it to be read back, found {found}")
-    difference = next(_differences(golden, written), None)
-    if difference is not None:
-        what, expected, found = difference
+    for what, expected, found in _differences(golden, written):
         raise UsageError(
             f"{name} cannot hold this series: expected {what} to be read back as {expected}, found {found}"
         )
@@ -165,8 +162,7 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
 
 
 def _beside(metric: Metric) -> tuple[Any, ...]:
-    extra = dict(metric.extra) or None
-    return metric.start, metric.end, metric.interval, metric.precision, extra
+    return metric.start, metric.end, metric.interval, metric.precision, dict(metric.extra) or None
 
 
 def _shown(value: Any) -> str:
@@ -185,8 +181,7 @@ def alike(one: Any, other: Any) -> bool:
 
 def fresh_lines(golden: Series) -> str:
     """A series that no file holds yet, one record per step, then what has no step."""
-    by_step = _by_step(golden)
-    found = [{"step": step, **fields} for step, fields in sorted(by_step.items())]
+    found = [{"step": step, **fields} for step, fields in sorted(_by_step(golden).items())]
     if stepless := _stepless(golden):
         found.append(stepless)
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in found)

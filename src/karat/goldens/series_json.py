@@ -234,10 +234,8 @@ def _new_values(metric: Metric, old: Mapping[str, Any] | None) -> Any:
 
 
 def _same(raw: Any, value: float) -> bool:
-    number = math.nan if raw is None else text_number(raw)
-    if number is None:
-        number = math.nan
-    return number == value or (math.isnan(number) and math.isnan(value))
+    number = None if raw is None else text_number(raw)
+    return number == value or ((number is None or math.isnan(number)) and math.isnan(value))
 
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*[{"]')
@@ -255,8 +253,7 @@ class SeriesJSON:
         return _has_block(_unwrapped(json_text.look(data)).value)
 
     def read(self, data: bytes) -> Reading:
-        series = read_fast(data)
-        if series is not None:
+        if (series := read_fast(data)) is not None:
             return Reading(series, (), self.name)
         parsed = _unwrapped(json_text.parse(data))
         if not parsed.ok:

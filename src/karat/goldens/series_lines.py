@@ -48,8 +48,7 @@ class SeriesLines:
         return isinstance(record, dict) and step_key([record], alone=True) is not None
 
     def read(self, data: bytes) -> Reading:
-        hazard = text_file.check(data)
-        if hazard is not None:
+        if (hazard := text_file.check(data)) is not None:
             return Reading(None, (hazard,), self.name)
         odd = text_file.LimitedFindings()
         found = records(text_file.decode(data), odd)

@@ -256,15 +256,13 @@ class TableCSV:
             raise UsageError(
                 f"{self.name} cannot hold this table: expected text, found {error.object!r:.40}"
             ) from error
-        claimed = not golden.rows or self.claims(written)
-        _ensure_held(golden, back if claimed else None)
+        _ensure_held(golden, back if not golden.rows or self.claims(written) else None)
         return written
 
 
 def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
     """The table in the bytes; `key` names the columns that identify a row, if not the usual ones."""
-    hazard = text_file.check(data)
-    if hazard is not None:
+    if (hazard := text_file.check(data)) is not None:
         return Reading(None, (hazard,), TableCSV.name)
     _, found = entries(text_file.decode(data))
     form = form_of(found)
@@ -294,8 +292,8 @@ def _rows(
     odd = text_file.LimitedFindings()
     for entry in form.rows(found):
         if len(entry.cells) != len(form.columns):
-            wanted, width = len(form.columns), len(entry.cells)
-            odd.on_line("ragged-row", entry.line, f"expected {wanted} fields on line {entry.line}, found {width}")
+            message = f"expected {len(form.columns)} fields on line {entry.line}, found {len(entry.cells)}"
+            odd.on_line("ragged-row", entry.line, message)
         cells = form.fit(entry.cells)
         row_key = tuple(cells[place] for place in places)
         if row_key in rows:

@@ -269,7 +269,7 @@ class Targets:
             likely = [name] if name in self.known or not alike else alike
         if len(likely) != 1:
             return refused("identity-incomplete", self._why(likely, name))
-        path = likely[0]
+        (path,) = likely
         if path not in self.known and any(glob_regex(glob).fullmatch(path) for glob in self._settings.known_only):
             why = f"there is no golden at {path}, and files of its kind are taken only where one exists"
             return replace(refused("not-a-golden", why), severity=Severity.WARN)
@@ -293,8 +293,7 @@ class Targets:
             shared = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
             # One path must be the other's end. An artifact's name is no folder of the repository, so
             # it may disagree; but where several goldens share a file name, it may tell them apart.
-            fits = shared in {len(whole), len(parts)}
-            fits = fits or (alone and shared >= len(member.split("/")))
+            fits = shared in {len(whole), len(parts)} or (alone and shared >= len(member.split("/")))
             if fits and not clashes(identity, identity_of(path, self._cases)):
                 scored.append((shared, path))
         best = max((score for score, _ in scored), default=0)

@@ -48,8 +48,8 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The job's name, with its platform where that is known."""
-        platform = self.key[2]
-        return f"{self.key[1]} [{platform}]" if platform else self.key[1]
+        _, name, platform = self.key
+        return f"{name} [{platform}]" if platform else name
 
     @property
     def conclusions(self) -> frozenset[str]:

@@ -147,12 +147,8 @@ def _differing(root: Path, *specs: str) -> list[str]:
 
 def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
     """Stage some lines of a lock: those of goldens that are not staged would speak of other files."""
-    entries = indexed_lock(root, lock)
-    now = read_lock(root / lock)
-    for name in names:
-        entries.pop(name, None)
-        if name in now:
-            entries[name] = now[name]
+    entries = {name: entry for name, entry in indexed_lock(root, lock).items() if name not in names}
+    entries |= {name: entry for name, entry in read_lock(root / lock).items() if name in names}
     oid = git.write_object(root, encode_lock(entries))
     git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
 
@@ -187,9 +183,7 @@ def _edited(root: Path, by_lock: dict[str, dict[str, str]]) -> Iterator[Finding]
         entries = read_lock(root / lock)
         for path, name in names.items():
             entry, file = entries.get(name), root / path
-            if entry is None or not file.is_file():
-                continue
-            if sha256_hex(file.read_bytes()) == entry.sha256:
+            if entry is None or not file.is_file() or sha256_hex(file.read_bytes()) == entry.sha256:
                 continue
             run = f" of run {entry.run}" if entry.run else ""
             yield warn(
@@ -204,9 +198,7 @@ def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:
     """That the refresh behind these goldens left something undone must not be forgotten on the way."""
     record = current(diff, read_record(root))
     changed = {change.path for change in diff.changes if not change.same_bytes}
-    if record is None or not changed & {*record.files, *record.confirmed}:
-        return []
-    if not record.not_refreshed:
+    if record is None or not record.not_refreshed or not changed & {*record.files, *record.confirmed}:
         return []
     first, *others = record.not_refreshed
     more = f"; and {len(others):,} more" if others else ""

@@ -71,12 +71,10 @@ class Caller:
     def _compare(self, case: Case, outputs: Any, before: tuple[Finding, ...]) -> ReplayedCase:
         options = self._setup.options
         try:
-            criteria = judge.criteria_of(case.manifest, options)
-            report = compare_values(case.flat("expected"), outputs, **criteria)
+            report = compare_values(case.flat("expected"), outputs, **judge.criteria_of(case.manifest, options))
         except (CannotStore, ValueError) as error:
             return judge.failed(case, f"expected outputs that can be compared, but {error}")
-        notes = judge.tolerance_findings(case.manifest, options)
-        findings = (*report.all_findings(), *before, *notes)
+        findings = (*report.all_findings(), *before, *judge.tolerance_findings(case.manifest, options))
         return judge.compared(case, options, report.comparisons, findings)
 
 

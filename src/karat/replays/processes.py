@@ -120,10 +120,8 @@ class Worker:
             ready = None
         if ready is not None and ready.problem is None:
             return
-        module = setup.function.module
-        if ready is not None:
-            problem = ready.problem or ""
-        else:
+        module, problem = setup.function.module, ready.problem if ready else None
+        if problem is None:
             how = self._how_it_ended(_IMPORT_TIMEOUT)
             problem = f"expected to import {module}, but {how}{printed_last(self._log)}"
         self.close()

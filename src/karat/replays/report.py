@@ -18,9 +18,7 @@ from karat.tensors.report import TITLES, cells, comparison_json, type_text, wors
 
 SCHEMA = "karat.replay/1"
 _STYLES = {
-    ReplayOutcome.DAMAGED: "bold red",
-    ReplayOutcome.FAILED: "bold red",
-    ReplayOutcome.MISMATCH: "bold red",
+    **dict.fromkeys((ReplayOutcome.DAMAGED, ReplayOutcome.FAILED, ReplayOutcome.MISMATCH), "bold red"),
     ReplayOutcome.NOT_COMPARED: "yellow",
     ReplayOutcome.MATCH: "green",
 }
@@ -65,9 +63,8 @@ def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Li
 
 def _row(case: ReplayedCase) -> tuple[str, ...]:
     at_worst = worst(case.comparisons)
-    numbers = cells(at_worst.numbers if at_worst else None)
     tensors = str(len(case.comparisons)) if case.comparisons else ""
-    return printable(case.path), case.outcome.value, tensors, *numbers
+    return printable(case.path), case.outcome.value, tensors, *cells(at_worst.numbers if at_worst else None)
 
 
 def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:

@@ -135,8 +135,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
             files.append(path)
         if len(files) > _MOST_FILES:
             message = f"expected the folder of one run, found more than {_MOST_FILES:,} files in {folder}"
-            too_many = fail("unreadable", message, next=f"ls {quote(str(folder))}")
-            return Reading(None, (too_many,))
+            return Reading(None, (fail("unreadable", message, next=f"ls {quote(str(folder))}"),))
     files.sort()
     events = []
     for path in files:

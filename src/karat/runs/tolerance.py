@@ -234,18 +234,12 @@ def upper_tail(t: float, freedom: int) -> float:
         return 1.0 - upper_tail(-t, freedom)
     theta = math.atan2(t, math.sqrt(freedom))
     sine, cosine = math.sin(theta), math.cos(theta)
-    if freedom % 2:
-        term, total = cosine, 0.0
-        for k in range(1, freedom - 1, 2):
-            total += term
-            term *= (k + 1) / (k + 2) * cosine * cosine
-        inside = 2 / math.pi * (theta + sine * total)
-    else:
-        term, total = 1.0, 0.0
-        for k in range(0, freedom - 1, 2):
-            total += term
-            term *= (k + 1) / (k + 2) * cosine * cosine
-        inside = sine * total
+    odd = freedom % 2
+    term, total = cosine if odd else 1.0, 0.0
+    for k in range(odd, freedom - 1, 2):
+        total += term
+        term *= (k + 1) / (k + 2) * cosine * cosine
+    inside = 2 / math.pi * (theta + sine * total) if odd else sine * total
     return max(0.0, 0.5 * (1.0 - inside))
 
 
@@ -458,8 +452,7 @@ def lines(found: Tolerances) -> Iterator[str]:
 
 
 def _row(one: Recommendation) -> tuple[str, ...]:
-    relative = "" if one.atol else "%"
-    scale = 1.0 if one.atol else 100.0
+    relative, scale = ("", 1.0) if one.atol else ("%", 100.0)
     allowed = one.atol or one.rtol
     exact = one.check == "exact"
     return (

@@ -8,6 +8,7 @@ Names of dtypes are those that numpy, ml_dtypes, torch and jax share: `float32`,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Protocol
 
 import msgspec
@@ -58,11 +59,8 @@ class Reader(Protocol):
 
 def read_blocks(extent: Extent, block: int = BLOCK) -> Iterator[memoryview]:
     """The bytes of an extent in order; each block is overwritten by the next."""
-    reader = extent.open()
-    try:
+    with closing(extent.open()) as reader:
         yield from read_range(reader, 0, extent.size, block)
-    finally:
-        reader.close()
 
 
 def read_range(reader: Reader, start: int, size: int, block: int = BLOCK) -> Iterator[memoryview]:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
 from karat.compare.gate.tolerance import Gate, gate, gate_median, mode_of, relative_error, share_used
-from karat.compare.gate.values import gate_leaves
+from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
 from karat.findings import Finding, Severity, fail
@@ -66,20 +66,8 @@ def _curve(name: str, golden: Metric, actual: Series, judging: Judging) -> Metri
     if metric is None:
         demanded = int(np.count_nonzero(~np.isnan(golden.values)))
         other = name in actual.scalars or name in actual.others
-        return MetricResult(
-            metric=name,
-            outcome=CheckOutcome.MISSING_ACTUAL,
-            kind="missing-actual",
-            check=mode_of(rule),
-            tolerance=tolerance_text(rule),
-            rule=rule.pattern,
-            origin=rule.origin,
-            total=demanded,
-            failed=demanded,
-            missing=demanded,
-            likely="it is a single value there, not a curve" if other else None,
-            exemption=exemption,
-        )
+        likely = "it is a single value there, not a curve" if other else None
+        return missing_result(name, rule, demanded, exemption, likely=likely)
     return curve_result(name, golden, metric, rule, exemption)
 
 

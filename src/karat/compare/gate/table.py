@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from karat.compare.gate.result import (
-    ROWS,
-    CheckOutcome,
-    Deviation,
-    Judging,
-    MetricResult,
-    Value,
-    tolerance_text,
-    unknown,
-)
-from karat.compare.gate.tolerance import mode_of
-from karat.compare.gate.values import GateCell, gate_cells
+from karat.compare.gate.result import ROWS, CheckOutcome, Deviation, Judging, MetricResult, Value, unknown
+from karat.compare.gate.values import GateCell, gate_cells, missing_result
 from karat.compare.rules import Rule
 from karat.compare.table import row_name
 from karat.findings import Finding, fail, warn
@@ -44,7 +34,7 @@ def gate_table(
         if rule.tolerance:
             findings += _widened(name, golden, actual)
         elif name not in actual.columns:
-            results.append(_no_column(name, len(golden.rows), rule, judging))
+            results.append(missing_result(name, rule, len(golden.rows), judging.exempt(name, None), noun="row"))
         else:
             results += gate_cells(name, _cells(name, golden, actual, rule, fill or {}), judging)
     results = [_explained(result, results) for result in results]
@@ -93,23 +83,6 @@ def _vanished(lost: list[str], total: int) -> str | None:
     if len(lost) == total:
         return "not one row is there: the wrong file, or a run that never began"
     return "removed on purpose, or crashed before it could say so, or a shard is missing"
-
-
-def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResult:
-    return MetricResult(
-        metric=name,
-        outcome=CheckOutcome.MISSING_ACTUAL,
-        kind="missing-actual",
-        check=mode_of(rule),
-        tolerance=tolerance_text(rule),
-        rule=rule.pattern,
-        origin=rule.origin,
-        noun="row",
-        total=rows,
-        failed=rows,
-        missing=rows,
-        exemption=judging.exempt(name, None),
-    )
 
 
 def _cells(name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]) -> list[GateCell]:

@@ -53,6 +53,27 @@ def gate_cells(name: str, cells: Sequence[GateCell], judging: Judging, *, noun: 
     return [_part(name, part, rule, judging.status, noun, exemption) for exemption, part in parts.items()]
 
 
+def missing_result(
+    name: str, rule: Rule, total: int, exemption: int | None, *, noun: str = "step", likely: str | None = None
+) -> MetricResult:
+    """The result of a curve or column that is not there at all."""
+    return MetricResult(
+        metric=name,
+        outcome=CheckOutcome.MISSING_ACTUAL,
+        kind="missing-actual",
+        check=mode_of(rule),
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        noun=noun,
+        total=total,
+        failed=total,
+        missing=total,
+        likely=likely,
+        exemption=exemption,
+    )
+
+
 class _Found(msgspec.Struct, frozen=True):
     """The deviations of a column: what no allowance covers, and numbers that moved either way."""
 
