@@ -263,13 +263,18 @@ class Identities:
         for keys, members in self._groups.items():
             shared = keys.intersection(identity)
             if shared:
-                index = self._indexes.get((keys, shared))
-                if index is None:
-                    index = self._indexes[keys, shared] = _grouped(
-                        members, lambda path, shared=shared: _values(self._found[path], shared)
-                    )
+                index = self._index(keys, shared, members)
                 paths += index.get(_values(identity, shared), ())
         return sorted(paths)
+
+    def _index(
+        self, keys: frozenset[str], shared: frozenset[str], members: Sequence[str]
+    ) -> Mapping[object, Sequence[str]]:
+        index = self._indexes.get((keys, shared))
+        if index is None:
+            index = _grouped(members, lambda path: _values(self._found[path], shared))
+            self._indexes[keys, shared] = index
+        return index
 
 
 def _values(identity: Identity, keys: Iterable[str]) -> tuple[str, ...]:
