@@ -256,10 +256,19 @@ def examine(
         else:
             findings += change_findings(entry.series, entry.analysis)
     findings.sort(key=lambda finding: finding.severity.rank)
+    notes = list(collected.notes)
+    undecided = [e for e in entries if e.series.better is None and e.analysis.steps]
+    if undecided:
+        names = ", ".join(dict.fromkeys(e.series.metric for e in undecided[:3]))
+        more = " …" if len(undecided) > 3 else ""
+        notes.append(
+            f"it is not known whether higher or lower is better for {names}{more}; "
+            "use --better so that regressions fail"
+        )
     return ChangesReport(
         entries=entries,
         findings=tuple(findings),
-        notes=_notes(collected, entries),
+        notes=(*notes, *_together(entries)),
         options=options,
         online=online,
         seconds=perf_counter() - started,
@@ -281,19 +290,6 @@ def _require_values(collected: SeriesCollection) -> None:
         f"nothing was compared: expected values{f' of {names}' if names else ''}, found none ({counts}{crash or odd})",
         next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
-
-
-def _notes(collected: SeriesCollection, entries: Sequence[SeriesReport]) -> tuple[str, ...]:
-    notes = list(collected.notes)
-    undecided = [e for e in entries if e.series.better is None and e.analysis.steps]
-    if undecided:
-        names = ", ".join(dict.fromkeys(e.series.metric for e in undecided[:3]))
-        more = " …" if len(undecided) > 3 else ""
-        notes.append(
-            f"it is not known whether higher or lower is better for {names}{more}; "
-            "use --better so that regressions fail"
-        )
-    return (*notes, *_together(entries))
 
 
 def _together(entries: Sequence[SeriesReport]) -> Iterator[str]:

@@ -244,9 +244,8 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
-        raise UsageError(
-            f"{address.scheme}:// needs obstore, which is not installed", next_command="pip install 'karat[bucket]'"
-        ) from None
+        said = f"{address.scheme}:// needs obstore, which is not installed"
+        raise UsageError(said, next_command="pip install 'karat[bucket]'") from None
     http = allows_http(address.scheme, os.environ)
     more: dict[str, Any] = {"skip_signature": True} if anonymous else {}
     more["client_options"] = {**_OPTIONS, "allow_http": http}

@@ -119,13 +119,11 @@ class GitHub(Forge):
             said = "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both")
             raise UsageError(said, next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all")
         if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
-            raise UsageError(
-                f"expected the number of a run, found {run_id!r}", next_command=f"gh run list --repo {repo}"
-            )
+            said = f"expected the number of a run, found {run_id!r}"
+            raise UsageError(said, next_command=f"gh run list --repo {repo}")
         if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
-            raise UsageError(
-                f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {shlex.quote(sha)}"
-            )
+            said = f"expected the SHA of a commit, found {sha!r}"
+            raise UsageError(said, next_command=f"git rev-parse {shlex.quote(sha)}")
         env = os.environ if env is None else env
         self._repo, self._sha, self._workflow, self._attempt = repo, sha, workflow, attempt
         self._run_id = None if run_id is None else int(run_id)

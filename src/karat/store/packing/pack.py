@@ -99,10 +99,8 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
     out = Path(options.output).resolve()
     for directory in directories:
         if out.is_relative_to(Path(directory).resolve()):
-            raise UsageError(
-                f"-o {options.output}: expected a folder outside of what is packed, found one in {directory}",
-                next_command="karat pack --help",
-            )
+            said = f"-o {options.output}: expected a folder outside of what is packed, found one in {directory}"
+            raise UsageError(said, next_command="karat pack --help")
     with contextlib.closing(survey(directories, require_program=options.require_program)) as found:
         if not found.found and not found.findings:
             nothing = fail(
