@@ -47,9 +47,8 @@ def command(*, folder: str) -> int:
     """
     path = Path(folder).absolute()
     if path.exists():
-        raise UsageError(
-            f"expected to make {path}, found it already there", next_command=f"karat demo {shlex.quote(folder)}-2"
-        )
+        said = f"expected to make {path}, found it already there"
+        raise UsageError(said, next_command=f"karat demo {shlex.quote(folder)}-2")
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]  # see karat.demo.sample
     from karat.demo.sample import build, build_folders

@@ -38,9 +38,8 @@ class LazyGroup(click.Group):
         if ctx.parent is not None and word and not word.startswith("-") and word not in self.summaries:
             hint = suggest(word, list(self.summaries))
             if not self._otherwise or (hint and not Path(word).exists()):
-                raise UsageError(
-                    f"{ctx.command_path} has no command {word!r}{hint}", next_command=f"{ctx.command_path} --help"
-                )
+                said = f"{ctx.command_path} has no command {word!r}{hint}"
+                raise UsageError(said, next_command=f"{ctx.command_path} --help")
         named = word in self.summaries or word in ctx.help_option_names
         return super().parse_args(ctx, args if named or not self._otherwise else [self._otherwise, *args])
 

@@ -67,10 +67,8 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
     for target, options in by_target.items():
         if len(options) > 1:
             place = "stdout" if target == "-" else target
-            raise UsageError(
-                f"expected at most one report on {place}, found {' and '.join(options)}",
-                next_command=f"karat {_words[0] if _words else 'diff'} --help",
-            )
+            said = f"expected at most one report on {place}, found {' and '.join(options)}"
+            raise UsageError(said, next_command=f"karat {_words[0] if _words else 'diff'} --help")
 
 
 def complain(message: str, next_command: str) -> None:
@@ -112,9 +110,8 @@ def deliver(target: str, content: bytes | str) -> None:
         else:
             write_bytes(path.resolve(), data, durable=False)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {target}, but: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
-        ) from error
+        said = f"expected to write {target}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
 
 
 def progress_line(

@@ -109,10 +109,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
     if golden == "-" or golden.endswith(SAMPLES):
-        raise UsageError(
-            f"-o: expected the path of a golden, found {golden}; a golden is a file, and no samples",
-            next_command="karat record --help",
-        )
+        said = f"-o: expected the path of a golden, found {golden}; a golden is a file, and no samples"
+        raise UsageError(said, next_command="karat record --help")
     identity = parse_identity(identities)
     if identity and manifest_file is None:
         raise UsageError("--identity needs --manifest F", next_command="karat record --help")

@@ -118,9 +118,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--junit": junit})
     for option, given in (("--rtol", rtol), ("--atol", atol)):
         if given is not None and not isfinite(given):
-            raise UsageError(
-                f"{option}: expected a finite number >= 0, found {given}", next_command="karat replay --help"
-            )
+            said = f"{option}: expected a finite number >= 0, found {given}"
+            raise UsageError(said, next_command="karat replay --help")
     options = replay_options(
         run,
         command=command_line,
@@ -141,17 +140,13 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.replays.replay import run_pytest
 
         if json_file is not None:
-            raise UsageError(
-                "expected --json without --pytest, found both: a pytest session has reports of its own",
-                next_command="karat replay --help",
-            )
+            said = "expected --json without --pytest, found both: a pytest session has reports of its own"
+            raise UsageError(said, next_command="karat replay --help")
         extra = [f"--junit-xml={junit}"] if junit is not None else []
         return run_pytest(bundle, options, [*extra, *pytest_args])
     if pytest_args:
-        raise UsageError(
-            f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest",
-            next_command="karat replay --help",
-        )
+        said = f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest"
+        raise UsageError(said, next_command="karat replay --help")
     from karat.replays import report
     from karat.replays.replay import replay
 

@@ -52,9 +52,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.report.terminal import print_lines
 
     if force != bool(reason and reason.strip()):
-        raise UsageError(
-            "--force needs --reason TEXT, and --reason needs --force", next_command='karat stage --force --reason "…"'
-        )
+        said = "--force needs --reason TEXT, and --reason needs --force"
+        raise UsageError(said, next_command='karat stage --force --reason "…"')
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(None, None, Path.cwd())
     assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default

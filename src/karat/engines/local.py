@@ -111,10 +111,8 @@ def _core_locks(wanted: SlotRequest) -> dict[str, Path]:
     if not wanted.cores:
         return {}
     if not hasattr(os, "sched_getaffinity"):
-        raise UsageError(
-            "expected a system that pins processes to cores (Linux), found another; cores = 0 does without",
-            next_command=_EDIT,
-        )
+        said = "expected a system that pins processes to cores (Linux), found another; cores = 0 does without"
+        raise UsageError(said, next_command=_EDIT)
     there = sorted(os.sched_getaffinity(0))
     _require("cores", wanted.slots, wanted.cores, len(there))
     return {str(core): users_folder() / f"core-{core}.lock" for core in there}

@@ -53,10 +53,8 @@ class ClusterHead:
             self._missing = now if self._missing is None else self._missing
             if now - self._missing < _PATIENCE:
                 return False
-            raise CannotVerify(
-                f"the Ray cluster at {self._address} no longer answers: {error.strerror or error}",
-                next_command="karat hunt resume  # when there is a cluster again",
-            ) from error
+            said = f"the Ray cluster at {self._address} no longer answers: {error.strerror or error}"
+            raise CannotVerify(said, next_command="karat hunt resume  # when there is a cluster again") from error
         self._missing = None
         return True
 

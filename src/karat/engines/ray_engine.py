@@ -80,10 +80,8 @@ class RayEngine:
         try:
             self._work.options(**task_options(resources))
         except ValueError as error:
-            raise UsageError(
-                f"expected [engine] to ask for what Ray can give, found: {error}",
-                next_command="edit [engine] in hunt.toml",
-            ) from error
+            said = f"expected [engine] to ask for what Ray can give, found: {error}"
+            raise UsageError(said, next_command="edit [engine] in hunt.toml") from error
         if self._capacity.slots() == 0:
             raise CannotVerify(
                 f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
@@ -253,10 +251,8 @@ def _require_reachable(address: str, following: str) -> None:
     """Ray waits long for a cluster that is not there, and may end the whole process then."""
     parts = _ADDRESS.fullmatch(address)
     if parts is None:
-        raise UsageError(
-            f"expected the address of a Ray cluster, HOST:PORT or ray://HOST:PORT, found {address!r}",
-            next_command=following,
-        )
+        said = f"expected the address of a Ray cluster, HOST:PORT or ray://HOST:PORT, found {address!r}"
+        raise UsageError(said, next_command=following)
     try:
         with socket.create_connection((parts[2].strip("[]"), int(parts[3])), _REACH) as to:
             answers = os.environ.get("RAY_USE_TLS", "0") != "0"  # what is under it cannot be seen from here
@@ -265,11 +261,8 @@ def _require_reachable(address: str, following: str) -> None:
                 frame = to.recv(9, socket.MSG_WAITALL)
                 answers = len(frame) == 9 and frame[3] == _SETTINGS
     except (OSError, UnicodeError) as error:
-        raise CannotVerify(
-            f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}", next_command=following
-        ) from error
+        said = f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}"
+        raise CannotVerify(said, next_command=following) from error
     if not answers:
-        raise CannotVerify(
-            f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another",
-            next_command=following,
-        )
+        said = f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another"
+        raise CannotVerify(said, next_command=following)

@@ -42,10 +42,8 @@ def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool =
         with Journal(path) as journal:
             report, process = build_report(journal), journal.writer()
         if process is not None:
-            raise UsageError(
-                f"expected no other hunt into {path}, found process {process} writing it",
-                next_command=Command("karat", "hunt", "status", str(path)),
-            )
+            said = f"expected no other hunt into {path}, found process {process} writing it"
+            raise UsageError(said, next_command=Command("karat", "hunt", "status", str(path)))
         if report.runs:
             what = "a hunt that is not finished" if report.resume else "a finished hunt"
             raise UsageError(

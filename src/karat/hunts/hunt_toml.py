@@ -66,18 +66,15 @@ def read(path: Path) -> HuntSettings:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"expected UTF-8 in {path}, found: {error}", next_command=Command("file", str(path))
-        ) from error
+        said = f"expected UTF-8 in {path}, found: {error}"
+        raise UsageError(said, next_command=Command("file", str(path))) from error
     except FileNotFoundError as error:
         output = () if str(path) == NAME else ("--output", str(path))
-        raise UsageError(
-            f"expected a hunt in {path}, found no such file", next_command=Command("karat", "hunt", "init", *output)
-        ) from error
+        said = f"expected a hunt in {path}, found no such file"
+        raise UsageError(said, next_command=Command("karat", "hunt", "init", *output)) from error
     except OSError as error:
-        raise UsageError(
-            f"expected to read {path}, but: {error.strerror}", next_command=Command("ls", "-l", str(path))
-        ) from error
+        said = f"expected to read {path}, but: {error.strerror}"
+        raise UsageError(said, next_command=Command("ls", "-l", str(path))) from error
     return parse(text, path)
 
 
@@ -398,10 +395,8 @@ def find_journal(named: str | None) -> Path:
     else:
         journals = sorted(_WORK.glob(f"*{SUFFIX}"))
         if len(journals) > 1:
-            raise UsageError(
-                f"expected the name of a journal, since there are several: {', '.join(map(str, journals))}",
-                next_command=Command("karat", "hunt", "status", str(journals[0])),
-            )
+            said = f"expected the name of a journal, since there are several: {', '.join(map(str, journals))}"
+            raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journals[0])))
         found = journals[0] if journals else _WORK / f"hunt{SUFFIX}"
     if not found.is_file():
         raise no_journal(found)
@@ -411,10 +406,8 @@ def find_journal(named: str | None) -> Path:
 def preset(name: str) -> str:
     """The text of a preset, as it stands."""
     if name not in PRESETS:
-        raise UsageError(
-            f"no preset of a hunt is called {name!r}{suggest(name, list(PRESETS))}; there are {', '.join(PRESETS)}",
-            next_command="karat hunt init --help",
-        )
+        said = f"no preset of a hunt is called {name!r}{suggest(name, list(PRESETS))}; there are {', '.join(PRESETS)}"
+        raise UsageError(said, next_command="karat hunt init --help")
     file = resources.files("karat").joinpath("hunts", "presets", f"{name}.toml")
     return file.read_text(encoding="utf-8")
 
@@ -428,10 +421,8 @@ def preset_text(name: str, folder: Path) -> str:
 
     root = find_root(folder)
     if root is None:
-        raise UsageError(
-            f"expected {folder} to be in a git repository, whose commits the preset git hunts, found none",
-            next_command="karat hunt init --preset pypi",
-        )
+        said = f"expected {folder} to be in a git repository, whose commits the preset git hunts, found none"
+        raise UsageError(said, next_command="karat hunt init --preset pypi")
     if resolve(root, "HEAD") is None:
         raise UsageError(f"expected commits in {root}, found none", next_command="git log --oneline -5")
 

@@ -110,10 +110,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.report.github import add_step_summary
 
         if not add_step_summary(lambda _: markdown(report)):
-            raise UsageError(
-                "--step-summary needs GITHUB_STEP_SUMMARY to name a file, and it is not set",
-                next_command="karat policy approvals --help",
-            )
+            said = "--step-summary needs GITHUB_STEP_SUMMARY to name a file, and it is not set"
+            raise UsageError(said, next_command="karat policy approvals --help")
     if json_file is not None:
         deliver(json_file, document(report))
     if not quiet:
@@ -128,9 +126,8 @@ def _require_sign_off(sign_off: Path | None, signers: Path | None, *, unsigned: 
         if given and sign_off is None:
             raise UsageError(f"{option} needs --sign-off FILE", next_command="karat policy approvals --help")
     if unsigned and signers is not None:
-        raise UsageError(
-            "--signers and --unsigned-sign-off exclude each other", next_command="karat policy approvals --help"
-        )
+        said = "--signers and --unsigned-sign-off exclude each other"
+        raise UsageError(said, next_command="karat policy approvals --help")
 
 
 def _notice(text: str) -> None:

@@ -91,12 +91,10 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
         merged, entries=active, devices=policy.devices, ops=baseline.ops, aliases=baseline.aliases, only=ops
     )
     if ops and not found.rows and merged.tests:
-        raise UsageError(
-            f"--op {' '.join(ops)}: no op with tests has such a name", next_command="karat policy coverage --all"
-        )
+        said = f"--op {' '.join(ops)}: no op with tests has such a name"
+        raise UsageError(said, next_command="karat policy coverage --all")
     if not found.rows and not found.findings:
-        raise CannotVerify(
-            f"the {merged.journals} journals hold no evidence", next_command="pytest --karat-evidence=DIR"
-        )
+        said = f"the {merged.journals} journals hold no evidence"
+        raise CannotVerify(said, next_command="pytest --karat-evidence=DIR")
     every = (*found.findings, *policy.findings, *policy.exemptions.findings)
     return msgspec.structs.replace(found, findings=every)

@@ -79,10 +79,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     one_report_each({"--json": json_file})
     if added and ci.in_ci():
-        raise UsageError(
-            "--add-to-baseline is refused in CI: a list that a robot extends guards nothing",
-            next_command="karat policy gate --help  # add it on your own machine, and commit it",
-        )
+        said = "--add-to-baseline is refused in CI: a list that a robot extends guards nothing"
+        raise UsageError(said, next_command="karat policy gate --help  # add it on your own machine, and commit it")
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     rewriting = {"--update-baseline", "--add-to-baseline"}

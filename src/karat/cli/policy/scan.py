@@ -78,10 +78,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--sarif": sarif_file})
     for name in base_classes:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise UsageError(
-                f"expected --base-class to name a class (OpTest, or mylib.testing.OpTest), found {name!r}",
-                next_command="karat policy scan --help",
-            )
+            said = f"expected --base-class to name a class (OpTest, or mylib.testing.OpTest), found {name!r}"
+            raise UsageError(said, next_command="karat policy scan --help")
     options = ScanOptions(
         base_classes=base_classes,
         exclude=exclude,

@@ -96,10 +96,8 @@ def pack(  # noqa: PLR0913 - one parameter per option
 
     one_report_each({"--json": json_file})
     if no_cases and no_combined:
-        raise UsageError(
-            "expected at most one of --no-cases and --no-combined, found both: nothing would be left",
-            next_command="karat pack --help",
-        )
+        said = "expected at most one of --no-cases and --no-combined, found both: nothing would be left"
+        raise UsageError(said, next_command="karat pack --help")
     options = packing.PackOptions(
         output=output,
         combined=None if no_combined else _combined_name(name, at, os.environ),
@@ -147,10 +145,8 @@ def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
                     return datetime.fromtimestamp(int(text), UTC)
                 moment = datetime.fromisoformat(text)
             except (ValueError, OverflowError, OSError):
-                raise UsageError(
-                    f"{origin}: expected a time as 2026-01-31T04:00Z or in seconds since 1970, found {text!r}",
-                    next_command="karat pack captures --at 2026-01-31T04:00Z",
-                ) from None
+                said = f"{origin}: expected a time as 2026-01-31T04:00Z or in seconds since 1970, found {text!r}"
+                raise UsageError(said, next_command="karat pack captures --at 2026-01-31T04:00Z") from None
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     return datetime.now(UTC)
 

@@ -213,8 +213,6 @@ def _locked(
     if line is None or update:
         return reference, None
     if wanted.digest is not None and not line.digest.startswith(wanted.digest):
-        raise UsageError(
-            f"expected {reference} to be what the lock names, found sha256:{line.digest} there",
-            next_command=Command("karat", "pull", reference, str(dest), *rest),
-        )
+        said = f"expected {reference} to be what the lock names, found sha256:{line.digest} there"
+        raise UsageError(said, next_command=Command("karat", "pull", reference, str(dest), *rest))
     return f"{wanted.name}@sha256:{line.digest}", line

@@ -216,9 +216,8 @@ class WriterLock:
         try:
             handle = hold(path, mode=0o644)
         except OSError as error:
-            raise CannotVerify(
-                f"expected to write {path}, but: {error.strerror}", next_command=Command("ls", "-ld", str(path.parent))
-            ) from error
+            said = f"expected to write {path}, but: {error.strerror}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
         if handle is None:
             raise UsageError(
                 f"expected no other hunt into {journal}, found process "

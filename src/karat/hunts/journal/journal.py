@@ -93,10 +93,8 @@ class Journal:
             return  # new: create() goes on
         if application != APPLICATION_ID:
             what = "an empty file" if not tables else "another SQLite file"
-            raise CannotVerify(
-                f"expected the journal of a hunt at {self.path}, found {what}",
-                next_command="karat hunt run" if not tables else "karat hunt status --help",
-            )
+            said = f"expected the journal of a hunt at {self.path}, found {what}"
+            raise CannotVerify(said, next_command="karat hunt run" if not tables else "karat hunt status --help")
         if version > VERSION:
             raise CannotVerify(
                 f"expected a journal of version {VERSION} at {self.path}, found version {version}: a newer karat "
@@ -211,10 +209,8 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(exist_ok=True)
         except OSError as error:
-            raise CannotVerify(
-                f"expected to write the journal {path}, but: {error.strerror}",
-                next_command=Command("ls", "-ld", str(path.parent)),
-            ) from error
+            said = f"expected to write the journal {path}, but: {error.strerror}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
         journal = cls(path, writing=True)
         journal._begin(hunt)
         return journal
@@ -243,9 +239,8 @@ class Journal:
 
         if self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
             self.close()
-            raise CannotVerify(
-                f"expected no journal at {self.path} yet, found one", next_command=resume_command(str(self.path))
-            )
+            said = f"expected no journal at {self.path} yet, found one"
+            raise CannotVerify(said, next_command=resume_command(str(self.path)))
         facts = {
             **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
             "command": _text(hunt.command),
@@ -441,8 +436,6 @@ def archive(path: Path) -> Path:
             if beside.exists():
                 beside.rename(target.with_name(f"{target.name}{tail}"))
     except OSError as error:
-        raise CannotVerify(
-            f"expected to archive {path} as {target.name}, but: {error.strerror}",
-            next_command=Command("ls", "-ld", str(path.parent)),
-        ) from error
+        said = f"expected to archive {path} as {target.name}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
     return target

@@ -263,10 +263,8 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
     every = [(s, p) for s, p in journal.every_point() if stage is None or s == stage]
     if stage is not None and not every:
         known = [row.key for row in journal.stages()]
-        raise UsageError(
-            f"--stage: expected one of {', '.join(known) or '(none yet)'}, found {stage!r}{suggest(stage, known)}",
-            next_command=Command("karat", "hunt", "status", str(journal.path)),
-        )
+        said = f"--stage: expected one of {', '.join(known) or '(none yet)'}, found {stage!r}{suggest(stage, known)}"
+        raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
     for matches in (
         [(s, p) for s, p in every if name in {p.id, p.label}],
         [(s, p) for s, p in every if p.id.startswith(name) or p.label.startswith(name)],
@@ -282,10 +280,8 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
                 next_command=show_command(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
             )
     labels = [p.label for _, p in every]
-    raise UsageError(
-        f"expected a point of the hunt, found none that begins with {name!r}{suggest(name, labels)}",
-        next_command=Command("karat", "hunt", "status", str(journal.path)),
-    )
+    said = f"expected a point of the hunt, found none that begins with {name!r}{suggest(name, labels)}"
+    raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
 
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
