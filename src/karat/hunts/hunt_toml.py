@@ -218,39 +218,28 @@ def _check_probe(probe: ProbeSettings) -> None:
 def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
     """A stage needs the table that says what it is about."""
     for name in ("containers", "packages", "values"):
-        _expect(
-            name not in timelines or getattr(settings, name) is not None,
-            f"stages names {name}: expected a table [{name}], found none",
-        )
+        there = name not in timelines or getattr(settings, name) is not None
+        _expect(there, f"stages names {name}: expected a table [{name}], found none")
     for name in sorted(timelines & {"checkouts", "commits"}):
         _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
-    if settings.packages is not None:
-        _expect(
-            _PROJECT.fullmatch(settings.packages.name) is not None,
-            f"packages.name: expected the name of a project, found {settings.packages.name!r}; extras belong in requires",
-        )
+    if settings.packages is not None and not _PROJECT.fullmatch(name := settings.packages.name):
+        raise mistake(f"packages.name: expected the name of a project, found {name!r}; extras belong in requires")
     if settings.values is not None:
         both = (bool(settings.values.list), bool(settings.values.file))
-        _expect(
-            sum(both) == 1,
-            f"values: expected either list or file to be set, found {'both' if all(both) else 'neither'}",
-        )
+        if sum(both) != 1:
+            raise mistake(f"values: expected either list or file to be set, found {'both' if all(both) else 'neither'}")
     for name in _ORDER:
         if (table := getattr(settings, name)) is None:
             continue
         _understand(f"{name}.step", parse_duration, table.step)
         _expect(parse_duration(table.step) > 0, f"{name}.step must be greater than 0")
-        _expect(
-            table.start is None or table.end is None or table.start <= table.end,
-            f"{name}: expected start up to end, found {table.start} and {table.end}",
-        )
+        if table.start is not None and table.end is not None and table.start > table.end:
+            raise mistake(f"{name}: expected start up to end, found {table.start} and {table.end}")
     if settings.containers is not None:
         _check_range("containers.ahead", settings.containers.ahead)
         _understand("containers.cache", parse_size, settings.containers.cache)
-        _expect(
-            "{date" in settings.containers.image,
-            f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {settings.containers.image!r}",
-        )
+        image = settings.containers.image
+        _expect("{date" in image, f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {image!r}")
 
 
 def _check_order(found: Sequence[Stage]) -> None:
@@ -265,10 +254,8 @@ def _check_order(found: Sequence[Stage]) -> None:
             continue
         steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
         closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
-        _expect(
-            steps > 0 or (steps == 0 and closer),
-            f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}",
-        )
+        if steps < 0 or (steps == 0 and not closer):
+            raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
 
 
 def _check_checkouts(table: str, checkouts: CheckoutSettings, names: list[str]) -> None:
@@ -287,14 +274,10 @@ def _check_first(settings: HuntSettings, stage: Stage) -> None:
     """The first stage has no coarser one that says where to look."""
     if stage.timeline == "containers" and settings.containers is not None:
         for key, which in (("start", "first"), ("end", "last")):
-            _expect(
-                getattr(settings.containers, key) is not None,
-                f"containers.{key}: expected the {which} day, such as 2023-08-24, found nothing",
-            )
-    if stage.timeline == "checkouts":
-        _expect(
-            settings.checkouts.start is not None, "checkouts.start: expected a day or a time to start at, found nothing"
-        )
+            if getattr(settings.containers, key) is None:
+                raise mistake(f"containers.{key}: expected the {which} day, such as 2023-08-24, found nothing")
+    if stage.timeline == "checkouts" and settings.checkouts.start is None:
+        raise mistake("checkouts.start: expected a day or a time to start at, found nothing")
     if stage.timeline == "commits":
         table = settings.commits or settings.checkouts
         _expect(

@@ -6,15 +6,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from karat.cli.output import deliver, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, UsageError, exit_code
-
-if TYPE_CHECKING:
-    from karat.policy.coverage import Coverage
 
 _EXAMPLES = """
 \b
@@ -51,36 +47,18 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     A DIR holds journals written by `pytest --karat-evidence=DIR`. Nothing is judged: that is `karat policy gate`.
     """
-    from karat.policy.coverage import document, lines, page
-    from karat.report.terminal import print_lines
-    from karat.report.words import printable
-
-    one_report_each({"--json": json_file, "--html": html})
-    found = _coverage(places, ops, namespaces=namespaces)
-    if json_file is not None:
-        deliver(json_file, document(found))
-    if html is not None:
-        deliver(html, page(found))
-    if not quiet:
-        if "-" not in {json_file, html}:
-            for finding in found.findings:
-                print(f"{finding.severity.value:4}  {finding.kind}: {printable(finding.message)}")
-            width = shutil.get_terminal_size((100, 24)).columns
-            print_lines(lines(found, width=max(width, 60), every=every), sys.stdout)
-        last_line(found.findings)
-    return int(exit_code(found.findings))
-
-
-def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool) -> Coverage:
-    import msgspec
+    from msgspec import structs
 
     from karat.config import load
-    from karat.policy.coverage import coverage
+    from karat.policy.coverage import coverage, document, lines, page
     from karat.policy.evidence import merge
     from karat.policy.gate.project import journal_folders, project
     from karat.policy.journal import run_of
+    from karat.report.terminal import print_lines
+    from karat.report.words import printable
     from karat.system.dates import day
 
+    one_report_each({"--json": json_file, "--html": html})
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     today = day(None, os.environ)
@@ -96,5 +74,16 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
     if not found.rows and not found.findings:
         said = f"the {merged.journals} journals hold no evidence"
         raise CannotVerify(said, next_command="pytest --karat-evidence=DIR")
-    every = (*found.findings, *policy.findings, *policy.exemptions.findings)
-    return msgspec.structs.replace(found, findings=every)
+    found = structs.replace(found, findings=(*found.findings, *policy.findings, *policy.exemptions.findings))
+    if json_file is not None:
+        deliver(json_file, document(found))
+    if html is not None:
+        deliver(html, page(found))
+    if not quiet:
+        if "-" not in {json_file, html}:
+            for finding in found.findings:
+                print(f"{finding.severity.value:4}  {finding.kind}: {printable(finding.message)}")
+            width = shutil.get_terminal_size((100, 24)).columns
+            print_lines(lines(found, width=max(width, 60), every=every), sys.stdout)
+        last_line(found.findings)
+    return int(exit_code(found.findings))

@@ -98,7 +98,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
 
     Its objects are copied, inside the store, to where neither `karat gc` nor a bucket's own rule deletes.
     """
-    from karat.store import report
+    from karat.store import pins, references, report
     from karat.store.backends import open_store
 
     one_report_each({"--json": json_file})
@@ -113,8 +113,6 @@ def pin(  # noqa: PLR0913 - one parameter per option
 
     def work() -> Pinned:
         words = [(open_store(url), reference)] if reference is not None else _lines(Path(str(lock)), store)
-        from karat.store import pins, references
-
         # All are looked up before any is touched.
         found = [(backend, references.resolve(backend, word)) for backend, word in words]
         done = []
