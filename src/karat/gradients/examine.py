@@ -54,7 +54,14 @@ def compare_forward(
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
     keep = ~seen.masks[k]
-    tangents = [_tangent(seen, probe, k, given[k], keep) for probe, given in pushed]
+    unit_roundoff = roundoff.unit(seen.baseline.computes)
+    tangents = []
+    for probe, given in pushed:
+        value = probe.slopes[k].value[keep]
+        sizes = natural_sizes(value) if value.any() else np.abs(value)
+        depth = 1.0 + np.log2(max(2, probe.direction.size))
+        floor = 16 * depth * unit_roundoff * (sizes + np.abs(seen.baseline.base[k][keep]))
+        tangents.append(Tangent(given[k][keep], value, _ROOM * probe.slopes[k].error[keep] + floor))
     if not keep.any():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, UNKNOWN, mode="forward")
     scale = max(_rms(one.expected) for one in tangents)
@@ -101,16 +108,6 @@ def compare_forward(
         vacuous=vacuous,
         widened=used,
     )
-
-
-def _tangent(seen: Observations, probe: Probe, k: int, found: Vector, keep: slopes.Mask) -> Tangent:
-    slopes = probe.slopes[k]
-    value = slopes.value[keep]
-    sizes = natural_sizes(value) if value.any() else np.abs(value)
-    unit = roundoff.unit(seen.baseline.computes)
-    depth = 1.0 + np.log2(max(2, probe.direction.size))
-    floor = 16 * depth * unit * (sizes + np.abs(seen.baseline.base[k][keep]))
-    return Tangent(found[keep], value, _ROOM * slopes.error[keep] + floor)
 
 
 def _worst(tangents: Sequence[Tangent]) -> tuple[float, float]:
