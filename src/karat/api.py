@@ -66,7 +66,7 @@ def diff(  # noqa: PLR0913 - one parameter per option
         preset=preset,
         jobs=jobs,
         progress=progress,
-        store=store or os.environ.get("KARAT_STORE") or config.store.url,
+        store=store or os.environ.get("KARAT_STORE") or (config.store.url if "store:" in f"{old}{new}" else None),
     )
     return diff_(_word(old), _word(new), cwd=cwd, options=options)
 

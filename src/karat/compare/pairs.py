@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.compare.document import compare_structure
 from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
-from karat.compare.table import compare_table
 from karat.findings import UNVERIFIED, Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
 
@@ -155,8 +153,12 @@ def _compare_goldens(
     if isinstance(old, Series) and isinstance(new, Series):
         return judge_series(old, new, numbers, rules, path)
     if isinstance(old, Table) and isinstance(new, Table):
+        from karat.compare.table import compare_table
+
         return compare_table(old, new, rules, path, status)
     if old.shape == new.shape == "document":
+        from karat.compare.document import compare_structure
+
         return compare_structure(old.value, new.value, rules, path)  # type: ignore[union-attr]
     return [], [fail("type-changed", f"was a {old.shape}, is a {new.shape} now; the two cannot be compared")]
 

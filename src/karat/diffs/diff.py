@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from karat.compare.change import Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.diffs.groups import groups_of, mark_moves
-from karat.diffs.result import Diff
+from karat.diffs.result import Diff, groups_of, mark_moves
 from karat.diffs.sides import (
     Bundles,
     Items,

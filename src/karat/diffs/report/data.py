@@ -18,10 +18,8 @@ import msgspec
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.result import Diff, Group
 from karat.findings import Severity
-from karat.report.json import encode, finding_json
 from karat.report.words import magnitude, short_path
 from karat.tensors.comparison import Comparison
-from karat.tensors.report import comparison_json
 
 SCHEMA = "karat.diff/1"
 COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
@@ -99,11 +97,15 @@ def render_csv(diff: Diff) -> str:
 
 def render_json(diff: Diff) -> bytes:
     """The JSON text."""
+    from karat.report.json import encode
+
     return encode(document(diff))
 
 
 def document(diff: Diff) -> dict[str, Any]:
     """The diff as plain data."""
+    from karat.report.json import finding_json
+
     return {
         "schema": SCHEMA,
         "old": diff.old,
@@ -136,6 +138,8 @@ def _group_json(group: Group) -> dict[str, Any]:
 
 def change_json(c: Change) -> dict[str, Any]:
     """One golden's change as plain data."""
+    from karat.report.json import finding_json
+
     return {
         "path": c.path,
         "shape": c.shape,
@@ -159,5 +163,9 @@ _PLAIN = (
 
 def _metric_json(m: MetricChange) -> dict[str, Any]:
     plain: dict[str, Any] = {name: getattr(m, name) for name in _PLAIN}
-    tensor = None if m.tensor is None else comparison_json(m.tensor)
+    tensor = None
+    if m.tensor is not None:
+        from karat.tensors.report import comparison_json
+
+        tensor = comparison_json(m.tensor)
     return {**plain, "verdict": m.verdict.value, "tensor": tensor}

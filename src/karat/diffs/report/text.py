@@ -12,7 +12,6 @@ from karat.diffs.result import Diff, Group
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
 from karat.report.words import count, elide, number, printable, severity_counts, short_path, signed, span
-from karat.tensors.report import TITLES, cells, type_text
 
 _FAILS_SHOWN = 12
 _GROUPS_SHOWN = 12
@@ -119,6 +118,8 @@ def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     shown = ranked[:top]
     if not shown:
         return
+    from karat.tensors.report import TITLES, cells, type_text
+
     yield ()
     yield (f"Tensors that moved, {len(shown)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
     rows = [

@@ -6,7 +6,7 @@ from factories.curves import series
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import RuleBook
-from karat.diffs.groups import groups_of
+from karat.diffs.result import groups_of
 from karat.findings import Severity
 from karat.goldens.shapes import Reading, Series
 
