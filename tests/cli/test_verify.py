@@ -125,7 +125,7 @@ def test_objects_that_no_reference_needs_are_told_and_no_failure(where: Path) ->
     assert target["orphan_size"] == target["size"]
     said = f"shop: no reference needs {target['orphans']} objects ("
     assert said in result.out
-    assert "which `karat gc` takes once old enough" in result.out
+    assert "`karat gc` deletes them once old enough" in result.out
 
 
 @pytest.mark.slow
@@ -157,4 +157,4 @@ def test_a_pack_at_work_is_not_verified(where: Path) -> None:
     (where / "packed" / ".karat-pack-0123").mkdir()
     result = verify(where, "packed")
     assert result.code == 1
-    assert "found a pack that is at work or was killed" in result.out
+    assert "found a pack that is in progress or was killed" in result.out

@@ -218,7 +218,11 @@ class Registry:
         if response.status_code != 401 or not repository or not own:
             return response
         challenges = response.headers.get_list("www-authenticate")
-        header = self._authorizer.answer(challenges, response.url, repository, tried)
+        try:
+            header = self._authorizer.answer(challenges, response.url, repository, tried)
+        except BaseException:
+            response.close()  # or its connection is lost to the pool, and the next thread waits for it
+            raise
         if not header:
             return response
         discard(response)
