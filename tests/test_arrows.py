@@ -35,7 +35,6 @@ ALLOWED: dict[str, set[str]] = {
     "checks": {"compare", "goldens", "report", "runs", "system"},
     "cli": {
         "api",
-        "bundles",
         "changepoints",
         "checks",
         "config",
