@@ -60,7 +60,7 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -
     return f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
 
 
-def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:  # noqa: PLR0911 - one per threshold
+def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:
     if n.avg is None or n.mean_abs is None or n.max_abs is None:
         if n.from_zero:
             return _left_zero(n, rule)

@@ -62,6 +62,8 @@ def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:
         # What the file's name says; else what the folders say, the nearest first.
         parts = {path: map(read, reversed(path.split("/"))) for path in paths}
         found = {path: name for path in paths if (name := next(filter(None, parts[path]), None))}
+        if kind == "commit":
+            found |= _commits_of_digits(paths, found)
         if found and len(found) >= _ENOUGH * len(paths):
             named = _with_years(found, year) if kind == "day" else found
             return LogNames(kind=kind, found=named)  # type: ignore[arg-type]
@@ -160,6 +162,17 @@ def _day(name: str) -> LogName | None:
 def _commit(name: str) -> LogName | None:
     match = _COMMIT.search(name)
     return LogName(label=match.group()[:10], commit=match.group()) if match else None
+
+
+def _commits_of_digits(paths: Sequence[str], found: Mapping[str, LogName]) -> dict[str, LogName]:
+    """One short hash in 280 has no letter; it is told from a number by being where, and as long as, the others are."""
+    shapes = {path.replace(name.commit, "#" * len(name.commit)) for path, name in found.items()}
+    made = {}
+    for path in paths:
+        match = None if path in found else re.search(r"(?<![0-9A-Za-z])[0-9]{7,64}(?![0-9A-Za-z])", path)
+        if match and path.replace(match.group(), "#" * len(match.group())) in shapes:
+            made[path] = LogName(label=match.group()[:10], commit=match.group())
+    return made
 
 
 def _moment(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime | None:

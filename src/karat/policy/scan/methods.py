@@ -263,7 +263,7 @@ class _Body:
             when += more
         return False
 
-    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901, PLR0912 - one branch per kind
+    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901 - one branch per kind
         """Whether it ends here, and what holds for whatever comes after."""
         ended = False
         match node:

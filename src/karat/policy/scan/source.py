@@ -152,7 +152,7 @@ def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
     return None
 
 
-def truth(node: ast.AST) -> bool | None:  # noqa: PLR0911 - one for each kind
+def truth(node: ast.AST) -> bool | None:
     """Whether a condition is always true or always false; None where that is not plain to see."""
     match node:
         case ast.Constant(value=value):
@@ -183,7 +183,7 @@ def literal(node: ast.AST | None) -> str | None:
     return None
 
 
-def number(node: ast.AST) -> float | None:  # noqa: PLR0911 - one for each kind
+def number(node: ast.AST) -> float | None:
     """The value of a number that is written out: `0.01`, `-1`, `1e-3 * 2`."""
     match node:
         case ast.Constant(value=bool()):

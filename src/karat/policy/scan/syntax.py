@@ -96,7 +96,7 @@ class _Reader:
         for statement in statements:
             self.statement(statement, scope, when)
 
-    def statement(self, node: ast.stmt, scope: int, when: When) -> None:  # noqa: C901 - one branch per kind
+    def statement(self, node: ast.stmt, scope: int, when: When) -> None:
         match node:
             case ast.ClassDef():
                 self._class(node, scope, when)
@@ -354,7 +354,7 @@ class _ClassBody:
             return None
         return next(iter(self.dtypes)) if len(self.dtypes) == 1 else "?"
 
-    def block(self, statements: Sequence[ast.stmt], when: When) -> None:  # noqa: C901 - one branch per kind
+    def block(self, statements: Sequence[ast.stmt], when: When) -> None:
         for node in statements:
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
