@@ -11,7 +11,7 @@ from factories.captured import capture, capture_many, identity
 from factories.commands import karat
 from karat.bundles.cases import cases
 from karat.bundles.folders import open_zips
-from karat.bundles.places import is_of_zips
+from karat.bundles.layout import is_of_zips
 from karat.bundles.verify import verify_place
 from karat.findings import UsageError
 from karat.tensors.tensor import Damaged

@@ -18,8 +18,9 @@ from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
 from karat.bundles.cases import cases
 from karat.bundles.index import decode
+from karat.bundles.layout import SUMS
 from karat.bundles.manifest import case_path
-from karat.bundles.places import SUMS, open_place
+from karat.bundles.places import open_place
 from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
 from karat.store.packing.pack import Packed, PackOptions, pack

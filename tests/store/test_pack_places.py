@@ -13,7 +13,7 @@ import pytest
 
 from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
-from karat.bundles.places import SUMS
+from karat.bundles.layout import SUMS
 from karat.findings import CannotVerify, UsageError
 from karat.store.packing.output import read_sums
 from karat.store.packing.pack import Packed, PackOptions, pack

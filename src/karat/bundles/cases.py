@@ -14,6 +14,7 @@ from typing import Self
 import msgspec
 
 from karat.bundles.extents import FETCH, LONGEST, FileExtent, PartExtent, copy_to, not_fetched, pointed_size, whole_file
+from karat.bundles.layout import folders_above, has_tensors, is_other_programs
 from karat.bundles.manifest import (
     NAME,
     Comparator,
@@ -25,7 +26,7 @@ from karat.bundles.manifest import (
     case_path,
     read,
 )
-from karat.bundles.places import Place, folders_above, has_tensors, is_other_programs
+from karat.bundles.places import Place
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored

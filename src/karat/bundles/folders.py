@@ -11,7 +11,8 @@ from typing import Literal
 
 from karat.bundles import index
 from karat.bundles.extents import FileExtent
-from karat.bundles.places import OWN, SUMS, Place, open_place
+from karat.bundles.layout import OWN, SUMS
+from karat.bundles.places import Place, open_place
 from karat.findings import Finding, UsageError, fail
 from karat.system.archives import folded, shown
 from karat.system.command import Command

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from karat.findings import Finding, Severity
-from karat.tensors.comparison import Comparison
 
 if TYPE_CHECKING:
     # Shapes bring numpy along, which those who only pass changes around need not wait for.
     from karat.goldens.shapes import Metric, Shape
+    from karat.tensors.comparison import Comparison
 else:
-    Metric, Shape = Any, str
+    Metric, Shape, Comparison = Any, str, Any
 
 
 class Verdict(StrEnum):

@@ -15,7 +15,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.document import compare_structure
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import CurveNumbers
 from karat.compare.rules import Rule, RuleBook
@@ -69,6 +68,8 @@ def judge_series(
         findings.append(one)
     left, right = _beside(old, new)
     if left:
+        from karat.compare.document import compare_structure
+
         more_rows, more_findings = compare_structure(left, right, rules, path)
         rows += more_rows
         findings += more_findings

@@ -20,7 +20,8 @@ from karat.bundles import index
 from karat.bundles.cases import Case, cases
 from karat.bundles.extents import PartExtent, read_all
 from karat.bundles.folders import FolderPlace
-from karat.bundles.places import HEAD, OWN, Place, capture_root, case_folders, folders_above
+from karat.bundles.layout import HEAD, OWN, capture_root, case_folders, folders_above
+from karat.bundles.places import Place
 from karat.compare.change import Change
 from karat.diffs.git_blobs import BlobExtent, Elsewhere, Objects, absent_blob, fetched_objects, pointed_to
 from karat.diffs.sides import Bundles, Listing, Revision, Side, below

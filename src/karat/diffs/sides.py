@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from karat.bundles.places import candidates, has_case, is_of_zips
+from karat.bundles.layout import candidates, has_case, is_of_zips
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter
 from karat.system import git

@@ -29,7 +29,6 @@ from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
 from karat.system.command import quoted
-from karat.system.pool import available_cores
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
@@ -238,7 +237,12 @@ def _helpers(items: int, task: Task, jobs: int | None) -> int:
         return 0
     if jobs is not None:
         return jobs - 1
-    return min(available_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
+    worth = min(items // _WORTH_A_WORKER, _MOST - 1)
+    if not worth:
+        return 0
+    from karat.system.pool import available_cores
+
+    return min(available_cores() - 1, worth)
 
 
 def _fork(count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task) -> list[tuple[int, IO[bytes]]]:

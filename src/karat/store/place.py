@@ -24,7 +24,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from karat.bundles.folders import open_zips
-from karat.bundles.places import Place, is_of_zips, open_place
+from karat.bundles.layout import is_of_zips
+from karat.bundles.places import Place, open_place
 from karat.findings import KaratError, UsageError
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url

@@ -13,7 +13,8 @@ from typing import Literal
 import msgspec
 
 from karat.bundles.extents import file_digest
-from karat.bundles.places import SUMS, Place, open_place, require_root
+from karat.bundles.layout import SUMS
+from karat.bundles.places import Place, open_place, require_root
 from karat.bundles.verify import verify_place
 from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, exit_code, fail, warn
 from karat.report.json import encode, finding_json

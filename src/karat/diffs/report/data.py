@@ -11,7 +11,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,9 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.result import Diff, Group
 from karat.findings import Severity
 from karat.report.words import magnitude, short_path
-from karat.tensors.comparison import Comparison
+
+if TYPE_CHECKING:
+    from karat.tensors.comparison import Comparison
 
 SCHEMA = "karat.diff/1"
 COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.bundles.places import SUMS
+from karat.bundles.layout import SUMS
 from karat.findings import CannotVerify, UsageError
 from karat.system.files import sync_folder
 from karat.system.locks import hold, holding

@@ -16,8 +16,9 @@ import msgspec
 
 from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
+from karat.bundles.layout import SUMS
 from karat.bundles.manifest import NAME as MANIFEST
-from karat.bundles.places import SUMS, Place, open_place, require_root
+from karat.bundles.places import Place, open_place, require_root
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.system.command import Command
 
