@@ -71,6 +71,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "golden": change.path,
                 "verdict": change.verdict.value,
                 "metric": row.metric,
+                "metric_verdict": row.verdict.value if row.metric else "",
                 "steps": row.n_steps,
                 "mean_rel_diff": row.avg_rel_diff,
                 "mean_abs_rel_diff": row.mean_abs_rel_diff,
@@ -86,7 +87,8 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         """How many goldens, by verdict."""
         verdicts = Counter(change.verdict for change in self.changes)
         counted = ", ".join(f"{verdicts[v]:,} {v.value}" for v in Verdict if verdicts[v])
-        return f"{self.old} → {self.new}: {counted or 'no goldens compared'}; {self.unchanged:,} unchanged"
+        unchanged = f"; {self.unchanged:,} unchanged" if self.unchanged else ""
+        return f"{self.old} → {self.new}: {counted or 'no goldens compared'}{unchanged}"
 
 
 def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]) -> list[Change]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -54,18 +53,14 @@ class Result:
         parts = [f"<p><b>karat</b>: {escape(self.headline())}</p>"]
         if rows:
             head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
-            body = "".join(map(_row, rows[:_MOST_ROWS]))
+            body = "".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in rows[:_MOST_ROWS])
             parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
         if more > 0:
             parts.append(f"<p>and {more:,} more rows: to_pandas() has them all</p>")
         return f"<div>{''.join(parts)}</div>"
 
 
-def _row(row: Mapping[str, Any]) -> str:
-    return "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row.values()) + "</tr>"
-
-
 def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    if isinstance(value, str):  # notebooks set cells to the right, which suits numbers
+        return f'<td style="text-align: left">{escape(value)}</td>'
+    return f"<td>{'' if value is None else escape(f'{value:.4g}' if isinstance(value, float) else str(value))}</td>"
