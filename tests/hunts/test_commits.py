@@ -172,14 +172,14 @@ def test_a_rewritten_branch_goes_back_to_what_both_have(history: History, tmp_pa
     assert ids(timeline) == [old[1], old[0], base, *new]
     assert "does not descend" in timeline.findings[0].message
     titles = [s.title for s in timeline.suspects(timeline.points[0], timeline.points[-1])]
-    assert sorted(titles) == ["new 1", "new 2", "taken away: old 1", "taken away: old 2"]
+    assert sorted(titles) == ["new 1", "new 2", "removed: old 1", "removed: old 2"]
 
 
 def test_a_branch_that_was_set_back(history: History, tmp_path: Path) -> None:
     made = grown(history, "a", "b", "c")
     timeline = opened(history, made[2], made[0], tmp_path)
     assert ids(timeline) == made[::-1]
-    assert "takes a commit away" in timeline.findings[0].message
+    assert "removes a commit" in timeline.findings[0].message
     assert [p.when for p in timeline.points[1:]] == sorted(p.when for p in timeline.points[1:] if p.when)
 
 

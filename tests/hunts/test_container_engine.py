@@ -13,17 +13,7 @@ import pytest
 from factories.container_engines import Podman
 from factories.registries import Image, Registry
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.timelines.container_engine import (
-    ContainerEngine,
-    engine_failure,
-    env_options,
-    find_engine,
-    image_sizes,
-    inspect,
-    leftovers,
-    remove_leftovers,
-    session,
-)
+from karat.hunts.timelines.container_engine import ContainerEngine, engine_failure, env_options, find_engine, session
 
 DOCKER = ContainerEngine(name="docker", program="docker")
 PODMAN = ContainerEngine(name="podman", program="podman")
@@ -131,11 +121,11 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_podman_answers_and_knows_images(image: str) -> None:
     engine = find_engine("podman")
     assert engine.version
-    found = inspect(engine, image)
+    found = engine.inspect(image)
     assert found is not None
     assert found["Config"]["Labels"] == {"who": "me"}
-    assert inspect(engine, "localhost/nobody:x") is None
-    assert image_sizes(engine, [image, "localhost/nobody:x"])[image] > 100_000
+    assert engine.inspect("localhost/nobody:x") is None
+    assert engine.image_sizes([image, "localhost/nobody:x"])[image] > 100_000
 
 
 @pytest.mark.parametrize(
@@ -166,8 +156,8 @@ def test_what_a_killed_process_left_behind_is_removed_and_no_more(podman: Podman
     for name, labels in (("mine", mine), ("earlier", earlier), ("others", others)):
         started = engine.run_detached(image, ("sleep", "infinity"), ("--name", name, *labels))
         assert podman.run(*started[1:]).returncode == 0
-    assert leftovers(engine, "h") == ("earlier",)
-    remove_leftovers(engine, "h")
+    assert engine.leftovers("h") == ("earlier",)
+    engine.remove_leftovers("h")
     assert sorted(podman.names()) == ["mine", "others"]
     podman.run(*engine.remove("mine", "others")[1:])
     assert podman.names() == []

@@ -23,9 +23,8 @@ from karat.engines.runner import Slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import ContainerSettings, EngineSettings, HuntSettings, ProbeSettings, Stage
-from karat.hunts.timelines import images as image_listing
 from karat.hunts.timelines.container_engine import ContainerEngine, engine_failure, find_engine
-from karat.hunts.timelines.containers import Containers, open_containers
+from karat.hunts.timelines.containers import Containers, list_images, listing_findings, open_containers, open_registry
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.image_reference import parse
 from karat.net.registry import Registry as Asked
@@ -331,7 +330,7 @@ def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
     [
         ({"env": {"A-B": "c"}}, "the name of an environment variable, found 'A-B'"),
         ({"gpus": "some"}, r"containers\.gpus: expected 'all'"),
-        ({"image": "r.io/toy:{date:%d}", "end": FIRST + dt.timedelta(days=40)}, "of its own"),
+        ({"image": "r.io/toy:{date:%d}", "end": FIRST + dt.timedelta(days=40)}, "a different image"),
     ],
 )
 def test_what_no_job_could_do_is_said_before_the_first(
@@ -355,7 +354,7 @@ def test_a_finer_stage_that_the_template_cannot_tell_apart_is_refused_at_once(
     registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     own = msgspec.structs.replace(settings(registry), stages=("containers by day", "containers by 6 hours"))
-    with pytest.raises(UsageError, match="apart which are 21600 s"):
+    with pytest.raises(UsageError, match="tells apart images 21600 s"):
         open_containers(own, STAGE, None, place)
     assert podman.names() == []
 
@@ -365,9 +364,9 @@ def test_a_refusal_says_how_to_log_in() -> None:
         reference = parse(f"{guarded.host}/toy/nightly:here")
         engine = ContainerEngine(name="podman", program="podman")
         own = ContainerSettings(image="unused")
-        asked = image_listing.open_registry(own, [reference], engine)
-        with pytest.raises(CannotVerify, match=r"for all 1: .*without a login") as refused:
-            image_listing.list_images({"here": reference}, engine, asked)
+        asked = open_registry(own, [reference], engine)
+        with pytest.raises(CannotVerify, match=r"any of the 1 images in the registry: .*without a login") as refused:
+            list_images({"here": reference}, engine, asked)
         assert asked is not None
         asked.close()
     assert refused.value.next_command == f"podman login {guarded.host}"
@@ -380,12 +379,12 @@ def test_a_night_of_which_nothing_can_be_said_is_tried_by_its_tag() -> None:
         references = {name: parse(f"{guarded.host}/toy/nightly:{name}") for name in names}
         asked = Asked(references["here"], None)
         engine = ContainerEngine(name="podman", program="podman")
-        listed = image_listing.list_images(references, engine, asked)
+        listed = list_images(references, engine, asked)
         asked.close()
     assert listed["here"].run == f"{guarded.host}/toy/nightly@{guarded.digest}"
     assert listed["gone"].run == ""
     assert listed["odd"].run == f"{guarded.host}/toy/nightly:odd"
-    kinds = [(one.kind, one.numbers) for one in image_listing.listing_findings(listed.values())]
+    kinds = [(one.kind, one.numbers) for one in listing_findings(listed.values())]
     assert kinds == [("points-missing", {"missing": 1, "points": 3}), ("transfer-failed", {"unknown": 1, "points": 3})]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.hunts.settings import RepositorySettings
 from karat.hunts.timelines.container_engine import absolute_mount
-from karat.hunts.timelines.images import (
+from karat.hunts.timelines.containers import (
     ImageCache,
     changed_labels,
     check_distinct,
@@ -80,7 +80,7 @@ def test_the_date_stands_where_the_template_says() -> None:
     [
         ("ghcr.io/nvidia/jax:nightly", 86400, "expected a date in it"),
         ("ghcr.io/nvidia/jax:{day}", 86400, "expected a date in it"),
-        ("r.io/jax:{date:%Y-%m-%d}", 3600, "tells images apart which are 3600 s"),
+        ("r.io/jax:{date:%Y-%m-%d}", 3600, "tells apart images 3600 s"),
         ("r.io/jax:{date:%Y %m}", 86400, "expected an image such as"),
     ],
 )

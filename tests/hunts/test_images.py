@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from karat.hunts.timelines.images import Puller
+from karat.hunts.timelines.containers import Puller
 
 _TOUCH = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-_Step = tuple[Path, tuple[str, ...]]
-"""A folder, and the parts of a pattern that are to be matched below it."""
+from karat.system.hashes import sha256_file, sha256_hex
 
 
 def glob_files(root: Path, pattern: str) -> Iterator[Path]:
@@ -20,31 +18,28 @@ def glob_files(root: Path, pattern: str) -> Iterator[Path]:
     """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     start = Path("/") if pattern.startswith("/") else root
-    # A stack, not recursion: a tree may be deeper than Python goes.
+    # Folders, each with what is left of the pattern below it. A stack: a tree may be deeper than Python's recursion goes.
     open_ends = [(start, tuple(parts))] if parts else []
     # Two ways through `**` may lead to one place.
-    seen: set[_Step] = set()
+    seen: set[tuple[Path, tuple[str, ...]]] = set()
     while open_ends:
-        step = open_ends.pop()
+        folder, left = step = open_ends.pop()
         if step in seen:
             continue
         seen.add(step)
-        if step[1]:
-            open_ends += reversed(_next(*step))
-        elif os.path.lexists(step[0]):
-            yield step[0]
-
-
-def _next(folder: Path, parts: tuple[str, ...]) -> list[_Step]:
-    """Where the first part of a pattern leads from a folder, each with what is left of the pattern there."""
-    part, rest = parts[0], parts[1:]
-    if part == "**":
-        below = _names(folder, folders=True)
-        return [(folder, rest or ("*",)), *((folder / name, parts) for name in below)]
-    if not any(sign in part for sign in "*?["):
-        return [(folder / part, rest)]
-    names = _names(folder, folders=bool(rest))
-    return [(folder / name, rest) for name in names if fnmatchcase(name, part)]
+        if not left:
+            if os.path.lexists(folder):
+                yield folder
+            continue
+        part, rest = left[0], left[1:]
+        if part == "**":
+            below = ((folder / name, left) for name in _names(folder, folders=True))
+            steps = [(folder, rest or ("*",)), *below]
+        elif any(sign in part for sign in "*?["):
+            steps = [(folder / n, rest) for n in _names(folder, folders=bool(rest)) if fnmatchcase(n, part)]
+        else:
+            steps = [(folder / part, rest)]
+        open_ends += reversed(steps)
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
@@ -66,9 +61,8 @@ def shown_path(path: Path, root: Path) -> str:
     return os.fsencode(seen).decode("utf-8", "backslashreplace")
 
 
-LARGEST = 16 << 20
-TOTAL = 64 << 20
-MOST = 10_000
+_LARGEST, _TOTAL = 16 << 20, 64 << 20
+_MOST_COLLECTED = 10_000
 _NOTES = 20
 """Files that are named when they are left out; the rest is counted."""
 
@@ -91,7 +85,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 class CollectedFiles:
     """Files that a job left, and a sentence on each that was not collected."""
 
-    def __init__(self, *, largest: int = LARGEST, total: int = TOTAL) -> None:
+    def __init__(self, *, largest: int = _LARGEST, total: int = _TOTAL) -> None:
         self._largest, self._room, self._total = largest, total, total
         self.files: dict[str, bytes] = {}
         self._notes: list[str] = []
@@ -112,8 +106,8 @@ class CollectedFiles:
             if before and before.get(path) == _stamp(path):
                 self._notes.append(f"{name}: an earlier run left it, this one did not write it; left out")
                 continue
-            if len(self.files) >= MOST:
-                self._notes.append(f"more than {MOST:,} files match; the rest was left out")
+            if len(self.files) >= _MOST_COLLECTED:
+                self._notes.append(f"more than {_MOST_COLLECTED:,} files match; the rest was left out")
                 return
             if is_inside(path, folder):
                 self._take(name, path)
@@ -151,7 +145,7 @@ def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
                 yield shown_path(path, folder), path
 
 
-_MOST = 1000
+_MOST_HASHED = 1000
 """Files that are listed one by one; of more, the rest has one hash together."""
 
 
@@ -159,32 +153,23 @@ def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
     """Built file, as seen from the area → sha256, for all that match; a link out of the area is hashed as a link."""
     found: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in glob_files(area, pattern)}):
-        digest = _digest(path, area)
-        if digest is not None:
-            found[shown_path(path, area)] = digest
-    if len(found) <= _MOST:
+        try:
+            if path.is_symlink() and not is_inside(path, area):
+                digest = sha256_hex(b"link to " + os.fsencode(path.readlink()))
+            elif stat.S_ISREG(path.stat().st_mode):
+                digest = sha256_file(path)
+            else:
+                continue  # a pipe or a device, which would never end
+        except OSError as error:
+            digest = f"cannot be read: {error.strerror or error}"
+        found[shown_path(path, area)] = digest
+    if len(found) <= _MOST_HASHED:
         return found
-    names = list(found)
-    kept = {name: found[name] for name in names[: _MOST - 1]}
-    rest = {name: found[name] for name in names[_MOST - 1 :]}
+    each = list(found.items())
+    kept, rest = dict(each[: _MOST_HASHED - 1]), dict(each[_MOST_HASHED - 1 :])
     return {**kept, f"({len(rest)} more files)": combined_hash(rest)}
 
 
 def combined_hash(hashes: dict[str, str]) -> str:
-    digest = hashlib.sha256()
-    for name, each in sorted(hashes.items()):
-        digest.update(f"{each}  {name}\n".encode())
-    return digest.hexdigest()
-
-
-def _digest(path: Path, area: Path) -> str | None:
-    try:
-        if path.is_symlink() and not is_inside(path, area):
-            return hashlib.sha256(b"link to " + os.fsencode(path.readlink())).hexdigest()
-        # Not a pipe or a device: those would never end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
+    """One hash of many, as `sha256sum` lists them."""
+    return sha256_hex("".join(f"{each}  {name}\n" for name, each in sorted(hashes.items())).encode())

@@ -79,11 +79,11 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
-    ran: tuple[Ran, ...]
+    ran: tuple[Ran, ...] = ()
     started: float
     """Seconds since 1970."""
-    seconds: float
-    where: str
+    seconds: float = 0.0
+    where: str = ""
     """Host, slot and devices, for a person."""
     files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     hashes: Mapping[str, str] = msgspec.field(default_factory=dict)

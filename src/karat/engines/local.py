@@ -6,24 +6,21 @@ import os
 import queue
 import re
 import subprocess
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from karat.engines.job import Job, JobResult
+from karat.engines.open import EDIT
 from karat.engines.runner import Slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import take, users_folder
 
 _LISTED = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
-_LISTING = ("nvidia-smi", "-L")
 _LOOK_AGAIN = 1.0
-_EDIT = "edit [engine] in hunt.toml"
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -50,8 +47,9 @@ class SlotClaim:
         """All of them or none: whoever waits for the rest must not keep what another waits for."""
         self._handles: list[int] = []
         try:
-            cores = self._grouped(_core_locks(wanted), wanted.slots, wanted.cores)
-            gpus = self._grouped(_gpu_locks(wanted), wanted.slots, wanted.gpus)
+            core_locks, gpu_locks = _locks(wanted)
+            cores = self._grouped(core_locks, wanted.slots, wanted.cores)
+            gpus = self._grouped(gpu_locks, wanted.slots, wanted.gpus)
             self.slots = tuple(self._slot(work, cores[index], gpus[index]) for index in range(wanted.slots))
         except BaseException:
             self.release()
@@ -88,59 +86,49 @@ class SlotClaim:
             os.close(self._handles.pop())
 
 
-def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None) -> SlotClaim:
+def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None]) -> SlotClaim:
     """Slots, as soon as all of them are free; says once that it waits."""
-    notices = [notice or print_notice]
+    told = False
     while True:
         try:
             return SlotClaim(wanted, work)
         except SlotsTaken:
-            while notices:
-                each = {"cores": wanted.cores, "GPUs": wanted.gpus}
-                many = {what: wanted.slots * number for what, number in each.items() if number}
-                needs = " and ".join(f"{n} {w if n > 1 else w[:-1]}" for w, n in many.items())
-                notices.pop()(f"waiting for {needs}: another hunt on this machine has them")
+            if not told:
+                many = {"core": wanted.slots * wanted.cores, "GPU": wanted.slots * wanted.gpus}
+                needs = " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in many.items() if n)
+                notice(f"waiting for {needs}: another hunt on this machine has them")
+            told = True
             time.sleep(_LOOK_AGAIN)
 
 
-def print_notice(message: str) -> None:
-    print(f"karat: {message}", file=sys.stderr, flush=True)
-
-
-def _core_locks(wanted: SlotRequest) -> dict[str, Path]:
-    if not wanted.cores:
-        return {}
-    if not hasattr(os, "sched_getaffinity"):
+def _locks(wanted: SlotRequest) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Cores and GPUs that this process may use, by name, each with the file that locks it."""
+    if wanted.cores and not hasattr(os, "sched_getaffinity"):
         said = "expected a system that pins processes to cores (Linux), found another; cores = 0 does without"
-        raise UsageError(said, next_command=_EDIT)
-    there = sorted(os.sched_getaffinity(0))
-    _require("cores", wanted.slots, wanted.cores, len(there))
-    return {str(core): users_folder() / f"core-{core}.lock" for core in there}
-
-
-def _gpu_locks(wanted: SlotRequest) -> dict[str, Path]:
-    if not wanted.gpus:
-        return {}
-    there = visible_gpus()
-    _require("GPUs", wanted.slots, wanted.gpus, len(there))
-    safe = {gpu.name: re.sub(r"[^\w-]", "_", gpu.id) for gpu in there}
-    return {name: users_folder() / f"gpu-{file}.lock" for name, file in safe.items()}
-
-
-def _require(what: str, slots: int, each: int, there: int) -> None:
-    if slots * each > there:
-        raise UsageError(
-            f"expected no more {what} than the {there} that this process may use, "
-            f"found {slots} slots with {each} each, which makes {slots * each}",
-            next_command=_EDIT,
-        )
+        raise UsageError(said, next_command=EDIT)
+    cores = sorted(os.sched_getaffinity(0)) if wanted.cores else []
+    gpus = visible_gpus() if wanted.gpus else ()
+    for what, each, there in (("cores", wanted.cores, len(cores)), ("GPUs", wanted.gpus, len(gpus))):
+        if wanted.slots * each > there:
+            raise UsageError(
+                f"expected no more {what} than the {there} that this process may use, "
+                f"found {wanted.slots} slots with {each} each, which makes {wanted.slots * each}",
+                next_command=EDIT,
+            )
+    files = {gpu.name: re.sub(r"[^\w-]", "_", gpu.id) for gpu in gpus}
+    return (
+        {str(core): users_folder() / f"core-{core}.lock" for core in cores},
+        {name: users_folder() / f"gpu-{file}.lock" for name, file in files.items()},
+    )
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
     """Those in CUDA_VISIBLE_DEVICES, or all there are; CannotVerify where nothing lists them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        done = subprocess.run(_LISTING, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
+        done = subprocess.run(
+            ["nvidia-smi", "-L"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
+        )
         listed = dict(_LISTED.findall(done.stdout.decode("utf-8", "replace")))
     except (OSError, subprocess.SubprocessError) as error:
         if visible is None:
@@ -175,12 +163,11 @@ class LocalEngine:
 
     def __init__(self, claim: SlotClaim) -> None:
         self._claim = claim
-        self._turn = threading.Condition()
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
+        """None: there will be no more."""
         self._tickets: dict[str, _Ticket] = {}
         """Jobs in flight, by key."""
         self._done: queue.SimpleQueue[tuple[_Ticket, JobResult | Exception]] = queue.SimpleQueue()
-        self._closed = False
         self._threads = [
             threading.Thread(target=self._serve, args=(slot,), daemon=True, name=f"slot {index}")
             for index, slot in enumerate(claim.slots)
@@ -195,10 +182,8 @@ class LocalEngine:
     def submit(self, job: Job) -> None:
         if job.key in self._tickets:
             raise ValueError(f"a job with the key {job.key!r} is in flight already")
-        ticket = self._tickets[job.key] = _Ticket(job)
-        with self._turn:
-            self._waiting.append(ticket)
-            self._turn.notify()
+        self._tickets[job.key] = _Ticket(job)
+        self._waiting.put(self._tickets[job.key])
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
         until = None if seconds is None else time.monotonic() + seconds
@@ -223,33 +208,26 @@ class LocalEngine:
             ticket.cancelled = True
 
     def close(self) -> None:
-        with self._turn:
-            self._closed = True
-            self._turn.notify_all()
         for key in list(self._tickets):
             self.cancel(key)
+        for _ in self._threads:
+            self._waiting.put(None)
         for thread in self._threads:
             thread.join()
         self._claim.release()
 
     def _serve(self, slot: Slot) -> None:
-        while True:
-            with self._turn:
-                while not self._waiting and not self._closed:
-                    self._turn.wait()
-                if self._closed:
-                    return
-                ticket = self._waiting.popleft()
+        while (ticket := self._waiting.get()) is not None:
             if not ticket.cancelled:
-                self._done.put((ticket, _outcome(ticket, slot)))
+                self._done.put((ticket, _result(ticket, slot)))
 
 
-def _outcome(ticket: _Ticket, slot: Slot) -> JobResult | Exception:
+def _result(ticket: _Ticket, slot: Slot) -> JobResult | Exception:
     started = time.time()
     try:
         return run_job(ticket.job, slot, lambda: ticket.cancelled)
     except OSError as error:
         # A full disk, a folder that may not be written: the point is not to blame.
-        return JobResult(key=ticket.job.key, ran=(), started=started, seconds=0.0, where=slot.where, lost=str(error))
+        return JobResult(key=ticket.job.key, started=started, where=slot.where, lost=str(error))
     except Exception as error:  # noqa: BLE001 - raised again by `wait`
         return error

@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from karat.engines.job import Resources
 from karat.findings import CannotVerify
@@ -23,7 +22,6 @@ Answer = TypeVar("Answer")
 _REACH = 5.0
 _FRESH = 1.0
 _ANSWER = 10.0
-_OF_RAY = "ray_"
 _PATIENCE = 20.0
 
 
@@ -72,7 +70,7 @@ def answer_within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
         except Exception as error:  # noqa: BLE001 - raised again where it was asked
             said.put(error)
 
-    Thread(target=asking, daemon=True).start()
+    threading.Thread(target=asking, daemon=True).start()
     try:
         answer = said.get(timeout=seconds)
     except Empty:
@@ -82,52 +80,38 @@ def answer_within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
     return answer
 
 
-class _WithoutRay:
-    """A stream that ignores what Ray's threads write."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        if threading.current_thread().name.startswith(_OF_RAY):
-            return len(text)
-        written: int = self._stream.write(text)
-        return written
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 class QuietStdout:
-    """Keeps Ray's threads off stdout, where data goes.
+    """Stands in for stdout, where data goes, and ignores what Ray's threads write.
 
     One of them prints there when a node is lost, whatever `log_to_driver` says.
     """
 
     def __init__(self) -> None:
-        self._before = sys.stdout
-        self._instead: Any = _WithoutRay(sys.stdout)
-        sys.stdout = self._instead
+        self._stream, sys.stdout = sys.stdout, cast("Any", self)
+
+    def write(self, text: str) -> int:
+        of_ray = threading.current_thread().name.startswith("ray_")
+        return len(text) if of_ray else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def end(self) -> None:
         """Restore stdout, unless somebody else has changed it since."""
-        if sys.stdout is self._instead:
-            sys.stdout = self._before
+        if sys.stdout is cast("Any", self):
+            sys.stdout = self._stream
 
 
 def task_options(resources: Resources) -> dict[str, Any]:
     """What a task of Ray asks for. One core where nobody said how many: none at all would mean no limit."""
-    asked: dict[str, Any] = {
+    return {
         "num_cpus": resources.cores or 1,
         "num_gpus": resources.gpus,
         "max_retries": 0,
         "scheduling_strategy": "SPREAD",
+        **({"memory": resources.memory} if resources.memory else {}),
+        **({"resources": dict(resources.custom)} if resources.custom else {}),
     }
-    if resources.memory:
-        asked["memory"] = resources.memory
-    if resources.custom:
-        asked["resources"] = dict(resources.custom)
-    return asked
 
 
 def node_needs(resources: Resources) -> dict[str, float]:
@@ -178,19 +162,20 @@ class ClusterCapacity:
 
     def wanted(self) -> str:
         """What a node must have, for a person."""
-        return ", ".join(_shown(name, amount) for name, amount in self._wanted.items())
+        return _shown(self._wanted)
 
     def there(self) -> str:
         """What nodes have, for a person."""
-        return "; ".join(
-            ", ".join(
-                _shown(name, amount)
-                for name, amount in sorted(node["Resources"].items())
-                if not name.startswith(("node:", "object_store"))
-            )
+        hidden = ("node:", "object_store")
+        each = [
+            {n: amount for n, amount in sorted(node["Resources"].items()) if not n.startswith(hidden)}
             for node in self.nodes()
-        )
+        ]
+        return "; ".join(map(_shown, each))
 
 
-def _shown(name: str, amount: float) -> str:
-    return f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"
+def _shown(resources: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in resources.items()
+    )

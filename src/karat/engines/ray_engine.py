@@ -17,7 +17,7 @@ import msgspec
 
 import karat
 from karat.engines.job import Engine, Job, JobResult, Resources
-from karat.engines.local import print_notice
+from karat.engines.open import EDIT
 from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
 from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
@@ -44,22 +44,11 @@ class RayEngine:
 
     name = "ray"
 
-    def __init__(  # noqa: PLR0913 - what [engine] may say
-        self,
-        ray: Any,
-        *,
-        silence: QuietStdout,
-        head: ClusterHead,
-        hunt: str,
-        resources: Resources,
-        retries: int,
-        most: int,
-        notice: Callable[[str], None],
+    def __init__(
+        self, ray: Any, silence: QuietStdout, head: ClusterHead, capacity: ClusterCapacity, *, hunt: str, retries: int
     ) -> None:
-        self._ray, self._hunt, self._retries = ray, hunt, retries
-        self._silence = silence
-        self._head = head
-        self._capacity = ClusterCapacity(ray, head, resources, most, notice)
+        self._ray, self._silence, self._head, self._capacity = ray, silence, head, capacity
+        self._hunt, self._retries = hunt, retries
         self._work = ray.remote(run_on_worker)
         self._flights: dict[Any, _Flight] = {}
         """Reference of what is awaited → the job."""
@@ -81,12 +70,12 @@ class RayEngine:
             self._work.options(**task_options(resources))
         except ValueError as error:
             said = f"expected [engine] to ask for what Ray can give, found: {error}"
-            raise UsageError(said, next_command="edit [engine] in hunt.toml") from error
+            raise UsageError(said, next_command=EDIT) from error
         if self._capacity.slots() == 0:
             raise CannotVerify(
                 f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
                 f"found {self._capacity.there() or 'no node'}",
-                next_command="ray status  # then edit [engine] in hunt.toml",
+                next_command=f"ray status  # then {EDIT}",
             )
 
     def submit(self, job: Job) -> None:
@@ -103,36 +92,21 @@ class RayEngine:
         results: list[JobResult] = []
         while self._flights and not results:
             left = _LOOK_AGAIN if until is None else min(_LOOK_AGAIN, until - time.monotonic())
-            results += [result for ref in self._ready(max(0.0, left)) if (result := self._taken(ref))]
+            refs = list(self._flights)
+            ready, _ = self._ray.wait(refs, num_returns=1, timeout=max(0.0, left))
+            if ready:
+                ready = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] or ready
+            results += [result for ref in ready if (result := self._taken(ref))]
             self._capacity.tell_if_none()
             if until is not None and time.monotonic() >= until:
                 break
         return results
 
-    def _ready(self, seconds: float) -> list[Any]:
-        refs = list(self._flights)
-        first, _ = self._ray.wait(refs, num_returns=1, timeout=seconds)
-        if not first:
-            return []
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        return list(ready or first)
-
     def _taken(self, ref: Any) -> JobResult | None:
         """What came of a job; None if it was lost, and has been sent on its way again."""
-        flight = self._flights.pop(ref)
-        result = self._result(ref, flight)
-        if result.lost:
-            flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
-            if len(flight.losses) <= self._retries:
-                self._start(flight)
-                return None
-        lost = [f"lost and tried again: {loss}" for loss in flight.losses]
-        return msgspec.structs.replace(result, notes=(*result.notes, *lost))
-
-    def _result(self, ref: Any, flight: _Flight) -> JobResult:
-        errors = self._ray.exceptions
+        flight, errors = self._flights.pop(ref), self._ray.exceptions
         try:
-            return msgspec.msgpack.decode(self._ray.get(ref), type=JobResult)
+            result = msgspec.msgpack.decode(self._ray.get(ref), type=JobResult)
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             raise CannotVerify(
                 "expected the nodes of the Ray cluster to run karat, which is sent to them, with the msgspec they have; "
@@ -140,14 +114,15 @@ class RayEngine:
                 next_command="pip install msgspec  # on every node, for the Python that Ray runs on",
             ) from error
         except errors.RayError as error:
-            return JobResult(
-                key=flight.job.key,
-                ran=(),
-                started=flight.started,
-                seconds=time.time() - flight.started,
-                where="",
-                lost=f"{type(error).__name__}: {_line(error)}",
-            )
+            seconds, lost = time.time() - flight.started, f"{type(error).__name__}: {_line(error)}"
+            result = JobResult(key=flight.job.key, started=flight.started, seconds=seconds, lost=lost)
+        if result.lost:
+            flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
+            if len(flight.losses) <= self._retries:
+                self._start(flight)
+                return None
+        losses = [f"lost and tried again: {loss}" for loss in flight.losses]
+        return msgspec.structs.replace(result, notes=(*result.notes, *losses))
 
     def cancel(self, key: str) -> None:
         for ref, flight in list(self._flights.items()):
@@ -178,21 +153,14 @@ def _line(error: Exception, which: int = 0) -> str:
 
 
 def open_ray(
-    address: str,
-    *,
-    work: Path,
-    resources: Resources,
-    retries: int,
-    most: int,
-    notice: Callable[[str], None] | None = None,
+    address: str, *, work: Path, resources: Resources, retries: int, most: int, notice: Callable[[str], None]
 ) -> Engine:
     """An engine of the cluster at that address, at RAY_ADDRESS, or of the one that runs on this machine."""
     try:
         import ray
     except ImportError as error:
-        raise UsageError(
-            'engine = "ray" needs Ray, which is not installed', next_command="pip install 'karat[ray]'"
-        ) from error
+        said = 'engine = "ray" needs Ray, which is not installed'
+        raise UsageError(said, next_command="pip install 'karat[ray]'") from error
     # hunt.toml's address goes before RAY_ADDRESS.
     where = "edit [engine] address in hunt.toml" if address else "export RAY_ADDRESS=HOST:6379"
     silence = QuietStdout()
@@ -202,19 +170,12 @@ def open_ray(
     except BaseException:
         silence.end()
         raise
-    hunt = f"{socket.gethostname()}:{work.absolute()}"
-    engine = RayEngine(
-        ray,
-        silence=silence,
-        # A client has a server to talk to, and hears from it.
-        head=ClusterHead("" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address),
-        # The same for every run of a hunt, so that clones and builds on the nodes are found again.
-        hunt=f"hunt-{sha256_hex(os.fsencode(hunt))[:12]}",
-        resources=resources,
-        retries=retries,
-        most=most,
-        notice=notice or print_notice,
-    )
+    # The same for every run of a hunt, so that clones and builds on the nodes are found again.
+    hunt = f"hunt-{sha256_hex(os.fsencode(f'{socket.gethostname()}:{work.absolute()}'))[:12]}"
+    # A client has a server to talk to, and hears from it.
+    head = ClusterHead("" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address)
+    capacity = ClusterCapacity(ray, head, resources, most, notice)
+    engine = RayEngine(ray, silence, head, capacity, hunt=hunt, retries=retries)
     try:
         engine.require_room(resources)
     except BaseException:
@@ -225,10 +186,8 @@ def open_ray(
 
 def _connect(ray: Any, address: str, following: str) -> None:
     if address == "local":
-        raise UsageError(
-            'expected the address of a Ray cluster that runs, found "local", which would start one',
-            next_command="karat hunt --engine local",
-        )
+        said = 'expected the address of a Ray cluster that runs, found "local", which would start one'
+        raise UsageError(said, next_command="karat hunt --engine local")
     if address != "auto":
         _require_reachable(address, following)
     try:

@@ -34,7 +34,7 @@ def run_on_worker(packed: bytes, hunt: str) -> bytes:
             result = run_job(job, slot, lambda: False)
     except (OSError, KaratError) as error:
         # A full disk, a folder that may not be written: another node may do better.
-        result = JobResult(key=job.key, ran=(), started=started, seconds=0.0, where=_node(), lost=str(error))
+        result = JobResult(key=job.key, started=started, where=_node(), lost=str(error))
     return msgspec.msgpack.encode(result)
 
 

@@ -73,19 +73,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
     """A text with `@AREA@` and the others replaced; what replaces one is not looked at again."""
-    pieces = text.split("@")
-    if len(pieces) < 3:
-        return text
-    filled, index = [pieces[0]], 1
-    while index < len(pieces):
-        # A word stands between two signs, so the last piece is never one.
-        if pieces[index] in words and index + 1 < len(pieces):
-            filled += [words[pieces[index]], pieces[index + 1]]
-            index += 2
-        else:
-            filled += ["@", pieces[index]]
-            index += 1
-    return "".join(filled)
+    return re.sub(f"@({'|'.join(words)})@", lambda found: words.get(found[1], found[0]), text)
 
 
 def fill_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,9 +129,6 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 class SupervisorLost(Exception):  # noqa: N818 - what became of it
     """Somebody killed the supervisor; nothing is known of the command it ran."""
 
-    def __init__(self) -> None:
-        super().__init__("the process that watches over the job's commands is gone")
-
 
 class Cancelled(Exception):  # noqa: N818 - what became of it
     """The job is not wanted any more; all its processes have been ended."""
@@ -174,7 +159,7 @@ class SupervisedCommands:
 
     def run(self, command: JobCommand, env: Mapping[str, str]) -> tuple[Ran, bytes]:
         """Run a command to its end; also returns its stdout alone if its role is to identify."""
-        header, outputs = self._ask(
+        ended, outputs = self._ask(
             argv=command.argv,
             cwd=command.cwd,
             env={**env, MARK: self._token},
@@ -183,34 +168,26 @@ class SupervisedCommands:
             apart=command.role == "identify",
             sweep=command.role in _MEASURED,
         )
-        status = header.status
+        if ended.left:
+            self.notes.append(f"{ended.left} processes of {command.name or command.role} could not be ended")
+        status = ended.status
         ran = Ran(
             role=command.role,
             name=command.name,
-            exit_code=None if status is None or status < 0 or header.timed_out else status,
+            exit_code=None if status is None or status < 0 or ended.timed_out else status,
             signal=-status if status is not None and status < 0 else None,
-            timed_out=header.timed_out,
-            seconds=header.seconds,
+            timed_out=ended.timed_out,
+            seconds=ended.seconds,
             output=b"".join(reversed(outputs)),
-            error=header.error,
+            error=ended.error,
         )
-        if header.left:
-            name = command.name or command.role
-            self.notes.append(f"{header.left} processes of {name} could not be ended")
         return ran, outputs[0]
 
     def succeeds(self, command: JobCommand, env: Mapping[str, str]) -> bool:
         """Whether the command's `unless` says that it is not needed."""
-        header, _ = self._ask(
-            argv=command.unless,
-            cwd=command.cwd,
-            env={**env, MARK: self._token},
-            timeout=min(command.timeout or _UNLESS_TIMEOUT, _UNLESS_TIMEOUT),
-            when_killed=(),
-            apart=False,
-            sweep=False,
-        )
-        return header.status == 0 and not header.timed_out
+        timeout = min(command.timeout or _UNLESS_TIMEOUT, _UNLESS_TIMEOUT)
+        unless = msgspec.structs.replace(command, role="prepare", argv=command.unless, timeout=timeout, when_killed=())
+        return self.run(unless, env)[0].exit_code == 0
 
     def _ask(self, **order: Any) -> tuple[CommandEnded, list[bytes]]:
         if self._cancelled():
@@ -271,8 +248,8 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
     try:
         run.commands(guard)
-    except SupervisorLost as error:
-        lost = str(error)
+    except SupervisorLost:
+        lost = "the process that watches over the job's commands is gone"
     except Cancelled:
         lost = "cancelled"
     finally:
@@ -313,11 +290,10 @@ class _Run:
         self.ran: list[Ran] = []
         self.identity: dict[str, str] = dict(job.identity)
         self.hashes: dict[str, str] = {}
+        self.key, self.shared = "", False
+        self.notes: list[str] = []
         self._settled = False
         self._before: Stamps | None = None
-        self.key = ""
-        self.shared = False
-        self.notes: list[str] = []
 
     def commands(self, guard: SupervisedCommands) -> None:
         """Run what is needed; stop at the first failure that is not allowed, or where the identity is known."""

@@ -96,7 +96,8 @@ class Supervisor:
         self._selector.register(orders, selectors.EVENT_READ)
         self._token = ""
         self._current: subprocess.Popen[bytes] | None = None
-        self._prctl = _prctl()
+        linux = sys.platform.startswith("linux")
+        self._prctl: Any = ctypes.CDLL(None).prctl if linux else lambda *_: 0
         self._prctl(_SUBREAPER, 1)
         receiver, sender = os.pipe()
         os.set_blocking(receiver, False)
@@ -305,13 +306,6 @@ class Supervisor:
             return set()
         below = descendants(os.getpid(), table)
         return marked(self._token, among) | overwritten(among & below)
-
-
-def _prctl() -> Any:
-    """Linux's prctl; elsewhere something that does nothing."""
-    if not sys.platform.startswith("linux"):
-        return lambda *_: 0
-    return ctypes.CDLL(None).prctl
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,11 +1,11 @@
 """Container engines: docker and podman, through the words of their clients.
 
-Everything here makes command lines, which an engine of `karat.engines` runs, maybe on another machine; only `find_engine`,
-`leftovers` and `inspect` run one themselves. Values of variables do not stand on command lines: the client is told the name,
+Most of this makes command lines, which an engine of `karat.engines` runs, maybe on another machine; what removes or inspects
+something runs one itself. Values of variables do not stand on command lines: the client is told the name,
 and takes the value from its own environment.
 
 How a client's failure looks: it prints one line of its own and exits with 125, 126, 127 or 255 (docker's `exec` also
-with 1). A command inside may exit with the same numbers, so it takes both to tell; see `own_failure`.
+with 1). A command inside may exit with the same numbers, so it takes both to tell; see `engine_failure`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,6 @@ from karat.system.hashes import sha256_hex
 
 Kind = Literal["docker", "podman"]
 
-HUNT_LABEL, SESSION_LABEL = "karat.hunt", "karat.session"
 _NAMES: tuple[Kind, ...] = ("docker", "podman")
 _ANSWER_SECONDS = 30.0
 _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
@@ -67,7 +66,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "pull", "--quiet", *self._tls_options(insecure=insecure), image)
 
     def has_image(self, image: str) -> tuple[str, ...]:
-        """Succeeds if the image is here."""
         return (self.program, "image", "inspect", "--format", "{{.Id}}", image)
 
     def run(self, image: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
@@ -80,7 +78,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "run", "--detach", *self._tls_options(insecure=insecure), *options, image, *argv)
 
     def exec(self, name: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-        """Runs a command in a container that runs already."""
         return (self.program, "exec", *options, name, *argv)
 
     def start(self, name: str) -> tuple[str, ...]:
@@ -92,7 +89,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "restart", "--time", "0", name)
 
     def remove(self, *names: str) -> tuple[str, ...]:
-        """Ends and removes containers, at once."""
         # podman first asks nicely, and waits ten seconds.
         now = ("--time", "0") if self.name == "podman" else ()
         return (self.program, "rm", "--force", *now, *names)
@@ -101,8 +97,8 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "image", "rm", *images)
 
     def labels(self, hunt: str) -> tuple[str, ...]:
-        """Options by which the containers of a hunt are known."""
-        return ("--label", f"{HUNT_LABEL}={hunt}", "--label", f"{SESSION_LABEL}={session()}")
+        """Options by which the containers of a hunt, and of this process, are known."""
+        return tuple(word for label in _labels(hunt) for word in ("--label", label))
 
     def named(self, name: str, hunt: str) -> tuple[str, ...]:
         """Options by which one container of a hunt is known."""
@@ -121,6 +117,42 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         devices = listed[1].split(",") if listed[1] else [wanted] if wanted == "all" else range(int(wanted))
         return tuple(word for device in devices for word in ("--device", f"nvidia.com/gpu={device}"))
 
+    def leftovers(self, hunt: str) -> tuple[str, ...]:
+        """Names of this hunt's containers that an earlier process has left behind on this machine."""
+        labels = _labels(hunt)
+        own = set(self._names(*labels))
+        return tuple(name for name in self._names(labels[0]) if name not in own)
+
+    def remove_leftovers(self, hunt: str) -> None:
+        """Remove what an earlier process of this hunt has left behind: it would disturb measurements."""
+        if names := self.leftovers(hunt):
+            _run_client(self.remove(*names))
+
+    def remove_named(self, hunt: str, name: str) -> None:
+        """Remove the containers of that name, of every slot, that this process started on this machine."""
+        pattern = re.escape(name).replace("@SLOT@", r"\d+")
+        if names := [one for one in self._names(*_labels(hunt)) if re.fullmatch(pattern, one)]:
+            _run_client(self.remove(*names))
+
+    def inspect(self, image: str) -> Mapping[str, Any] | None:
+        """What the engine knows of an image that is here; None if it is not."""
+        done = _run_client((self.program, "image", "inspect", image))
+        if done is None or done.returncode != 0:
+            return None
+        found = msgspec.json.decode(done.stdout)
+        return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+
+    def image_sizes(self, images: Sequence[str]) -> dict[str, int]:
+        """Bytes of those images that are here, as the engine counts them."""
+        found = {image: self.inspect(image) for image in images}
+        return {image: int(known.get("Size", 0)) for image, known in found.items() if known}
+
+    def _names(self, *labels: str) -> list[str]:
+        """Names of containers, running or not, that have all of these labels."""
+        filters = [word for label in labels for word in ("--filter", f"label={label}")]
+        done = _run_client((self.program, "ps", "--all", *filters, "--format", "{{.Names}}"))
+        return done.stdout.decode(errors="replace").split() if done is not None else []
+
     def _tls_options(self, *, insecure: bool) -> tuple[str, ...]:
         # docker decides by the daemon's settings, and takes loopback as it is.
         return ("--tls-verify=false",) if insecure and self.name == "podman" else ()
@@ -134,13 +166,13 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
             continue
         # A client alone is no engine: only its server's version says that something will run.
         done = _run_client((name, "version", "--format", "{{.Server.Version}}")) if shutil.which(name) else None
-        if done is not None and done.returncode == 0:
+        if done is None:
+            found[name] = f"did not answer within {_ANSWER_SECONDS:.0f} s" if shutil.which(name) else "not installed"
+        elif done.returncode == 0:
             return ContainerEngine(name=name, program=name, version=done.stdout.decode().strip())
-        if done is not None:
+        else:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             found[name] = lines[-1] if lines else f"exit code {done.returncode}"
-        else:
-            found[name] = f"did not answer within {_ANSWER_SECONDS:.0f} s" if shutil.which(name) else "not installed"
     said = "; ".join(f"{name}: {why}" for name, why in found.items())
     if not said:
         raise mistake(f"expected docker or podman as the container engine, found {wanted!r}")
@@ -163,9 +195,10 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
     for name, value in sorted(env.items()):
         if not _NAME.fullmatch(name):
             raise mistake(f"env: expected the name of an environment variable, found {name!r}")
-        obeyed = _CLIENT_OBEYS.fullmatch(name) is not None
-        options += ("--env", f"{name}={value}" if obeyed else name)
-        if not obeyed:
+        if _CLIENT_OBEYS.fullmatch(name):
+            options += ("--env", f"{name}={value}")
+        else:
+            options += ("--env", name)
             theirs[name] = value
     return tuple(options), theirs
 
@@ -179,41 +212,6 @@ def engine_failure(exit_code: int | None, output: bytes) -> str:
     return said[-1] if own and said and own.match(said[-1]) else ""
 
 
-def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
-    """Names of this hunt's containers that an earlier process has left behind on this machine."""
-    own = set(_container_names(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}"))
-    return tuple(name for name in _container_names(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
-
-
-def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
-    """Removes what an earlier process of this hunt has left behind: it would disturb measurements."""
-    if names := leftovers(engine, hunt):
-        _output_of(engine.remove(*names))
-
-
-def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
-    """Removes the containers of that name, of every slot, that this process started on this machine."""
-    mine = _container_names(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
-    pattern = re.compile(re.escape(name).replace("@SLOT@", r"\d+"))
-    if names := [one for one in mine if pattern.fullmatch(one)]:
-        _output_of(engine.remove(*names))
-
-
-def inspect(engine: ContainerEngine, image: str) -> Mapping[str, Any] | None:
-    """What the engine knows of an image that is here; None if it is not."""
-    done = _run_client((engine.program, "image", "inspect", image))
-    if done is None or done.returncode != 0:
-        return None
-    found = msgspec.json.decode(done.stdout)
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
-
-
-def image_sizes(engine: ContainerEngine, images: Sequence[str]) -> dict[str, int]:
-    """Bytes of those images that are here, as the engine counts them."""
-    found = {image: inspect(engine, image) for image in images}
-    return {image: int(known.get("Size", 0)) for image, known in found.items() if known}
-
-
 @cache
 def session() -> str:
     """One word per process, by which its containers are told from those of a process that was killed."""
@@ -222,15 +220,8 @@ def session() -> str:
     return secrets.token_hex(4)
 
 
-def _container_names(engine: ContainerEngine, *labels: str) -> list[str]:
-    """Names of containers, running or not, that have all of these labels."""
-    filters = [word for label in labels for word in ("--filter", f"label={label}")]
-    return _output_of((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()
-
-
-def _output_of(argv: Sequence[str]) -> str:
-    done = _run_client(argv)
-    return done.stdout.decode(errors="replace") if done is not None else ""
+def _labels(hunt: str) -> tuple[str, str]:
+    return f"karat.hunt={hunt}", f"karat.session={session()}"
 
 
 def _run_client(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
@@ -238,11 +229,6 @@ def _run_client(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | Non
         return subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
-
-
-def mount_options(mounts: Iterable[str], root: Path) -> tuple[str, ...]:
-    """Options for `run`: HOST is relative to a folder, and must exist."""
-    return tuple(word for mount in mounts for word in ("--volume", absolute_mount(mount, root)))
 
 
 def absolute_mount(mount: str, root: Path) -> str:
@@ -260,10 +246,8 @@ def absolute_mount(mount: str, root: Path) -> str:
 def check_mountable(host: Path) -> Path:
     """A path of this machine that an engine can mount: in its words a colon ends a path."""
     if ":" in str(host):
-        raise mistake(
-            f"expected a path without a colon, which container engines cannot mount, found {host}; "
-            "set work in hunt.toml to another folder"
-        )
+        said = f"expected a path without a colon, which container engines cannot mount, found {host}"
+        raise mistake(f"{said}; set work in hunt.toml to another folder")
     return host
 
 
@@ -279,7 +263,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Without what tells two images apart; `karat-HUNT-@SLOT@`, as the runner fills it in."""
     hunt: str = ""
-    """The hunt's id: what an earlier, killed process of it left behind is found by it."""
+    """The hunt's id, by which is found what an earlier, killed process of it left behind."""
     mounts: tuple[str, ...] = ()
     """`HOST:CONTAINER[:ro]`, absolute."""
     env: Mapping[str, str] = {}
@@ -311,6 +295,10 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             timeout=7200.0,  # the image may have to be pulled
             when_killed=(self.engine.remove(self.full_name),),
         )
+
+    def remove(self) -> None:
+        """Removes those of every slot that this process started on this machine."""
+        self.engine.remove_named(self.hunt, self.full_name)
 
     def inside(self, command: JobCommand) -> JobCommand:
         """The same command, run in the container, in the same folder and with its variables."""

@@ -3,22 +3,33 @@
 A point is a date. Whether its image exists is asked of the registry, which also says its digest: that is what is pulled and
 run, so that a tag that moves does not change under a hunt. Labels `karat.commit.NAME` and
 `org.opencontainers.image.revision` say which commits are in an image.
+
+Images are pulled ahead, and removed for room: only those that this hunt has pulled, and not what was asked for last, since a
+job that is under way may be about to use it. Engines refuse to remove what a container uses. Sizes are the engine's own;
+layers that images share are counted for each of them, so that the limit is never passed by them.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import re
+import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding, info
+from karat.findings import CannotVerify, Finding, info, warn
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import (
     ContainerSettings,
     HuntSettings,
+    RepositorySettings,
     Stage,
     mistake,
     parse_duration,
@@ -28,33 +39,309 @@ from karat.hunts.settings import (
 from karat.hunts.stages import stages
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
+    absolute_mount,
     check_mountable,
     env_options,
-    image_sizes,
-    inspect,
-    mount_options,
     open_container_engine,
-    remove_leftovers,
-    remove_named,
-)
-from karat.hunts.timelines.images import (
-    ImageCache,
-    ListedImage,
-    Puller,
-    changed_labels,
-    check_distinct,
-    check_template,
-    commits_of,
-    image_at,
-    image_times,
-    in_utc,
-    list_images,
-    listing_findings,
-    open_registry,
-    point_name,
 )
 from karat.hunts.timelines.timeline import Timeline, Workspace
+from karat.net import registry_auth
+from karat.net.image_reference import Reference, parse
 from karat.net.registry import Registry
+from karat.system.files import write_bytes
+from karat.system.pool import in_parallel
+
+_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+_PREFIX = "karat.commit."
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_MOST = 100_000
+
+
+def image_at(template: str, when: dt.datetime) -> Reference:
+    return parse(_DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template))
+
+
+def image_times(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datetime, ...]:
+    """Every moment from the start to the end, both included where the step leads there."""
+    start, end = in_utc(start), in_utc(end)
+    if end < start:
+        found = f"{start:%Y-%m-%d %H:%M}, found {end:%Y-%m-%d %H:%M}"
+        raise mistake(f"containers: expected an end after the start, {found}")
+    if step < 1:
+        raise mistake(f"containers.step: expected at least a second, found {step:g} s")
+    if (end - start).total_seconds() / step > _MOST:
+        between = f"{start:%Y-%m-%d} and {end:%Y-%m-%d}"
+        raise mistake(f"containers: expected at most {_MOST:,} images, found more between {between}")
+    each = dt.timedelta(seconds=step)
+    return tuple(start + number * each for number in range((end - start) // each + 1))
+
+
+def check_template(template: str, step: float) -> None:
+    """Refuses a template without a date, or whose date is coarser than the step."""
+    rest = _DATE.sub("", template)
+    if rest == template or "{" in rest or "}" in rest:
+        raise mistake(f"containers.image: expected a date in it, such as nightly-{{date:%Y-%m-%d}}, found {template!r}")
+    first = dt.datetime(2023, 8, 24, tzinfo=dt.UTC)
+    if image_at(template, first) == image_at(template, first + dt.timedelta(seconds=step)):
+        raise mistake(
+            f"containers.image: expected a date that tells apart images {step:g} s from each other, found {template!r}; "
+            "use a longer step, or the hour in the date (%H)"
+        )
+
+
+def check_distinct(references: Mapping[str, Reference]) -> None:
+    """Refuses two moments that have the same image, as a template without the year gives after a year."""
+    names: dict[Reference, str] = {}
+    for name, reference in references.items():
+        before = names.setdefault(reference, name)
+        if before != name:
+            found = f"found {reference.text} for {before} and for {name}"
+            raise mistake(f"containers.image: expected a different image for each date, {found}")
+
+
+def point_name(when: dt.datetime, step: float) -> str:
+    """What a moment is called: a day, or a day and a time."""
+    if when.time() == dt.time(0) and step % 86400 == 0:
+        return f"{when:%Y-%m-%d}"
+    return f"{when:%Y-%m-%dT%H:%M}" if step % 60 == 0 else f"{when:%Y-%m-%dT%H:%M:%S}"
+
+
+def in_utc(when: dt.datetime) -> dt.datetime:
+    """The same moment in UTC; what has no zone is UTC."""
+    try:
+        return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise mistake(f"containers: expected a time that UTC has as well, found {when}") from error
+
+
+def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()) -> dict[str, str]:
+    """`commit.NAME` of each repository that a label tells of.
+
+    The OCI label names one revision and maybe its source: it is the repository with that address, or the only one.
+    """
+    found = {
+        f"commit.{label.removeprefix(_PREFIX)}": value
+        for label, value in labels.items()
+        if label.startswith(_PREFIX) and _COMMIT.fullmatch(value)
+    }
+    revision, source = (labels.get(f"org.opencontainers.image.{name}", "") for name in ("revision", "source"))
+    same = [one.name for one in repositories if not source or _address(one.url) == _address(source)]
+    if len(same) == 1 and same[0] and _COMMIT.fullmatch(revision):
+        found.setdefault(f"commit.{same[0]}", revision)
+    return found
+
+
+def changed_labels(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Labels that are not the same, in words; of many, or of long ones, only so much as a line can hold."""
+
+    def short(text: str) -> str:
+        return text if len(text) <= 80 else f"{text[:80]}…"
+
+    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    more = [f"and {len(changed) - 8} more labels"] if len(changed) > 8 else []
+    none = "(none)"
+    return [f"{short(n)} {short(old.get(n, none))} → {short(new.get(n, none))}" for n in changed[:8]] + more
+
+
+def _address(url: str) -> str:
+    """Host and path of a repository, the same for https, ssh and with or without `.git`."""
+    bare = re.sub(r"^[a-z+]+://", "", url.strip().lower())
+    bare = re.sub(r"^[^@/]*@", "", bare).removesuffix("/").removesuffix(".git")
+    return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)
+
+
+class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as it was found, or not."""
+
+    reference: Reference
+    """With its tag."""
+    run: str = ""
+    """What is run: by digest, or by the engine's own id. Empty: there is none."""
+    digest: str = ""
+    unknown: CannotVerify | None = None
+    """Why it is not known whether it exists; it is tried by its tag then."""
+
+
+def open_registry(own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine) -> Registry | None:
+    """The registry of the images; None for those that only the engine can have."""
+    first = references[0]
+    if any(reference.host != first.host for reference in references):
+        raise mistake(f"containers.image: expected one registry, found several in {own.image!r}")
+    if first.is_local:
+        return None
+    login = (
+        registry_auth.from_variable(own.username, own.password_env, os.environ)
+        if own.password_env
+        else registry_auth.stored(first, os.environ)
+    )
+    # A password of one's own is what was refused then, not the engine's login.
+    advice = f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
+    return Registry(first, login, insecure=own.insecure, advice=advice)
+
+
+def list_images(
+    references: Mapping[str, Reference], engine: ContainerEngine, registry: Registry | None
+) -> dict[str, ListedImage]:
+    """Each image, asked of the registry or of the engine, many at once."""
+    if registry is not None:
+        registry.check()
+
+    def ask(name: str, reference: Reference) -> tuple[str, ListedImage]:
+        if registry is None:
+            image = str((engine.inspect(reference.text) or {}).get("Id", "")).removeprefix("sha256:")
+            exact = f"sha256:{image}" if image else ""
+            return name, ListedImage(reference=reference, run=exact, digest=exact)
+        try:
+            digest = registry.digest(reference)
+        except CannotVerify as error:
+            return name, ListedImage(reference=reference, run=reference.text, unknown=error)
+        # Not the tag: it may move while the hunt is under way.
+        exact = msgspec.structs.replace(reference, tag="", digest=digest).text if digest else ""
+        return name, ListedImage(reference=reference, run=exact, digest=digest or "")
+
+    tasks = [partial(ask, name, reference) for name, reference in references.items()]
+    answers = dict(in_parallel(tasks, 16, stop=lambda: None))
+    found = {name: answers[name] for name in references}
+    unknown = [one.unknown for one in found.values() if one.unknown]
+    if len(unknown) == len(found):
+        said = f"could not look up any of the {len(found)} images in the registry: {unknown[0]}"
+        raise CannotVerify(said, next_command=unknown[0].next_command)
+    if not any(one.run for one in found.values()):
+        names = _name_some([one.reference.text for one in found.values()])
+        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}")
+    return found
+
+
+def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
+    """Images that are missing, and those that may be."""
+    images = list(listed)
+    missing = [one.reference.text for one in images if not one.run]
+    if missing:
+        said = f"{len(missing)} of {len(images)} images do not exist: {_name_some(missing)}"
+        yield info("points-missing", said, numbers={"missing": len(missing), "points": len(images)})
+    unknown = [one for one in images if one.unknown]
+    if unknown:
+        names = _name_some([one.reference.text for one in unknown])
+        said = f"it is not known whether {len(unknown)} of {len(images)} images exist ({unknown[0].unknown}): {names}"
+        numbers = {"unknown": len(unknown), "points": len(images)}
+        yield warn("transfer-failed", f"{said}; they are tried anyway", numbers=numbers, next="karat hunt resume")
+
+
+def _name_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+class ImageCache:
+    """The images that a hunt has pulled onto this machine, oldest use first."""
+
+    def __init__(
+        self, file: Path, limit: int, sizes: Callable[[Sequence[str]], Mapping[str, int]], *, keep: int
+    ) -> None:
+        self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
+        self._lock = threading.Lock()
+        self._images: list[str] = []  # then nothing is known to be the hunt's, and nothing is removed
+        with suppress(OSError, ValueError):
+            self._images = msgspec.json.decode(file.read_bytes(), type=list[str])
+
+    def use(self, image: str) -> tuple[str, ...]:
+        """Notes that an image is used now; returns those that should be removed first."""
+        if not self._limit:
+            return ()
+        with self._lock:
+            sizes = self._sizes([image, *self._images])
+            if image in sizes and image not in self._images:
+                return ()  # it was here before the hunt
+            self._images = [one for one in self._images if one in sizes and one != image]
+            surplus = over_limit([(one, sizes[one]) for one in self._images], self._limit, self._keep)
+            self._images = [*(one for one in self._images if one not in surplus), image]
+            self._save()
+            return surplus
+
+    def expect(self, image: str) -> None:
+        """Notes that an image is about to be pulled, before it is used."""
+        if not self._limit:
+            return
+        with self._lock:
+            if image not in self._images and image not in self._sizes([image]):
+                self._images.append(image)
+                self._save()
+
+    def _save(self) -> None:
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._file, msgspec.json.encode(self._images), durable=False)
+
+
+def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tuple[str, ...]:
+    """The oldest images that must go, so that the others stay below a limit; the newest `keep` stay. Pure."""
+    total = sum(size for _, size in images)
+    gone = []
+    for image, size in images[: max(0, len(images) - keep)]:
+        if total <= limit:
+            break
+        gone.append(image)
+        total -= size
+    return tuple(gone)
+
+
+class Puller:
+    """Pulls the images that come next, one after the other, in the background."""
+
+    def __init__(self, most: int, commands: Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+        """`commands` gives what succeeds if an image is here, and what pulls it."""
+        self._most, self._commands = most, commands
+        self._wanted: list[str] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def ahead(self, images: Sequence[str]) -> None:
+        """These come next; what was wanted before and has not begun is forgotten."""
+        with self._changed:
+            if self._closed or not self._most:
+                return
+            self._wanted = list(images[: self._most])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="karat-pull")
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stops, also in the middle of a pull: engines keep what has come, or drop it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._process is not None:
+            self._process.terminate()
+        if self._thread is not None:
+            self._thread.join(5.0)
+            if self._process is not None and self._thread.is_alive():
+                self._process.kill()
+            self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._closed)
+                if self._closed:
+                    return
+                image = self._wanted.pop(0)
+            here, pull = self._commands(image)
+            # A failure is not this thread's to tell: the job that needs the image pulls it again, and says why not.
+            if self._run(here) != 0:
+                self._run(pull)
+
+    def _run(self, argv: tuple[str, ...]) -> int:
+        with self._changed:
+            if self._closed:
+                return 0
+            nothing = subprocess.DEVNULL
+            try:
+                self._process = subprocess.Popen(argv, stdin=nothing, stdout=nothing, stderr=nothing)
+            except OSError:
+                return 0
+        return self._process.wait()
 
 
 class Containers(Timeline):
@@ -84,7 +371,7 @@ class Containers(Timeline):
         # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
         self._divided = settings.engine.gpus > 0
         gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
-        mounts = mount_options(own.mounts, place.root)
+        mounts = [word for mount in own.mounts for word in ("--volume", absolute_mount(mount, place.root))]
         check_mountable(place.work)
         # One name per slot: nothing else runs in a slot, and what a killed job left there is found by it.
         self._container = f"karat-{place.hunt}-@SLOT@"
@@ -93,13 +380,11 @@ class Containers(Timeline):
         self._options = (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *mounts, *gpus)
         env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
         self._stays = bool(split_command(settings.probe.setup))
-        self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
-        self._cache = ImageCache(
-            place.work / "containers" / f"images-{place.hunt}.json",
-            parse_size(self._own.cache) if self._here else 0,
-            partial(image_sizes, engine),
-            keep=max(1, settings.engine.slots) + self._own.ahead,
-        )
+        self._puller = Puller(own.ahead if self._here else 0, self._pull_ahead)
+        file = place.work / "containers" / f"images-{place.hunt}.json"
+        limit = parse_size(own.cache) if self._here else 0
+        keep = max(1, settings.engine.slots) + own.ahead
+        self._cache = ImageCache(file, limit, engine.image_sizes, keep=keep)
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -172,7 +457,7 @@ class Containers(Timeline):
         """Stops pulling and asking; removes containers that wait for another job."""
         self._puller.close()
         if self._stays and self._here:
-            remove_named(self._engine, self._place.hunt, self._container)
+            self._engine.remove_named(self._place.hunt, self._container)
         if self._registry is not None:
             self._registry.close()
 
@@ -196,7 +481,7 @@ class Containers(Timeline):
         if known is not None:
             return known
         if self._registry is None:
-            config = (inspect(self._engine, found.run) or {}).get("Config") or {}
+            config = (self._engine.inspect(found.run) or {}).get("Config") or {}
             known = {str(name): str(value) for name, value in (config.get("Labels") or {}).items()}
         else:
             try:
@@ -248,7 +533,7 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
             registry.close()
         raise
     if here:
-        remove_leftovers(engine, place.hunt)
+        engine.remove_leftovers(place.hunt)
     return timeline
 
 

@@ -22,18 +22,7 @@ from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, info
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
-from karat.hunts.timelines.container_engine import remove_named
-from karat.hunts.timelines.git_mirror import (
-    Commit,
-    Mirror,
-    branch_of_merge,
-    from_timestamp,
-    index_at,
-    instants,
-    interleave,
-    line_between,
-    suspects_between,
-)
+from karat.hunts.timelines.git_mirror import Commit, Mirror, from_timestamp, index_at, instants, interleave
 from karat.hunts.timelines.git_repositories import SHORT, Repositories, open_repositories, point_id
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
@@ -98,7 +87,10 @@ class GitTimeline(Timeline):
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """Every commit between two points, those that cannot be built as well."""
-        return suspects_between(self._repositories.mirrors, old, new)
+        before, after = self._repositories.commits(old), self._repositories.commits(new)
+        moved = [name for name in before if name in after and before[name] != after[name]]
+        mirrors = self._repositories.mirrors
+        return [suspect for name in moved for suspect in mirrors[name].suspects(before[name], after[name])]
 
     def finer(self, old: Point, new: Point) -> bool:
         """Whether `commits`, opened between these two, has something to look into: several commits, or a merge."""
@@ -109,11 +101,11 @@ class GitTimeline(Timeline):
         if not moved or not self._repositories.settings.follow_merges:
             return False
         name = moved[0]
-        return branch_of_merge(self._repositories.mirrors[name], before[name], after[name]) is not None
+        return self._repositories.mirrors[name].merged_branch(before[name], after[name]) is not None
 
     def close(self) -> None:
         if kept := self._repositories.container:
-            remove_named(kept.engine, kept.hunt, kept.full_name)
+            kept.remove()
 
 
 def open_commits(
@@ -139,10 +131,10 @@ def open_commits(
     moved = [name for name in mirrors if ends[name].old != ends[name].new]
     branch = None
     if window is not None and own.follow_merges and len(moved) == 1:
-        branch = branch_of_merge(mirrors[moved[0]], ends[moved[0]].old, ends[moved[0]].new)
+        branch = mirrors[moved[0]].merged_branch(*ends[moved[0]])
     if branch is None:
         every = own.history == "all"
-        found = {n: line_between(mirrors[n], ends[n].old, ends[n].new, every=every) for n in start}
+        found = {name: mirror.line(*ends[name], every=every) for name, mirror in mirrors.items()}
         lines = {name: line.commits for name, line in found.items()}
         notes += [note for line in found.values() for note in line.notes]
         return GitTimeline("commits", repositories, _commit_points(repositories, start, lines), notes)
@@ -229,7 +221,7 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
     lines: Lines = {}
     for name, mirror in repositories.mirrors.items():
         if name in exact:
-            line = line_between(mirror, exact[name].old, exact[name].new)
+            line = mirror.line(*exact[name])
             old = mirror.listed("--no-walk", exact[name].old)[0][0]
             # The line's dates are in order among themselves; its first commit must not come after them.
             start = min([old.time, *(commit.time for commit in line.commits[:1])])

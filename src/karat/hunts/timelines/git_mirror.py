@@ -10,18 +10,17 @@ has that of the believed one before it (of the first believed one, where none is
 
 The line from one commit to another is the first-parent line where the newer descends from the older (or, with `all`, every
 commit between). Where it does not (a branch was rewritten, cut or set back), the line goes back to what both have in common,
-and forward from there; each step then takes a commit away, or adds one.
+and forward from there; each step then removes a commit, or adds one.
 """
 
 from __future__ import annotations
 
 import heapq
-import os
 import re
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -29,18 +28,17 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.hunts.model import Point, Suspect
+from karat.hunts.model import Suspect
 from karat.hunts.settings import EDIT, RepositorySettings, mistake
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 from karat.system import git
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
-from karat.system.locks import hold
+from karat.system.locks import holding
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
 _FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
-_REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -72,6 +70,19 @@ def ordered_dates(dates: Sequence[int]) -> list[int]:
         index, later = before[index], index
     found[:later] = found[later : later + 1] * later
     return found
+
+
+class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The commits after the old one, up to the new one; empty where both are the same."""
+
+    commits: tuple[Commit, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences: what is odd about it."""
+
+
+def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    times = ordered_dates([commit.time for commit in commits])
+    return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
 
 
 def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
@@ -129,24 +140,20 @@ def commit_link(url: str, commit: str, template: str = "") -> str:
     """The page of a commit; empty where nobody knows it. `template` wins: `https://…/{commit}`."""
     if template:
         return template.replace("{commit}", commit)
-    host, path = _host_and_path(url)
-    way = next((way for word, way in _FORGES if word in host), "")
-    return f"https://{host}/{quote(path)}{way}{commit}" if way and path else ""
-
-
-def _host_and_path(url: str) -> tuple[str, str]:
-    """Without user, password and port: what is private to the clone stays out of reports."""
+    # Without user, password and port: what is private to the clone stays out of reports.
     if scp := _SCP.fullmatch(url):
-        host, path = scp["host"], scp["path"]
+        host, path = scp["host"].lower(), scp["path"]
     else:
         try:
             parts = urlsplit(url)
             host, path = parts.hostname or "", parts.path
         except ValueError:
-            return "", ""
+            return ""
         if parts.scheme not in {"http", "https", "ssh", "git", "git+ssh"}:
-            return "", ""
-    return host.lower(), path.strip("/").removesuffix(".git").strip("/")
+            return ""
+    path = path.strip("/").removesuffix(".git").strip("/")
+    way = next((way for word, way in _FORGES if word in host), "")
+    return f"https://{host}/{quote(path)}{way}{commit}" if way and path else ""
 
 
 # A password, or what forges take for one in a user's place or behind the path.
@@ -222,10 +229,8 @@ class Mirror:
                     self._fetch_all(held)
             found = self._resolve(revision)
         if found is None:
-            raise CannotVerify(
-                f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has no such commit",
-                next_command=EDIT,
-            )
+            said = f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has no such commit"
+            raise CannotVerify(said, next_command=EDIT)
         return found
 
     def listed(self, *words: str) -> tuple[list[Commit], int]:
@@ -239,11 +244,6 @@ class Mirror:
         """First parent first; none of a root commit."""
         return git.local(self.path, "rev-list", "--parents", "--no-walk", commit, "--").decode().split()[1:]
 
-    def merge_base(self, one: str, other: str) -> str | None:
-        """The commit that two have in common; None for unrelated histories."""
-        found = git.answer(self.path, "merge-base", one, other)
-        return found.split()[0] if found else None
-
     @property
     def shallow_at(self) -> str:
         """Where the history is cut off; empty: it is whole."""
@@ -252,12 +252,107 @@ class Mirror:
         except (OSError, IndexError):
             return ""
 
-    @property
-    def page_url(self) -> str:
-        """What links are made of: of a clone on this disk, where that was cloned from."""
+    def line(self, old: str, new: str, *, every: bool = False) -> CommitLine:
+        """The commits that lead from one to another."""
+        if old == new:
+            return CommitLine(commits=())
+        found = git.answer(self.path, "merge-base", old, new)
+        before, after = old[:12], new[:12]
+        if not found:
+            cut = self.shallow_at
+            why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
+            note = f"{self.name}: {before} and {after} have no history in common{why}; nothing can be put between them"
+            return CommitLine(commits=self._with_end([], new), notes=(note,))
+        base = found.split()[0]
+        if base == old:
+            return self._forward(old, new, every=every)
+        back = [*reversed(self.listed("--first-parent", old, f"^{base}")[0][:-1])]
+        forward = CommitLine(commits=())
+        if base == new:
+            note = (
+                f"{self.name}: the newer point has an older commit ({after}, before {before}); "
+                "the line goes back, and each step removes a commit"
+            )
+        else:
+            forward = self._forward(base, new, every=every)
+            note = (
+                f"{self.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
+                f"to {base[:12]}, which both have, and forward from there"
+            )
+        steps = [*back, *self.listed("--no-walk", base)[0], *forward.commits]
+        return CommitLine(commits=_in_order(steps), notes=(note, *forward.notes))
+
+    def _forward(self, old: str, new: str, *, every: bool) -> CommitLine:
+        words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
+        commits, _ = self.listed(*words, new, f"^{old}")
+        note = ""
+        if every:
+            if self.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
+                note = (
+                    f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside "
+                    "another does not have it, so a change may show as a dip "
+                    '(history = "first-parent" looks into merges one by one)'
+                )
+        elif old not in self.parents(commits[0].id)[:1]:
+            # Those of the line that lack the old one would be steps back.
+            on_the_way = {c.id for c in self.listed("--ancestry-path", new, f"^{old}")[0]}
+            commits = [commit for commit in commits if commit.id in on_the_way]
+            note = (
+                f"{self.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
+                f"the step from it to {self._with_end(commits, new)[0].id[:12]} is more than one commit"
+            )
+        return CommitLine(commits=self._with_end(commits, new), notes=(note,) if note else ())
+
+    def _with_end(self, commits: Sequence[Commit], new: str) -> tuple[Commit, ...]:
+        """The line with its end, also where a listing leaves it out."""
+        if not commits or commits[-1].id != new:
+            commits = [*(c for c in commits if c.id != new), *self.listed("--no-walk", new)[0]]
+        return _in_order(commits)
+
+    def merged_branch(self, old: str, new: str) -> tuple[str, CommitLine] | None:
+        """What a merge brought: the commit its branch left from, and the branch's own line.
+
+        None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
+        checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
+        """
+        parents = self.parents(new)
+        if old not in parents:
+            return None
+        lines = [self.listed("--first-parent", side, f"^{old}")[0] for side in parents if side != old]
+        own = [line for line in lines if line]
+        if len(own) != 1:
+            return None
+        commits = own[0]
+        base = next(iter(self.parents(commits[0].id)), None)
+        if base is None:
+            # An unrelated history was merged: before its first commit there is nothing to run.
+            base, commits = commits[0].id, commits[1:]
+        return base, CommitLine(commits=tuple(commits))
+
+    def suspects(self, old: str, new: str) -> Iterator[Suspect]:
+        """Every commit between two, oldest first.
+
+        Those that were removed count as much as those that were added: a branch may have been set back.
+        """
+        words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
+        out = git.local(self.path, "log", *words, f"{old}...{new}", "--")
+        fields = out.decode("utf-8", "replace").split("\0")
+        # Links of a clone on this disk are made of where that was cloned from.
         folders = (Path(self.url) / ".git", Path(self.url)) if Path(self.url).is_dir() else ()
-        found = (git.answer(folder, "config", "--get", "remote.origin.url") for folder in folders)
-        return next(filter(None, found), self.url)
+        origins = (git.answer(folder, "config", "--get", "remote.origin.url") for folder in folders)
+        page = next(filter(None, origins), self.url)
+        for start in range(0, len(fields) - 1, 6):
+            side, commit, time, author, title, body = fields[start : start + 6]
+            reverted = re.search(r"This reverts commit ([0-9a-f]{7,64})", body)
+            noted = f" (reverts {reverted[1][:12]})" if reverted else ""
+            yield Suspect(
+                part=self.name,
+                id=commit,
+                title=f"{'removed: ' if side == '<' else ''}{printable(title)}{noted}",
+                author=printable(author),
+                when=from_timestamp(int(time)),
+                link=commit_link(page, commit, self.settings.link),
+            )
 
     def _resolve(self, revision: str) -> str | None:
         names = [revision]
@@ -296,31 +391,26 @@ class Mirror:
         try:
             git.remote(self.path, "fetch", *flags, "--", self.url, *wanted, held=held)
         except CannotVerify as error:
-            raise CannotVerify(
-                f"repository {self.name}: {error}", next_command=Command("git", "ls-remote", self.shown_url)
-            ) from error
+            following = Command("git", "ls-remote", self.shown_url)
+            raise CannotVerify(f"repository {self.name}: {error}", next_command=following) from error
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """One at a time, over all processes; git inherits the lock, so that one outlived by its git still has it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            held = hold(self.path.with_suffix(".lock"), wait=True, mode=0o644)
-        except OSError as error:
-            raise CannotVerify(
-                f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}",
-                next_command="edit hunt.toml: work = a folder that can be written",
-            ) from error
-        assert held is not None, "waited for"  # noqa: S101
-        try:
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                held = stack.enter_context(holding(self.path.with_suffix(".lock")))
+            except OSError as error:
+                said = f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}"
+                following = "edit hunt.toml: work = a folder that can be written"
+                raise CannotVerify(said, next_command=following) from error
             # What a killed git left: its locks. Whoever holds ours is the only one.
             for left in self.path.glob("**/*.lock"):
                 left.unlink(missing_ok=True)
             if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
                 self._make()
             yield held
-        finally:
-            os.close(held)
 
     def _make(self, *flags: str) -> None:
         git.local(self.path, "init", "--quiet", "--bare", "--template=", *flags)
@@ -339,128 +429,3 @@ def clone_url(settings: RepositorySettings, root: Path) -> str:
     if "://" in url or re.match(r"[^/]+:", url):
         return url.removeprefix("file://") if url.startswith("file:///") else url
     return str((root / Path(url).expanduser()).resolve())
-
-
-class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The commits after the old one, up to the new one; empty where both are the same."""
-
-    commits: tuple[Commit, ...]
-    notes: tuple[str, ...] = ()
-    """Sentences: what is odd about it."""
-
-
-def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> CommitLine:
-    if old == new:
-        return CommitLine(commits=())
-    base = mirror.merge_base(old, new)
-    before, after = old[:12], new[:12]
-    if base is None:
-        cut = mirror.shallow_at
-        why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
-        note = f"{mirror.name}: {before} and {after} have no history in common{why}; nothing can be put between them"
-        return CommitLine(commits=_with_end([], new, mirror), notes=(note,))
-    if base == old:
-        return _forward(mirror, old, new, every=every)
-    back = [*reversed(mirror.listed("--first-parent", old, f"^{base}")[0][:-1])]
-    forward = CommitLine(commits=())
-    if base == new:
-        note = (
-            f"{mirror.name}: the newer point has an older commit ({after}, before {before}); "
-            "the line goes back, and each step takes a commit away"
-        )
-    else:
-        forward = _forward(mirror, base, new, every=every)
-        note = (
-            f"{mirror.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
-            f"to {base[:12]}, which both have, and forward from there"
-        )
-    steps = [*back, *mirror.listed("--no-walk", base)[0], *forward.commits]
-    return CommitLine(commits=_in_order(steps), notes=(note, *forward.notes))
-
-
-def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, CommitLine] | None:
-    """What a merge brought: the commit its branch left from, and the branch's own line.
-
-    None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
-    checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
-    """
-    parents = mirror.parents(new)
-    if old not in parents:
-        return None
-    sides = [side for side in parents if side != old]
-    lines = [mirror.listed("--first-parent", side, f"^{old}")[0] for side in sides]
-    own = [line for line in lines if line]
-    if len(own) != 1:
-        return None
-    commits = own[0]
-    base = next(iter(mirror.parents(commits[0].id)), None)
-    if base is None:
-        # An unrelated history was merged: before its first commit there is nothing to run.
-        base, commits = commits[0].id, commits[1:]
-    return base, CommitLine(commits=tuple(commits))
-
-
-def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> CommitLine:
-    words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
-    commits, _ = mirror.listed(*words, new, f"^{old}")
-    beside = not every and old not in mirror.parents(commits[0].id)[:1]
-    if beside:
-        # Those of the line that lack the old one would be steps back.
-        on_the_way = {c.id for c in mirror.listed("--ancestry-path", new, f"^{old}")[0]}
-        commits = [commit for commit in commits if commit.id in on_the_way]
-    whole = _with_end(commits, new, mirror)
-    note = ""
-    if every and mirror.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
-        note = (
-            f"{mirror.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside another "
-            'does not have it, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
-        )
-    elif beside:
-        note = (
-            f"{mirror.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
-            f"the step from it to {whole[0].id[:12]} is more than one commit"
-        )
-    return CommitLine(commits=whole, notes=(note,) if note else ())
-
-
-def _with_end(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit, ...]:
-    """The line with its end, also where a listing leaves it out."""
-    if not commits or commits[-1].id != new:
-        commits = [*(c for c in commits if c.id != new), *mirror.listed("--no-walk", new)[0]]
-    return _in_order(commits)
-
-
-def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
-    times = ordered_dates([commit.time for commit in commits])
-    return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
-
-
-def suspects_between(mirrors: Mapping[str, Mirror], old: Point, new: Point) -> tuple[Suspect, ...]:
-    """Every commit between two points, oldest first, repository by repository.
-
-    Those that were taken away count as much as those that were added: a branch may have been set back.
-    """
-    found: list[Suspect] = []
-    for name, mirror in mirrors.items():
-        before, after = old.parts.get(name), new.parts.get(name)
-        if not before or not after or before == after:
-            continue
-        words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
-        out = git.local(mirror.path, "log", *words, f"{before}...{after}", "--")
-        fields = out.decode("utf-8", "replace").split("\0")
-        page = mirror.page_url
-        for start in range(0, len(fields) - 1, 6):
-            side, commit, time, author, title, body = fields[start : start + 6]
-            reverted = _REVERTS.search(body)
-            noted = f" (reverts {reverted[1][:12]})" if reverted else ""
-            found.append(
-                Suspect(
-                    part=mirror.name,
-                    id=commit,
-                    title=f"{'taken away: ' if side == '<' else ''}{printable(title)}{noted}",
-                    author=printable(author),
-                    when=from_timestamp(int(time)),
-                    link=commit_link(page, commit, mirror.settings.link),
-                )
-            )
-    return tuple(found)

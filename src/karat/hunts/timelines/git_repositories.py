@@ -30,7 +30,6 @@ from karat.hunts.timelines.container_engine import (
     check_mountable,
     env_options,
     open_container_engine,
-    remove_leftovers,
 )
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
@@ -135,7 +134,7 @@ def open_container(
     here = hunt.engine.kind == "local"
     engine = open_container_engine(theirs.engine if theirs else None, here=here)
     if here:
-        remove_leftovers(engine, place.hunt)
+        engine.remove_leftovers(place.hunt)
     check_mountable(place.work)
     env_options({**(theirs.env if theirs else {}), **hunt.probe.env})  # now, rather than in a job
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
