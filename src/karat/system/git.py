@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,11 +16,16 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
+from karat.system.command import Command
 
 _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
-# A repository may name a program to watch its files; reading goldens is no reason to run it.
-_GIT = ("git", "-c", "core.fsmonitor=false")
+# A clone's own configuration may name programs: to watch files, as hooks, to check signatures. Reading goldens is no reason
+# to run them. What is left are the filters of `git add` and of a checkout, which make a file what it is (SECURITY.md).
+_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false")
+# Nor is it a reason to fetch what a partial clone lacks: whom git would ask, and by which program, is the clone's choice, too.
+_NO_FETCH = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+_GIT = ("git", *_NO_PROGRAMS)
 
 
 class GitChange(msgspec.Struct, frozen=True):
@@ -37,7 +41,7 @@ class GitChange(msgspec.Struct, frozen=True):
 
 def _environment() -> dict[str, str]:
     # Read-only work must not take the index lock or translate messages that people will search for.
-    return {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    return {**os.environ, **_NO_FETCH, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
 def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
@@ -68,7 +72,10 @@ def finish_git(process: subprocess.Popen[bytes], data: bytes | None = None) -> b
         _, root, *words = map(str, process.args[len(_GIT) :])  # type: ignore[index]
         verb = next(word for word in words if not word.startswith("-"))
         said = complaint.decode("utf-8", "replace").strip()
-        raise CannotVerify(f"git {verb} failed in {root}: {said}", next_command=f"git -C {shlex.quote(root)} status")
+        if "' not allowed" in said or "lazy fetching disabled" in said:
+            said = f"expected the object in {root}, found that it is not (a partial clone); karat fetches nothing: {said}"
+            raise CannotVerify(said, next_command=Command("git", "-C", root, "fetch", "--refetch"))
+        raise CannotVerify(f"git {verb} failed in {root}: {said}", next_command=Command("git", "-C", root, "status"))
     return output
 
 
@@ -331,6 +338,7 @@ QUIET: Mapping[str, str] = {
 }
 ALONE: Mapping[str, str] = {
     **QUIET,
+    **_NO_FETCH,
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_COUNT": "0",
@@ -338,8 +346,8 @@ ALONE: Mapping[str, str] = {
 }
 # Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
 SETTINGS = (
-    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-    "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
+    *_NO_PROGRAMS, "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "advice.detachedHead=false",
+    "-c", "safe.directory=*",
     # With it --topo-order goes by who descends from whom; without, by dates, some of which are wrong.
     "-c", "fetch.writeCommitGraph=true",
 )  # fmt: skip
