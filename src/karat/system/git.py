@@ -73,7 +73,9 @@ def finish_git(process: subprocess.Popen[bytes], data: bytes | None = None) -> b
         verb = next(word for word in words if not word.startswith("-"))
         said = complaint.decode("utf-8", "replace").strip()
         if "' not allowed" in said or "lazy fetching disabled" in said:
-            said = f"expected the object in {root}, found that it is not (a partial clone); karat fetches nothing: {said}"
+            said = (
+                f"expected the object in {root}, found that it is not (a partial clone); karat fetches nothing: {said}"
+            )
             raise CannotVerify(said, next_command=Command("git", "-C", root, "fetch", "--refetch"))
         raise CannotVerify(f"git {verb} failed in {root}: {said}", next_command=Command("git", "-C", root, "status"))
     return output
