@@ -11,7 +11,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import msgspec
@@ -41,24 +41,25 @@ def tensor_of(value: Any) -> Tensor:
         return tensor_of_torch(value)
     if is_jax(value):
         return tensor_of_jax(value)
-    if _speaks_array(value):
-        # A library that karat does not know, through the protocols that it speaks.
-        errors = []
-        for attempt in (_by_dlpack, _by_torch, _by_array):
-            try:
-                made = attempt(value)
-            except CannotStore:
-                raise
-            except Exception as error:  # noqa: BLE001 - another library's code may raise anything
-                errors.append(f"{type(error).__name__}: {error}")
-                continue
-            if made is not None:
-                return made
-        raise CannotStore(
-            f"expected an array that DLPack or __array__ hands over, found {_kind(value)}"
-            f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
-        )
-    raise CannotStore(f"expected an array, found {_kind(value)}")
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not _speaks_array(value):
+        raise CannotStore(f"expected an array, found {kind}")
+    # A library that karat does not know, through the protocols that it speaks.
+    errors = []
+    for attempt in (_by_dlpack, _by_torch, _by_array):
+        try:
+            made = attempt(value)
+        except CannotStore:
+            raise
+        except Exception as error:  # noqa: BLE001 - another library's code may raise anything
+            errors.append(f"{type(error).__name__}: {error}")
+            continue
+        if made is not None:
+            return made
+    raise CannotStore(
+        f"expected an array that DLPack or __array__ hands over, found {kind}"
+        f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
+    )
 
 
 def value_of(tensor: Tensor, framework: str | None = None, *, copy: bool = True) -> Any:
@@ -89,9 +90,8 @@ def value_and_note(tensor: Tensor, framework: str | None = None, *, copy: bool =
 
 def _speaks_array(value: object) -> bool:
     kind = type(value)
-    if isinstance(value, type):
-        return False
-    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(kind, "__array__")
+    dlpack = hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+    return not isinstance(value, type) and (dlpack or hasattr(kind, "__array__"))
 
 
 def _by_dlpack(value: Any) -> Tensor | None:
@@ -103,8 +103,7 @@ def _by_torch(value: Any) -> Tensor | None:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(value, "__dlpack__"):
         return None
-    made = tensor_of_torch(torch.from_dlpack(value))
-    return Tensor(dtype=made.dtype, shape=made.shape, data=made.data, device=made.device)
+    return msgspec.structs.replace(tensor_of_torch(torch.from_dlpack(value)), framework="numpy", strides=None)
 
 
 def _by_array(value: Any) -> Tensor | None:
@@ -115,11 +114,6 @@ def _by_array(value: Any) -> Tensor | None:
     return None if made.dtype.hasobject else tensor_of_numpy(made)
 
 
-def _kind(value: object) -> str:
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def is_torch(value: object) -> bool:
     """Whether it is a torch tensor, of whatever subclass."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
@@ -128,9 +122,8 @@ def is_torch(value: object) -> bool:
 
 def tensor_of_torch(value: Any) -> Tensor:
     """A torch tensor as a tensor; its gradient is not part of it."""
-    name = str(value.dtype).removeprefix("torch.")
+    torch, name = sys.modules["torch"], str(value.dtype).removeprefix("torch.")
     _refuse_torch(value, name)
-    torch = sys.modules["torch"]
     try:
         with _no_warnings():
             bare = value.detach().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
@@ -266,11 +259,22 @@ def tensor_of_jax(value: Any) -> Tensor:
         array = np.asarray(value)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CannotStore(f"expected a jax array whose memory can be read, found {value.dtype}: {error}") from error
+    return msgspec.structs.replace(tensor_of_numpy(array, jax_device(value)), framework="jax", strides=None)
+
+
+def jax_device(value: Any) -> str:
+    """`cpu`, `gpu:0`, or all the devices that an array is spread over."""
     found = sorted(value.devices(), key=lambda device: device.id)
-    device = ",".join(f"{device.platform}:{device.id}" for device in found)
-    if len(found) == 1 and found[0].platform == "cpu":
-        device = "cpu"
-    return msgspec.structs.replace(tensor_of_numpy(array, device=device), framework="jax", strides=None)
+    alone = len(found) == 1 and found[0].platform == "cpu"
+    return "cpu" if alone else ",".join(f"{device.platform}:{device.id}" for device in found)
+
+
+def jax_x64() -> AbstractContextManager[object]:
+    """Within it jax does not make float32 of float64."""
+    jax: Any = importlib.import_module("jax")
+    home = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")  # before jax 0.8
+    made: AbstractContextManager[object] = home.enable_x64(True)
+    return made
 
 
 def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:
@@ -283,11 +287,7 @@ def value_in_jax(tensor: Tensor) -> tuple[Any, str | None]:
     if note is not None:
         return None, note
     try:
-        enable_x64: Any = getattr(jax, "enable_x64", None)
-        if enable_x64 is None:
-            enable_x64 = importlib.import_module("jax.experimental").enable_x64  # before jax 0.8
-        # Without it jax silently makes float32 of float64.
-        with enable_x64(True):
+        with jax_x64():
             made = jax.numpy.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:
         return None, f"expected a jax with {tensor.dtype}, found jax {jax.__version__} ({error})"

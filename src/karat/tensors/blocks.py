@@ -5,7 +5,6 @@ The digest is sha256 over dtype, shape and bytes, so that no part can change unn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any, Self
@@ -26,18 +25,12 @@ def start_digest(dtype: str, shape: tuple[int, ...]) -> Any:
     return sha256(f"karat.tensor/1\0{dtype}\0{sizes}\0".encode())
 
 
-def digest(dtype: str, shape: tuple[int, ...], chunks: Iterable[bytes | memoryview]) -> str:
-    running = start_digest(dtype, shape)
-    for chunk in chunks:
-        running.update(chunk)
-    return str(running.hexdigest())
-
-
 def digest_of(tensor: Either) -> str:
     """The digest of a tensor; `Damaged` if it cannot be read whole."""
-    if isinstance(tensor, Tensor):
-        return digest(tensor.dtype, tensor.shape, (tensor.data,))
-    return digest(tensor.dtype, tensor.shape, read_blocks(tensor.extent))
+    running = start_digest(tensor.dtype, tensor.shape)
+    for chunk in (tensor.data,) if isinstance(tensor, Tensor) else read_blocks(tensor.extent):
+        running.update(chunk)
+    return str(running.hexdigest())
 
 
 class BlockReader:
@@ -78,10 +71,8 @@ def require_whole(tensor: Either, name: str, side: str) -> None:
     expected = nbytes(tensor.dtype, tensor.shape)
     found = len(tensor.data) if isinstance(tensor, Tensor) else tensor.extent.size
     if found != expected:
-        raise Damaged(
-            f"{within(name)}expected {expected} bytes of {tensor.dtype} {list(tensor.shape)} on the"
-            f" {side} side, found {found}"
-        )
+        what = f"{expected} bytes of {tensor.dtype} {list(tensor.shape)}"
+        raise Damaged(f"{within(name)}expected {what} on the {side} side, found {found}")
 
 
 class Hashing:
@@ -90,8 +81,7 @@ class Hashing:
     sha256 is slower than everything else that is done to a block, and releases the interpreter's lock.
     """
 
-    BUFFERS = 2
-    """Blocks of a side that must stay as they are at any time."""
+    BUFFERS = 2  # blocks of a side that must stay as they are at any time
 
     def __init__(self, expected: Either, actual: Either) -> None:
         self.running = [start_digest(side.dtype, side.shape) for side in (expected, actual)]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from math import prod
 
 import msgspec
 import numpy as np
@@ -21,12 +23,10 @@ from karat.tensors.blocks import BlockReader, Either, Hashing, find_damage, is_s
 from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
-from karat.tensors.tally import Tally, elements_of, index_of
+from karat.tensors.tally import Tally, index_of
 
-READ = 2 << 20
-"""Bytes of a side that are read at once."""
-_PIECE = 1 << 15
-"""Elements of what a quick kernel leaves to the careful one, which makes copies."""
+READ = 2 << 20  # bytes of a side that are read at once
+_PIECE = 1 << 15  # elements of what a quick kernel leaves to the careful one, which makes copies
 _WORTH_A_THREAD = 8 << 20
 
 Kernel = Callable[[Tally, Bits, Bits], None]
@@ -39,10 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     other: Dtype
     tolerance: Tolerance
     elements: int
-    chunk: int
-    """Elements that a kernel sees at once."""
-    read: int
-    """Elements that are read at once, a multiple of `chunk`."""
+    chunk: int  # elements that a kernel sees at once
+    read: int  # elements that are read at once, a multiple of `chunk`
 
 
 def compare_tensors(  # noqa: PLR0913 - the options of a comparison
@@ -70,10 +68,14 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
     same_dtype, numeric = dtype.name == other.name, has_arithmetic(dtype) and has_arithmetic(other)
     findings: tuple[Finding, ...] = ()
+    changes: list[tuple[str, object, object]] = []
     if not same_dtype and (check_dtype or not numeric):
-        findings += (_changed("dtype-changed", name, dtype.name, other.name),)
+        changes.append(("dtype", dtype.name, other.name))
     if expected.shape != actual.shape:
-        findings += (_changed("shape-changed", name, [*expected.shape], [*actual.shape]),)
+        changes.append(("shape", [*expected.shape], [*actual.shape]))
+    for what, one, two in changes:
+        message = f"{within(name)}expected the {what} {one}, found {two}"
+        findings += (fail(f"{what}-changed", message, where=name, numbers={"expected": str(one), "actual": str(two)}),)
     result = Comparison(name=name, dtype=expected.dtype, shape=expected.shape, tolerance=tolerance, findings=findings)
     if dtype.kind == "opaque":
         result = msgspec.structs.replace(result, tolerance=None)
@@ -107,7 +109,7 @@ def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) ->
         dtype=dtype,
         other=other,
         tolerance=tolerance,
-        elements=elements_of(expected.shape),
+        elements=prod(expected.shape),
         chunk=chunk,
         read=max(1, block // (largest * chunk)) * chunk,
     )
@@ -124,80 +126,59 @@ def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] 
         threads = 1
     elif threads is None:
         threads = min(available_cores(), plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD)
-    tally = _in_parallel(plan, max(1, threads))
+    # Contiguous ranges, one a thread; where they are cut changes nothing, because chunks stay chunks.
+    threads, chunks = max(1, threads), -(-plan.elements // plan.chunk)
+    cuts = [min(plan.elements, chunks * n // threads * plan.chunk) for n in range(threads + 1)]
+    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
+    if len(ranges) <= 1:
+        tally = _compare_range(plan, 0, plan.elements)
+    else:
+        tally = Tally()
+        with ThreadPoolExecutor(len(ranges), thread_name_prefix="karat-compare") as pool:
+            for future in [pool.submit(_compare_range, plan, *each) for each in ranges]:
+                tally.include(future.result())
     if digests is not None and tally.bit_equal != tally.elements:
         # Both sides are said to be the same and are not: at least one is not what it was.
         find_damage(name, plan.expected, plan.actual, digests)
     return tally
 
 
-def _in_parallel(plan: Plan, threads: int) -> Tally:
-    """Contiguous ranges, one a thread; where they are cut changes nothing, because chunks stay chunks."""
-    chunks = -(-plan.elements // plan.chunk)
-    cuts = [min(plan.elements, chunks * n // threads * plan.chunk) for n in range(threads + 1)]
-    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
-    if len(ranges) <= 1:
-        return _compare_range(plan, 0, plan.elements)
-    with ThreadPoolExecutor(len(ranges), thread_name_prefix="karat-compare") as pool:
-        futures = [pool.submit(_compare_range, plan, *each) for each in ranges]
-        total = Tally()
-        for future in futures:
-            total.include(future.result())
-    return total
-
-
 def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = None) -> Tally:
     tally = Tally(start * per_element(plan.dtype.name))
-    if not plan.dtype.itemsize or not plan.other.itemsize:
+    size, other = plan.dtype.itemsize, plan.other.itemsize
+    if not size or not other:
         tally.bit_equal = stop - start
         tally.count(stop - start, 0)
         return tally
     kernel = _kernel(plan, stop - start)
     buffers = 1 if hashing is None else Hashing.BUFFERS
-    sides = [
-        BlockReader(plan.expected, plan.read * plan.dtype.itemsize, buffers),
-        BlockReader(plan.actual, plan.read * plan.other.itemsize, buffers),
-    ]
-    try:
-        with np.errstate(all="ignore"):
-            for at in range(start, stop, plan.read):
-                _compare_block(plan, tally, kernel, sides, (at, min(stop, at + plan.read)), hashing)
-    finally:
-        for side in sides:
-            side.close()
+    with (
+        closing(BlockReader(plan.expected, plan.read * size, buffers)) as one,
+        closing(BlockReader(plan.actual, plan.read * other, buffers)) as two,
+        np.errstate(all="ignore"),
+    ):
+        for first in range(start, stop, plan.read):
+            last = min(stop, first + plan.read)
+            expected, actual = one.block(first * size, last * size), two.block(first * other, last * other)
+            if hashing is not None:
+                hashing.begin(expected, actual)
+            for at in range(0, last - first, plan.chunk):
+                to = at + plan.chunk
+                kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
     return tally
 
 
-def _compare_block(
-    plan: Plan, tally: Tally, kernel: Kernel, sides: list[BlockReader], part: tuple[int, int], hashing: Hashing | None
-) -> None:
-    size, other = plan.dtype.itemsize, plan.other.itemsize
-    expected = sides[0].block(part[0] * size, part[1] * size)
-    actual = sides[1].block(part[0] * other, part[1] * other)
-    if hashing is not None:
-        hashing.begin(expected, actual)
-    for at in range(0, part[1] - part[0], plan.chunk):
-        to = at + plan.chunk
-        kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
-
-
 def _kernel(plan: Plan, elements: int) -> Kernel:
+    """The quickest there is, with the careful one for the pieces that need it."""
     dtype = plan.dtype
     if not has_arithmetic(dtype):
         return Opaque(dtype, plan.tolerance).compare
-    careful = Careful(dtype, plan.other, plan.tolerance)
+    careful, work = Careful(dtype, plan.other, plan.tolerance), work_dtype(dtype.name)
     if dtype.name != plan.other.name:
         return careful.compare
-    work = work_dtype(dtype.name)
     if work is None:
-        whole = dtype.kind == "int"
-        return Whole(dtype, plan.tolerance).compare if whole else careful.compare
-    return _quickest(Quick(dtype, work, plan.tolerance, min(plan.chunk, elements)), careful)
-
-
-def _quickest(quick: Quick, careful: Careful) -> Kernel:
-    """The quick kernel, and the careful one for the pieces that need it."""
-    size = quick.dtype.itemsize * _PIECE
+        return Whole(dtype, plan.tolerance).compare if dtype.kind == "int" else careful.compare
+    quick, size = Quick(dtype, work, plan.tolerance, min(plan.chunk, elements)), dtype.itemsize * _PIECE
 
     def compare(tally: Tally, expected: Bits, actual: Bits) -> None:
         if quick.compare(tally, expected, actual):
@@ -208,16 +189,6 @@ def _quickest(quick: Quick, careful: Careful) -> Kernel:
                 careful.compare(tally, *pieces)
 
     return compare
-
-
-def _changed(kind: str, name: str, expected: object, actual: object) -> Finding:
-    what = kind.partition("-")[0]
-    return fail(
-        kind,
-        f"{within(name)}expected the {what} {expected}, found {actual}",
-        where=name,
-        numbers={"expected": str(expected), "actual": str(actual)},
-    )
 
 
 def mismatch_findings(
@@ -233,44 +204,33 @@ def mismatch_findings(
             where=name,
             numbers={"count": tally.spoiled, "elements": numbers.elements, "first": str(first)},
         )
-    if numbers.mismatches > tally.spoiled:
-        first = list(numbers.first_mismatch or ())
-        yield fail(
-            "tensor-mismatch",
-            f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
-            f" {numbers.elements:,} elements outside; first at {first}{_details(numbers, tolerance)}",
-            where=name,
-            numbers={
-                "mismatches": numbers.mismatches,
-                "elements": numbers.elements,
-                "first": str(first),
-                "max_abs": numbers.max_abs,
-                "max_rel": numbers.max_rel,
-                "max_ulp": numbers.max_ulp,
-            },
-        )
-
-
-def _allowed(numbers: TensorNumbers, tolerance: Tolerance) -> str:
-    if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
-        return "equal elements"
+    if numbers.mismatches <= tally.spoiled:
+        return
+    first = list(numbers.first_mismatch or ())
+    allowed = f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
     if not tolerance.rtol and not tolerance.atol:
-        return "equal elements" if numbers.max_abs is None else "equal numbers"
-    return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
-
-
-def _details(numbers: TensorNumbers, tolerance: Tolerance) -> str:
-    text = ""
+        allowed = "equal elements" if numbers.max_abs is None else "equal numbers"
+    elif numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
+        allowed = "equal elements"
+    details = ""
     if numbers.max_abs and numbers.max_abs_at is not None:
-        expected, actual = (
-            "none" if value is None else f"{value:.9g}" for value in (numbers.max_expected, numbers.max_actual)
-        )
-        text += (
-            f"; worst at {list(numbers.max_abs_at)}: expected {expected}, found {actual} (|Δ| {numbers.max_abs:.6g})"
-        )
+        sides = (numbers.max_expected, numbers.max_actual)
+        one, two = ("none" if value is None else f"{value:.9g}" for value in sides)
+        details = f"; worst at {list(numbers.max_abs_at)}: expected {one}, found {two} (|Δ| {numbers.max_abs:.6g})"
     if numbers.nan_expected and numbers.nan_actual and not tolerance.equal_nan:
-        text += (
-            f"; NaN: {numbers.nan_expected:,} expected, {numbers.nan_actual:,} actual, and NaN equals"
-            " nothing without equal_nan"
-        )
-    return text
+        both = f"{numbers.nan_expected:,} expected, {numbers.nan_actual:,} actual"
+        details += f"; NaN: {both}, and NaN equals nothing without equal_nan"
+    yield fail(
+        "tensor-mismatch",
+        f"{within(name)}expected {allowed}, found {numbers.mismatches:,} of {numbers.elements:,} elements outside;"
+        f" first at {first}{details}",
+        where=name,
+        numbers={
+            "mismatches": numbers.mismatches,
+            "elements": numbers.elements,
+            "first": str(first),
+            "max_abs": numbers.max_abs,
+            "max_rel": numbers.max_rel,
+            "max_ulp": numbers.max_ulp,
+        },
+    )

@@ -38,42 +38,32 @@ class TensorNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Everything there is to say about two tensors of one shape; None where there is nothing to measure."""
 
     elements: int
-    bit_equal: int
-    """Elements whose bits are the same; NaN with the same bits among them."""
-    mismatches: int = 0
-    """Elements outside the tolerance; a NaN on one side, or on both unless asked, is one."""
+    bit_equal: int  # elements whose bits are the same; NaN with the same bits among them
+    mismatches: int = 0  # elements outside the tolerance; a NaN on one side, or on both unless asked, is one
     first_mismatch: tuple[int, ...] | None = None
     max_abs: float | None = None
     max_abs_at: tuple[int, ...] | None = None
     mean_abs: float | None = None
-    max_rel: float | None = None
-    """|actual − expected| / |expected| where expected is not zero."""
+    max_rel: float | None = None  # |actual − expected| / |expected| where expected is not zero
     max_rel_at: tuple[int, ...] | None = None
-    max_ulp: int | None = None
-    """Steps between neighbouring numbers of the expected dtype; None where dtypes differ."""
-    sqnr_db: float | None = None
-    """10·log10(Σ expected² / Σ (actual − expected)²); infinite for no difference."""
+    max_ulp: int | None = None  # steps between neighbouring numbers of the expected dtype; None where dtypes differ
+    sqnr_db: float | None = None  # 10·log10(Σ expected² / Σ (actual − expected)²); infinite for no difference
     cosine: float | None = None
     nan_expected: int = 0
     nan_actual: int = 0
     inf_expected: int = 0
     inf_actual: int = 0
-    max_expected: float | None = None
-    """At `max_abs_at`."""
+    max_expected: float | None = None  # at `max_abs_at`
     max_actual: float | None = None
 
     def __post_init__(self) -> None:
         """JSON has no infinity and gets null for it; what stands beside tells it from what was not measured."""
+        lost: dict[str, float] = {} if self.max_rel_at is None else {"max_rel": inf}
         if self.max_abs_at is not None:
-            self._recall("max_abs", inf)
-            self._recall("mean_abs", inf)
-            self._recall("sqnr_db", -inf if self.max_abs else inf)
-        if self.max_rel_at is not None:
-            self._recall("max_rel", inf)
-
-    def _recall(self, field: str, value: float) -> None:
-        if getattr(self, field) is None:
-            msgspec.structs.force_setattr(self, field, value)
+            lost |= {"max_abs": inf, "mean_abs": inf, "sqnr_db": inf if self.max_abs == 0 else -inf}
+        for field, value in lost.items():
+            if getattr(self, field) is None:
+                msgspec.structs.force_setattr(self, field, value)
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +80,10 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor or plain value, actual against expected."""
 
-    name: str
-    """Where in the structure: `expected`, `expected/0`, `expected/logits`."""
+    name: str  # where in the structure: `expected`, `expected/0`, `expected/logits`
     dtype: str
     shape: tuple[int, ...]
-    tolerance: Tolerance | None = None
-    """None for what is compared exactly (text, structure)."""
+    tolerance: Tolerance | None = None  # None for what is compared exactly (text, structure)
     numbers: TensorNumbers | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -109,8 +97,7 @@ class ComparisonReport(msgspec.Struct, frozen=True, kw_only=True):
     """Actual against expected, all of it."""
 
     comparisons: tuple[Comparison, ...]
-    findings: tuple[Finding, ...] = ()
-    """About the structure rather than one tensor: a lost key, another length, nothing compared."""
+    findings: tuple[Finding, ...] = ()  # of the structure: a lost key, another length, nothing compared
 
     @property
     def passed(self) -> bool:

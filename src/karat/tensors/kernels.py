@@ -31,10 +31,9 @@ from karat.tensors.dtypes import Dtype
 from karat.tensors.numpy_arrays import numpy_dtype
 from karat.tensors.tally import Sum, Tally, scaled
 
+# Bytes of one buffer: calls are few enough for threads not to wait for one another, and caches still hold it.
 CHUNK = 2 << 20
-"""Bytes of one buffer: calls are few enough for threads not to wait for one another, and caches still hold it."""
 ROW = 4096
-Products = tuple[float, float, float, float, float]
 Mask = NDArray[np.bool_]
 _LARGEST = (1 << 64) - 1
 
@@ -42,10 +41,8 @@ _LARGEST = (1 << 64) - 1
 class FloatLimits(msgspec.Struct, frozen=True):
     """Where a float's arithmetic is beyond doubt."""
 
-    slack: float
-    """A generous relative error of a difference, a quotient or a threshold."""
-    least_square: float
-    """A sum of squares below this may have lost some."""
+    slack: float  # a generous relative error of a difference, a quotient or a threshold
+    least_square: float  # a sum of squares below this may have lost some
     least_difference: float
     least_tolerance: float
     largest_tolerance: float
@@ -144,7 +141,7 @@ class Quick:
         tally.count(size)
         return True
 
-    def _squares(self, expected: Values, actual: Values, difference: Values) -> Products | None:
+    def _squares(self, expected: Values, actual: Values, difference: Values) -> tuple[float, ...] | None:
         """Σe², Σd², Σe·d, Σa², Σe·a; None where something is not finite, or too small to be squared."""
         ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
         # A difference that is not finite makes its square so, and with it actual is sound.
@@ -196,8 +193,15 @@ class Quick:
         slack, rtol, atol = self.limits.slack, self.tolerance.rtol, self.tolerance.atol
         if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
             return
-        low, high = self.buffers.low[: expected.size], self.buffers.high[: expected.size]
-        sizes, bound = self._against(expected, 1 - slack)
+        size, own = expected.size, self.buffers
+        low, high, bound = own.low[:size], own.high[:size], own.quotient[:size]
+        # What is compared: differences with a threshold, or quotients with rtol alone.
+        if atol:
+            sizes = own.difference[:size]
+            np.multiply(np.abs(expected, out=bound), (1 - slack) * rtol, out=bound)
+            np.add(bound, (1 - slack) * atol, out=bound)
+        else:
+            sizes, bound = np.abs(bound, out=bound), np.asarray((1 - slack) * rtol, self.work)
         np.greater(sizes, bound, out=low)
         count = int(np.count_nonzero(low))
         if not count:
@@ -209,16 +213,6 @@ class Quick:
             low[unsure] = np.abs(a - e) > atol + rtol * np.abs(e)
             count = int(np.count_nonzero(low))
         tally.mismatch(count, tally.at + int(low.argmax()))
-
-    def _against(self, expected: Values, share: float) -> tuple[Values, Values]:
-        """What is compared: differences with a threshold, or quotients with rtol alone."""
-        size, own = expected.size, self.buffers
-        rtol, atol = share * self.tolerance.rtol, share * self.tolerance.atol
-        if not atol:
-            return np.abs(own.quotient[:size], out=own.quotient[:size]), np.asarray(rtol, self.work)
-        bound = np.abs(expected, out=own.quotient[:size])
-        np.multiply(bound, rtol, out=bound)
-        return own.difference[:size], np.add(bound, atol, out=bound)
 
     def _most_steps(self, steepest: float) -> float:
         """No pair of a chunk with such a quotient can be more steps apart.
@@ -244,20 +238,16 @@ class Quick:
         furthest = max(int(apart.max()), -int(apart.min()))
         # Zeros of both signs look as if they were half the range apart.
         if crossing or furthest >= 1 << (self.dtype.width - 2):
-            furthest = self._see_crossing(tally, one, other, apart)
+            # The steps of those, mostly few, whose sign changed; then the most of all others.
+            spare = self.buffers.difference.view(apart.dtype)[: one.size]
+            np.bitwise_xor(one, other, out=spare)
+            at = np.flatnonzero(np.less(spare, 0, out=self.buffers.low[: one.size]))
+            if at.size:
+                steps = distances(self.dtype, one[at].view(np.uint8), other[at].view(np.uint8))
+                tally.ulp = max(tally.ulp, int(steps.max()))
+                apart[at] = 0
+            furthest = max(int(apart.max()), -int(apart.min()))
         tally.ulp = max(tally.ulp, furthest)
-
-    def _see_crossing(self, tally: Tally, one: Values, other: Values, apart: Values) -> int:
-        """The steps of those, mostly few, whose sign changed; returns the most of all others."""
-        spare = self.buffers.difference.view(apart.dtype)[: one.size]
-        np.bitwise_xor(one, other, out=spare)
-        at = np.flatnonzero(np.less(spare, 0, out=self.buffers.low[: one.size]))
-        if not at.size:
-            return max(int(apart.max()), -int(apart.min()))
-        steps = distances(self.dtype, one[at].view(np.uint8), other[at].view(np.uint8))
-        tally.ulp = max(tally.ulp, int(steps.max()))
-        apart[at] = 0
-        return max(int(apart.max()), -int(apart.min()))
 
 
 def _extremes(quotient: Values) -> tuple[float, float]:
@@ -293,16 +283,20 @@ class Careful:
 
     def __init__(self, dtype: Dtype, other: Dtype, tolerance: Tolerance) -> None:
         self.dtype, self.other, self.tolerance = dtype, other, tolerance
+        # What a complex element is two of; real ones that are the same never come here.
         part = {"complex64": "<f4", "complex128": "<f8"}.get(dtype.name)
         self.part = part if dtype.name == other.name else None
-        """What a complex element is two of; real ones that are the same never come here."""
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
         if self.part is not None and same_bits(expected_bits, actual_bits):
             values = expected_bits.view(self.part).astype(np.float64)
             if see_same(tally, values, abs(complex(values[0], values[1])), parts=2):
                 return
-        expected, actual = self._pair(expected_bits, actual_bits)
+        one, other = widened(self.dtype.name, expected_bits), widened(self.other.name, actual_bits)
+        if one is None or other is None:
+            raise TypeError(f"no arithmetic for {self.dtype.name} and {self.other.name} on this machine")
+        both = np.result_type(one, other)
+        expected, actual = one.astype(both, copy=False), other.astype(both, copy=False)
         finite = np.isfinite(expected) & np.isfinite(actual)
         alike = self.dtype.name == self.other.name
         if alike:
@@ -323,18 +317,9 @@ class Careful:
                 steps = distances(self.dtype, expected_bits, actual_bits)
                 each = steps.reshape(expected.size, -1).max(axis=1)
                 tally.ulp = max(tally.ulp, int(each[finite].max()))
-        count = 0 if wrong is None else int(np.count_nonzero(wrong))
-        if wrong is not None and count:
-            tally.mismatch(count, tally.at + int(wrong.argmax()))
+        if wrong is not None:
+            tally.mismatch(int(np.count_nonzero(wrong)), tally.at + int(wrong.argmax()))
         tally.count(expected.size, pairs)
-
-    def _pair(self, expected_bits: Bits, actual_bits: Bits) -> tuple[Values, Values]:
-        one, other = self.dtype.name, self.other.name
-        expected, actual = widened(one, expected_bits), widened(other, actual_bits)
-        if expected is None or actual is None:
-            raise TypeError(f"no arithmetic for {one} and {other} on this machine")
-        both = np.result_type(expected, actual)
-        return expected.astype(both, copy=False), actual.astype(both, copy=False)
 
     def _see_odd(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask | None:
         """Count NaN and infinities; returns which of them are mismatches, None if there are none at all."""
@@ -359,9 +344,7 @@ class Careful:
         rtol, atol = self.tolerance.rtol, self.tolerance.atol
         outside = sizes > atol + rtol * absolute
         huge = np.isinf(sizes) | np.isinf(absolute)
-        up = 0
-        base = absolute
-        largest = sizes
+        base, largest, up = absolute, sizes, 0
         if huge.any():
             difference, base, up = actual / 4 - expected / 4, np.abs(expected / 4), 2
             largest = np.abs(difference)
@@ -373,7 +356,14 @@ class Careful:
             quotient = np.divide(largest, base, out=np.zeros_like(base), where=divisible)
             at = int(np.flatnonzero(divisible)[quotient[divisible].argmax()])
             tally.rel.see(float(quotient[at]), tally.at + at)
-        _add_sums(tally, expected, actual, (difference, largest, up))
+        # Both are short of what they were by a power of two where something was huge.
+        (e, e_up), (a, a_up), (d, d_up), (s, s_up) = map(scaled, (expected, actual, difference, largest))
+        _add(tally.ee, e, e, 2 * e_up)
+        _add(tally.aa, a, a, 2 * a_up)
+        _add(tally.ea, e, a, e_up + a_up)
+        _add(tally.ed, e, d, e_up + d_up + up)
+        _add(tally.dd, d, d, 2 * (d_up + up))
+        tally.sum_abs.add(float(s.sum()), s_up + up)
         return np.asarray(outside)
 
 
@@ -381,35 +371,17 @@ def _shown(value: Any) -> float:
     return float(np.abs(value)) if np.iscomplexobj(value) else float(value)
 
 
-def _add_sums(tally: Tally, expected: Values, actual: Values, apart: tuple[Values, Values, int]) -> None:
-    """`apart`: the difference, its size, and the power of two that both are short of."""
-    e, e_up = scaled(expected)
-    a, a_up = scaled(actual)
-    difference, d_up = scaled(apart[0])
-    sizes, s_up = scaled(apart[1])
-    short = apart[2]
-    _add(tally.ee, e, e, 2 * e_up)
-    _add(tally.aa, a, a, 2 * a_up)
-    _add(tally.ea, e, a, e_up + a_up)
-    _add(tally.ed, e, difference, e_up + d_up + short)
-    _add(tally.dd, difference, difference, 2 * (d_up + short))
-    tally.sum_abs.add(float(sizes.sum()), s_up + short)
-
-
 def _add(total: Sum, one: Values, other: Values, exponent: int) -> None:
-    if one.dtype.kind == "c":
-        total.add(float((one.real * other.real + one.imag * other.imag).sum()), exponent)
-    elif one.dtype == np.float64:
+    if one.dtype == np.float64:
         total.add(dot(one, other), exponent)
-    else:
-        total.add(float((one * other).sum()), exponent)
+        return
+    products = one.real * other.real + one.imag * other.imag if one.dtype.kind == "c" else one * other
+    total.add(float(products.sum()), exponent)
 
 
 def has_arithmetic(dtype: Dtype) -> bool:
     """Whether this machine can compute with the dtype."""
-    if dtype.kind == "opaque":
-        return False
-    return widened(dtype.name, np.empty(0, np.uint8)) is not None
+    return dtype.kind != "opaque" and widened(dtype.name, np.empty(0, np.uint8)) is not None
 
 
 class Whole:
@@ -428,7 +400,10 @@ class Whole:
         apart = np.maximum(expected, actual).view("<u8") - np.minimum(expected, actual).view("<u8")
         tally.bit_equal += expected.size - int(np.count_nonzero(apart))
         e, a, sizes = (values.astype(np.float64) for values in (expected, actual, apart))
-        self._see_outside(tally, apart, sizes, e)
+        rtol, atol = self.tolerance.rtol, self.tolerance.atol
+        if rtol or atol < _LARGEST:
+            outside = sizes > atol + rtol * np.abs(e) if rtol else apart > np.uint64(int(atol))
+            tally.mismatch(int(np.count_nonzero(outside)), tally.at + int(outside.argmax()))
         at = int(apart.argmax())
         tally.abs.see(int(apart[at]), tally.at + at, float(e[at]), float(a[at]))
         divisible = np.flatnonzero(e)
@@ -437,26 +412,13 @@ class Whole:
             best = int(quotient.argmax())
             tally.rel.see(float(quotient[best]), tally.at + int(divisible[best]))
         difference = np.where(actual >= expected, sizes, -sizes)
-        for total, one, other in (
-            (tally.ee, e, e),
-            (tally.aa, a, a),
-            (tally.ea, e, a),
-            (tally.ed, e, difference),
-            (tally.dd, sizes, sizes),
-        ):
-            total.add(dot(one, other))
+        tally.ee.add(dot(e, e))
+        tally.aa.add(dot(a, a))
+        tally.ea.add(dot(e, a))
+        tally.ed.add(dot(e, difference))
+        tally.dd.add(dot(sizes, sizes))
         tally.sum_abs.add(float(sizes.sum()))
         tally.count(expected.size)
-
-    def _see_outside(self, tally: Tally, apart: NDArray[np.uint64], sizes: Values, expected: Values) -> None:
-        rtol, atol = self.tolerance.rtol, self.tolerance.atol
-        if rtol:
-            outside = sizes > atol + rtol * np.abs(expected)
-        elif atol >= _LARGEST:
-            return
-        else:
-            outside = apart > np.uint64(int(atol))
-        tally.mismatch(int(np.count_nonzero(outside)), tally.at + int(outside.argmax()))
 
 
 class Opaque:

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from karat.tensors.dtypes import TABLE, Field, UnknownDtype, dtype_named, field_size, fields_of
 from karat.tensors.tensor import CannotStore, Tensor
 
-_PLAIN = "biufc"
-_X87 = 63
-_QUAD = 112
-
 
 def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Tensor:
-    _refuse_subclasses(value)
+    if not isinstance(value, np.generic) and type(value) not in {np.ndarray, np.memmap}:
+        kind = type(value)
+        why = "a mask, units or methods" if kind is not np.ma.MaskedArray else "its mask"
+        raise CannotStore(
+            f"expected a plain numpy array, found {kind.__module__}.{kind.__qualname__}, and {why} would be"
+            " lost; pass numpy.asarray(value), or the parts it is made of"
+        )
     array = np.asarray(value)
     name = name_of(array.dtype)
     # Of a whole array; the fields of a structured dtype keep their order, and its name says it.
@@ -26,25 +28,19 @@ def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Te
     bits = np.empty(0, np.uint8)
     if array.dtype.itemsize:
         bits = (flat.byteswap() if swapped else flat).view(np.uint8)
+    mask = _meaning(array.dtype, name)
+    if mask is not None and bits.size:
+        # Bits that mean nothing are zero, so that equal values have equal digests.
+        rows = bits.reshape(-1, mask.size)
+        bits = (rows & mask).reshape(-1) if (rows & ~mask).any() else bits
     return Tensor(
         dtype=name,
         shape=array.shape,
-        data=_without_padding(bits, array.dtype, name).data,
+        data=bits.data,
         strides=strides_of(array),
         framework="numpy-scalar" if isinstance(value, np.generic) else "numpy",
         big_endian=swapped,
         device=device,
-    )
-
-
-def _refuse_subclasses(value: NDArray[Any] | np.generic) -> None:
-    if isinstance(value, np.generic) or type(value) in {np.ndarray, np.memmap}:
-        return
-    kind = type(value)
-    why = "a mask, units or methods" if kind is not np.ma.MaskedArray else "its mask"
-    raise CannotStore(
-        f"expected a plain numpy array, found {kind.__module__}.{kind.__qualname__}, and {why} would be"
-        " lost; pass numpy.asarray(value), or the parts it is made of"
     )
 
 
@@ -66,12 +62,12 @@ def name_of(dtype: np.dtype[Any]) -> str:
     if dtype.names is not None:
         return msgspec.json.encode(_described(dtype)).decode()
     if dtype.char in "gG" and dtype.itemsize > (8 if dtype.char == "g" else 16):
-        formats = {_X87: ("float80", "complex160"), _QUAD: ("float128", "complex256")}
+        formats = {63: ("float80", "complex160"), 112: ("float128", "complex256")}  # by bits of the mantissa
         names = formats.get(int(np.finfo(np.longdouble).nmant))
         if names is None or dtype.itemsize != TABLE[names[dtype.char == "G"]].itemsize:
             raise CannotStore(f"expected a long double of a known format, found {dtype!s}")
         return names[dtype.char == "G"]
-    if (dtype.kind in _PLAIN or dtype.type.__module__ == "ml_dtypes") and dtype.name in TABLE:
+    if (dtype.kind in "biufc" or dtype.type.__module__ == "ml_dtypes") and dtype.name in TABLE:
         return dtype.name
     if dtype.kind in "mMUSV" and dtype.type.__module__ == "numpy":
         return dtype.newbyteorder("<").str.replace("<V", "|V")
@@ -98,15 +94,6 @@ def _described(dtype: np.dtype[Any]) -> list[Any]:
     if dtype.itemsize > at:
         found.append(["", f"|V{dtype.itemsize - at}"])
     return found
-
-
-def _without_padding(bits: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[np.uint8]:
-    """Bits that mean nothing are zero, so that equal values have equal digests."""
-    mask = _meaning(dtype, name)
-    if mask is None or not bits.size:
-        return bits
-    rows = bits.reshape(-1, mask.size)
-    return (rows & mask).reshape(-1) if (rows & ~mask).any() else bits
 
 
 def _meaning(dtype: np.dtype[Any], name: str) -> NDArray[np.uint8] | None:
@@ -144,7 +131,11 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
     if name not in TABLE:
         return np.dtype(name)
     if of.bits == "|V16":
-        return _long_double(name)
+        long = np.dtype("G" if name.startswith("complex") else "g")
+        try:
+            return long if name_of(long) == name else None
+        except CannotStore:
+            return None
     own = of.width in {16, 32, 64} and name.startswith(("float", "int", "uint"))
     if own or name in {"bool", "int8", "uint8", "complex64", "complex128"}:
         return np.dtype(name).newbyteorder("<")
@@ -154,14 +145,6 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
         return None
     found = getattr(ml_dtypes, name, None)
     return None if found is None else np.dtype(found)
-
-
-def _long_double(name: str) -> np.dtype[Any] | None:
-    found = np.dtype("G" if name.startswith("complex") else "g")
-    try:
-        return found if name_of(found) == name else None
-    except CannotStore:
-        return None
 
 
 def _structured(fields: list[Field]) -> np.dtype[Any]:
@@ -186,12 +169,9 @@ def _structured(fields: list[Field]) -> np.dtype[Any]:
 def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | None]:
     """The tensor as a numpy array; its bits and a note if numpy does not know the dtype."""
     of = dtype_named(tensor.dtype)
-    dtype = numpy_dtype(tensor.dtype)
-    note = None
+    dtype, note = numpy_dtype(tensor.dtype), None
     if dtype is None:
-        dtype = np.dtype(of.bits if of.bits != "|V16" else f"|V{of.itemsize}")
-        if of.kind == "complex" and of.bits != "|V16":
-            dtype = np.dtype(f"|V{of.itemsize}")
+        dtype = np.dtype(f"|V{of.itemsize}" if of.kind == "complex" or of.bits == "|V16" else of.bits)
         note = f"expected a numpy with {tensor.dtype} (pip install ml_dtypes), found none; the value is its bits"
     raw = np.frombuffer(tensor.data, np.uint8)
     if dtype.itemsize:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
+import msgspec
+
 from karat.report.words import number
 from karat.tensors.comparison import Comparison, TensorNumbers
 
-TITLES = ("outside", "max abs", "max rel", "ULP", "SQNR dB")
-"""What the cells of `cells` are."""
+TITLES = ("outside", "max abs", "max rel", "ULP", "SQNR dB")  # of `cells`
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -49,16 +50,15 @@ def place(index: Sequence[int] | None) -> str | None:
 
 def worst(comparisons: Sequence[Comparison]) -> Comparison | None:
     """The comparison to show where there is room for one: a failed one, then the largest difference."""
+
+    def gravity(comparison: Comparison) -> tuple[bool, float, float]:
+        numbers = comparison.numbers
+        if numbers is None:
+            return not comparison.passed, 0.0, 0.0
+        return not comparison.passed, numbers.mismatches / max(numbers.elements, 1), numbers.max_abs or 0.0
+
     measured = [c for c in comparisons if c.numbers is not None]
-    return max(measured or comparisons, key=_gravity, default=None)
-
-
-def _gravity(comparison: Comparison) -> tuple[bool, float, float]:
-    numbers = comparison.numbers
-    if numbers is None:
-        return not comparison.passed, 0.0, 0.0
-    share = numbers.mismatches / max(numbers.elements, 1)
-    return not comparison.passed, share, numbers.max_abs or 0.0
+    return max(measured or comparisons, key=gravity, default=None)
 
 
 def facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -91,24 +91,14 @@ def _at(index: Sequence[int] | None, word: str = "at") -> str:
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """A comparison as every schema of karat has it; what JSON has no number for is null."""
-    tolerance = comparison.tolerance
+    numbers: dict[str, Any] | None = None
+    if comparison.numbers is not None:
+        plain = msgspec.structs.asdict(comparison.numbers) | {"sqnr_exact": comparison.numbers.sqnr_db == inf}
+        numbers = {key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}
     return {
         "dtype": comparison.dtype,
         "shape": list(comparison.shape),
         "passed": comparison.passed,
-        "tolerance": None
-        if tolerance is None
-        else {
-            "rtol": tolerance.rtol,
-            "atol": tolerance.atol,
-            "equal_nan": tolerance.equal_nan,
-            "origin": tolerance.origin,
-        },
-        "numbers": None if comparison.numbers is None else _numbers_json(comparison.numbers),
+        "tolerance": msgspec.to_builtins(comparison.tolerance),
+        "numbers": numbers,
     }
-
-
-def _numbers_json(numbers: TensorNumbers) -> dict[str, Any]:
-    plain = {name: getattr(numbers, name) for name in numbers.__struct_fields__}
-    plain["sqnr_exact"] = numbers.sqnr_db == inf
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}

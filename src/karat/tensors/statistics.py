@@ -6,8 +6,9 @@ Complex numbers have no order and no mean worth a glance: an l2 and counts alone
 
 from __future__ import annotations
 
+from contextlib import closing
 from fractions import Fraction
-from math import inf, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from karat.tensors.blocks import BlockReader, Either, require_whole
 from karat.tensors.comparison import Statistics
 from karat.tensors.dtypes import Dtype, dtype_named
 from karat.tensors.kernels import dot, has_arithmetic
-from karat.tensors.tally import Sum, as_float, elements_of, scaled
+from karat.tensors.tally import Sum, as_float, scaled
 
 _CHUNK = 1 << 17
 
@@ -29,24 +30,18 @@ def statistics(tensor: Either, name: str = "tensor") -> Statistics:
         return Statistics()
     require_whole(tensor, name, "only")
     running = _Running(dtype)
-    size = _CHUNK * dtype.itemsize
-    total = elements_of(tensor.shape) * dtype.itemsize
-    side = BlockReader(tensor, size)
-    try:
-        with np.errstate(all="ignore"):
-            for at in range(0, total, size):
-                running.see(side.block(at, min(total, at + size)))
-    finally:
-        side.close()
+    size, total = _CHUNK * dtype.itemsize, prod(tensor.shape) * dtype.itemsize
+    with closing(BlockReader(tensor, size)) as side, np.errstate(all="ignore"):
+        for at in range(0, total, size):
+            running.see(side.block(at, min(total, at + size)))
     return running.result()
 
 
 class _Running:
     def __init__(self, dtype: Dtype) -> None:
         self.dtype = dtype
-        self.work = work_dtype(dtype.name)
-        count = _CHUNK * per_element(dtype.name)
-        self.narrow: Values | None = None if self.work is None else np.empty(count, self.work)
+        work, count = work_dtype(dtype.name), _CHUNK * per_element(dtype.name)
+        self.narrow: Values | None = None if work is None else np.empty(count, work)
         self.wide: Values = np.empty(count, np.float64)
         self.ordered = dtype.kind != "complex"
         self.finite = self.nan = self.inf = 0
@@ -55,14 +50,21 @@ class _Running:
         self.sum, self.squares = Sum(), Sum()
 
     def see(self, bits: Bits) -> None:
-        values = self._values(bits)
+        # Numbers in their own order; 64-bit integers as such, because a float may not hold the largest.
+        if self.narrow is not None:
+            values = decode(self.dtype.name, bits, self.narrow)
+        elif self.dtype.kind == "int":
+            values = bits.view("<i8" if self.dtype.signed else "<u8")
+        else:
+            found = widened(self.dtype.name, bits)
+            assert found is not None, "has_arithmetic was asked"  # noqa: S101
+            values = found
         if self.ordered:
             low, high = values.min(), values.max()
             if np.isfinite(low) and np.isfinite(high):
                 self._see_finite(values, low, high)
                 return
-        missing = np.isnan(values)
-        fine = np.isfinite(values)
+        missing, fine = np.isnan(values), np.isfinite(values)
         self.nan += int(np.count_nonzero(missing))
         self.inf += int(np.count_nonzero(~fine & ~missing))
         values = values[fine]
@@ -71,16 +73,6 @@ class _Running:
         elif values.size:
             self.finite += values.size
             self._add(np.concatenate([values.real, values.imag]))
-
-    def _values(self, bits: Bits) -> Values:
-        """Numbers in their own order; 64-bit integers as such, because a float may not hold the largest."""
-        if self.narrow is not None:
-            return decode(self.dtype.name, bits, self.narrow)
-        if self.dtype.kind == "int":
-            return bits.view("<i8" if self.dtype.signed else "<u8")
-        found = widened(self.dtype.name, bits)
-        assert found is not None, "has_arithmetic was asked"  # noqa: S101
-        return found
 
     def _see_finite(self, values: Values, low: Any, high: Any) -> None:
         self.finite += values.size

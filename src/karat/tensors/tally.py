@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import fsum, inf, ldexp, log10, prod, sqrt
+from math import fsum, inf, ldexp, log10, sqrt
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,7 @@ from karat.tensors.comparison import TensorNumbers
 
 _MANY = 4096
 _HUGE = 2.0**960
-_DOWN = 128
-"""Powers of two that huge terms are written smaller by: a few of them would sum up to infinity."""
+_DOWN = 128  # powers of two that huge terms are written smaller by: a few of them would sum up to infinity
 
 
 class Sum:
@@ -90,8 +89,7 @@ class Worst:
     __slots__ = ("actual", "at", "expected", "size")
 
     def __init__(self) -> None:
-        self.size: float = -1.0
-        """A whole number for 64-bit integers, which no float can hold."""
+        self.size: float = -1.0  # a whole number for 64-bit integers, which no float can hold
         self.at = -1
         self.expected: float | None = None
         self.actual: float | None = None
@@ -106,17 +104,11 @@ class Tally:
     """Counts, sums and extremes of some elements; indices are of the flat tensor."""
 
     def __init__(self, start: int = 0) -> None:
-        self.at = start
-        """The element that comes next."""
-        self.elements = 0
-        self.bit_equal = 0
-        self.mismatches = 0
-        self.first = -1
-        self.spoiled = 0
-        """Finite on the expected side, NaN or infinite on the actual one."""
-        self.first_spoiled = -1
-        self.pairs = 0
-        """Elements that are finite on both sides; all that follows is about them."""
+        self.at = start  # the element that comes next
+        self.elements = self.bit_equal = self.mismatches = 0
+        self.spoiled = 0  # finite on the expected side, NaN or infinite on the actual one
+        self.first = self.first_spoiled = -1
+        self.pairs = 0  # elements that are finite on both sides; all that follows is about them
         self.abs, self.rel = Worst(), Worst()
         self.ulp = -1
         self.nan_expected = self.nan_actual = self.inf_expected = self.inf_actual = 0
@@ -160,8 +152,11 @@ class Tally:
             getattr(self, name).include(getattr(other, name))
 
     def numbers(self, shape: tuple[int, ...], *, with_ulps: bool) -> TensorNumbers:
-        seen = self.pairs > 0
-        has_rel = self.rel.at >= 0
+        seen, has_rel = self.pairs > 0, self.rel.at >= 0
+        sqnr: float | None = None
+        if seen:
+            signal, noise = self.ee.value(), self.dd.value()
+            sqnr = inf if not noise else 10 * (_log10(signal) - _log10(noise)) if signal else -inf
         return TensorNumbers(
             elements=self.elements,
             bit_equal=self.bit_equal,
@@ -173,7 +168,7 @@ class Tally:
             max_rel=float(self.rel.size) if has_rel else None,
             max_rel_at=index_of(self.rel.at, shape) if has_rel else None,
             max_ulp=self.ulp if seen and with_ulps else None,
-            sqnr_db=self._sqnr() if seen else None,
+            sqnr_db=sqnr,
             cosine=self._cosine() if seen else None,
             nan_expected=self.nan_expected,
             nan_actual=self.nan_actual,
@@ -183,17 +178,11 @@ class Tally:
             max_actual=self.abs.actual if seen else None,
         )
 
-    def _sqnr(self) -> float:
-        signal, noise = self.ee.value(), self.dd.value()
-        if not noise:
-            return inf
-        return 10 * (_log10(signal) - _log10(noise)) if signal else -inf
-
     def _cosine(self) -> float | None:
         """Of the angle between both; None if one of them is zero throughout.
 
-        Vectors that are close are told apart by their difference: the quotient of sums that agree in
-        all their digits would only show how the sums were rounded.
+        Vectors that are close are told apart by their difference: the quotient of sums that agree in all their digits
+        would only show how the sums were rounded.
         """
         ee, aa, dd = self.ee.value(), self.aa.value(), self.dd.value()
         if ee <= 0 or aa <= 0:
@@ -228,7 +217,3 @@ def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         flat, here = divmod(flat, size)
         found.append(here)
     return tuple(reversed(found))
-
-
-def elements_of(shape: tuple[int, ...]) -> int:
-    return prod(shape)

@@ -21,14 +21,10 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
-    """Flat bytes, as many as dtype and shape say. Sub-byte integers take a byte each."""
-    strides: tuple[int, ...] | None = None
-    """In elements, as the framework had them; None for C order."""
-    framework: str = "numpy"
-    """`numpy`, `numpy-scalar`, `torch` or `jax`: what the value is to become again."""
-    big_endian: bool = False
-    """The numpy array it came from was big-endian; `data` is not."""
+    data: memoryview  # flat bytes, as many as dtype and shape say; sub-byte integers take a byte each
+    strides: tuple[int, ...] | None = None  # in elements, as the framework had them; None for C order
+    framework: str = "numpy"  # `numpy`, `numpy-scalar`, `torch` or `jax`: what the value is to become again
+    big_endian: bool = False  # whether the numpy array it came from was; `data` is not
     device: str = "cpu"
 
 

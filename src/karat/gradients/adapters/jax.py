@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from karat.gradients.adapters import Adapter, FlatFunction, Ran
 from karat.gradients.problem import Array, Unsupported
+from karat.tensors.arrays import is_jax, jax_device, jax_x64
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
@@ -26,17 +26,13 @@ class JaxAdapter(Adapter):
     pure = True
 
     def owns(self, value: object) -> bool:
-        kind = getattr(sys.modules.get("jax"), "Array", None)
-        return kind is not None and isinstance(value, kind)
+        return is_jax(value)
 
     def dtype_of(self, value: Any) -> str:
         return str(value.dtype)
 
     def device_of(self, value: Any) -> str:
-        found = sorted(value.devices(), key=lambda device: device.id)
-        if len(found) == 1 and found[0].platform == "cpu":
-            return "cpu"
-        return ",".join(f"{device.platform}:{device.id}" for device in found)
+        return jax_device(value)
 
     def refusal(self, value: Any) -> str:
         traced = isinstance(value, _jax().core.Tracer)
@@ -59,14 +55,7 @@ class JaxAdapter(Adapter):
             return value.astype(_dtype(dtype))
 
     def scope(self) -> AbstractContextManager[object]:
-        jax = _jax()
-        if hasattr(jax, "enable_x64"):
-            wide: AbstractContextManager[object] = jax.enable_x64(True)
-            return wide
-        from jax.experimental import enable_x64
-
-        older: AbstractContextManager[object] = enable_x64()
-        return older
+        return jax_x64()
 
     def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
         chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 
 from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran, copied
 from karat.gradients.problem import Array, Unsupported
+from karat.tensors.arrays import is_torch
 
 _ONE_AT_A_TIME = RLock()
 """Forward mode has one level in a process, and random numbers one state, whatever threads there are."""
@@ -28,8 +28,7 @@ class TorchAdapter(Adapter):
     name = "torch"
 
     def owns(self, value: object) -> bool:
-        kind = getattr(sys.modules.get("torch"), "Tensor", None)
-        return kind is not None and isinstance(value, kind)
+        return is_torch(value)
 
     def dtype_of(self, value: Any) -> str:
         return str(value.dtype).removeprefix("torch.")
