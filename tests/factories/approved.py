@@ -8,7 +8,8 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.policy_ranges import PolicyRange
-from karat.policy.approvals.check import Approvals, Options, approvals
+from karat.policy.approvals.check import Approvals, approvals
+from karat.policy.approvals.request import Options
 
 REPO = "octo/goldens"
 FILE = "tests/test_ops.py"

@@ -286,4 +286,4 @@ def test_code_owners_that_name_nobody(tmp_path: Path, forge: Forge) -> None:
     policy = '[policy]\napprovers = {default = ["CODEOWNERS"]}\n'
     world = World(PolicyRange(tmp_path / "r", policy, CODEOWNERS="/docs/ @bob\n"), forge)
     world.pull.review("bob")
-    assert "CODEOWNERS names nobody for tests/test_ops.py" in why(world.ask())
+    assert "CODEOWNERS has no owner for tests/test_ops.py" in why(world.ask())

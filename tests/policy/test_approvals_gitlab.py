@@ -13,7 +13,8 @@ from factories.forge import Forge
 from factories.forge_gitlab import GitLabMergeRequest
 from factories.policy_ranges import PolicyRange
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals.check import Approvals, Options, approvals
+from karat.policy.approvals.check import Approvals, approvals
+from karat.policy.approvals.request import Options
 
 PROJECT = "octo/numerics/goldens"
 POLICY = '[policy]\nforge = "gitlab"\napprovers = {default = ["@bob", "@octo/experts", "@reviewers"]}\n'

@@ -11,7 +11,7 @@ from conftest import missing
 from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.openapi import Description, Unavailable, fetch
-from karat.policy.approvals.github import GitHubReviews
+from karat.policy.approvals.forges import GitHubReviews
 
 REPO = "octo/goldens"
 CACHE = Path(__file__).parents[2] / "build" / "openapi"

@@ -10,7 +10,8 @@ from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.policy_ranges import NEW_SKIP, TEST, PolicyRange
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals.check import Options, approvals
+from karat.policy.approvals.check import approvals
+from karat.policy.approvals.request import Options
 
 
 @pytest.fixture

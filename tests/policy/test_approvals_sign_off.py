@@ -15,7 +15,8 @@ from conftest import missing
 from factories.forge import Forge
 from factories.policy_ranges import NEW_SKIP, TEST, PolicyRange, key, sign
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals.check import Approvals, Options, approvals, to_sign
+from karat.policy.approvals.check import Approvals, approvals, to_sign
+from karat.policy.approvals.request import Options
 
 POLICY = '[policy]\napprovers = {default = ["bob@example.org", "@carol", "t@example.invalid"]}\n'
 FILE = "tests/test_ops.py"

@@ -76,7 +76,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     by text. Each change needs the approval of one of its rule's approvers ([policy] approvers): the reviewer's latest
     review, of the head commit, and never by an author.
     """
-    from karat.policy.approvals.check import Options, approvals, document, lines, markdown, to_sign
+    from karat.policy.approvals.check import approvals, document, lines, markdown, to_sign
+    from karat.policy.approvals.request import Options
     from karat.report.words import printable
     from karat.system.command import Command
 

@@ -5,45 +5,35 @@ What could not be asked is `unknown`, never `approved` and never `missing`.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code, fail, warn
-from karat.net.retry import Retry
 from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, Section
-from karat.policy.approvals.request import (
-    CODE_OWNERS,
-    RequestOptions,
-    RequestPlace,
-    Sides,
-    approvers_of,
-    forge_of,
-    open_forge,
-    request_of,
-)
+from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, forge_of, request_of
 from karat.policy.approvals.reviews import (
     Authors,
-    Forge,
     Request,
-    Signer,
     SignOff,
-    Standing,
     Unknown,
+    latest_reviews,
     login_of,
     read,
     render,
     signing,
-    standings,
 )
 from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.report.json import encode, finding_json
 from karat.report.words import count, printable
+from karat.system.command import Command
+
+if TYPE_CHECKING:
+    from karat.policy.approvals.forges import Forge
 
 SCHEMA = "karat.policy-approvals/1"
 UNSIGNED = "an unsigned list"
@@ -51,22 +41,6 @@ _ROWS = 200
 """GitHub takes a step summary of 1 MiB, and shows none that is larger."""
 _HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
 _WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign")
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    base: str
-    head: str = "HEAD"
-    pull: int | None = None
-    merge: int | None = None
-    repo: str | None = None
-    sign_off: Path | None = None
-    signers: Path | None = None
-    unsigned: bool = False
-    again: str = "karat policy approvals --base REV"
-    """The command as it was typed, for advice."""
-    env: Mapping[str, str] = {}
-    notice: Callable[[str], None] | None = None
-    retry: Retry | None = None
 
 
 class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,19 +87,36 @@ def approvals(folder: Path, options: Options) -> Approvals:
     """Whether every change of a range is approved; the forge is asked only if there is something to approve."""
     sides = _sides(folder, options)
     found = sides.changes()
-    place = None
-    if found.changes:
-        place = request_of(_given(sides, options), sides.root, options.env)
+    place = request_of(options, sides.forge, sides.root) if found.changes else None
     request = forge = sign_off = None
     judged: tuple[ChangeApproval, ...] = ()
     try:
         if place is not None:
-            forge = open_forge(place, options.env, options.again, options.notice, options.retry)
+            from karat.policy.approvals.forges import FORGES
+
+            forge = FORGES[place.forge](
+                place.repo,
+                place.number,
+                env=options.env,
+                again=options.again,
+                retry=options.retry,
+                notice=options.notice,
+            )
             request = forge.request()
-            if _step_back(sides, request):
+            if request.head != sides.span.head:
+                parents = sides.parents()
+                if len(parents) != 2 or parents[1] != request.head:
+                    raise CannotVerify(
+                        f"the head of {request.label} is {request.head[:12]}, but {sides.span.head[:12]} is checked out; "
+                        "approvals of one say nothing about the other",
+                        next_command=f"git fetch origin && git checkout {request.head}",
+                    )
+                sides.move(request.head)  # CI checks out a merge of what is reviewed into the base
                 found = sides.changes()
         if found.changes:
-            sign_off = _sign_off(sides, options)
+            if options.sign_off is not None:
+                keys = sides.keys() if options.signers is None else _keys(options.signers)
+                sign_off = read(options.sign_off, keys, unsigned=options.unsigned)
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
             approvers, owners = sides.trusted.settings.approvers, sides.owners()
             judged = tuple(
@@ -149,43 +140,16 @@ def approvals(folder: Path, options: Options) -> Approvals:
 
 def _sides(folder: Path, options: Options) -> Sides:
     sides = Sides(folder, options.base, options.head)
-    sides.forge = forge_of(_given(sides, options), options.env)
+    sides.forge = forge_of(options, sides.trusted.settings.forge)
     return sides
 
 
-def _given(sides: Sides, options: Options) -> RequestOptions:
-    forge = sides.trusted.settings.forge
-    return RequestOptions(pull=options.pull, merge=options.merge, repo=options.repo, forge=forge)
-
-
-def _step_back(sides: Sides, request: Request) -> bool:
-    """Whether the head had to become the one that is reviewed: CI checks out a merge of it into the base."""
-    if request.head == sides.span.head:
-        return False
-    parents = sides.parents()
-    if len(parents) == 2 and parents[1] == request.head:
-        sides.move(request.head)
-        return True
-    raise CannotVerify(
-        f"the head of {request.label} is {request.head[:12]}, but {sides.span.head[:12]} is checked out; approvals of one "
-        "say nothing about the other",
-        next_command=f"git fetch origin && git checkout {request.head}",
-    )
-
-
-def _sign_off(sides: Sides, options: Options) -> SignOff | None:
-    if options.sign_off is None:
-        return None
-    if options.signers is None:
-        return read(options.sign_off, sides.keys(), unsigned=options.unsigned)
+def _keys(path: Path) -> bytes:
     try:
-        keys = options.signers.read_bytes()
+        return path.read_bytes()
     except OSError as error:
-        raise UsageError(
-            f"cannot read {options.signers}: {error.strerror or error}",
-            next_command=f"ls -l {shlex.quote(str(options.signers))}",
-        ) from error
-    return read(options.sign_off, keys, unsigned=options.unsigned)
+        text = f"cannot read {path}: {error.strerror or error}"
+        raise UsageError(text, next_command=Command("ls", "-l", str(path))) from error
 
 
 class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +158,7 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[str, ...]
     sections: tuple[Section, ...] = ()
     note: str = ""
-    """What else to report: that CODEOWNERS names nobody."""
+    """What else to report: that CODEOWNERS has no owner for the file."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -213,7 +177,7 @@ def required_approval(
         return RequiredApproval(people=people)
     found = owners.of(change.waiver.path) if owners else ()
     required = tuple(section for section in found if not section.optional)
-    note = "" if found else f"CODEOWNERS names nobody for {change.waiver.path}"
+    note = "" if found else f"CODEOWNERS has no owner for {change.waiver.path}"
     return RequiredApproval(people=people, sections=required or found, note=note)
 
 
@@ -221,13 +185,12 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who has reviewed, or has signed a list."""
 
     name: str
-    counts: bool
     why: str = ""
+    """Why that does not count."""
     names: frozenset[str] = frozenset()
     """Account and addresses, by which two of them are known to be one person."""
     principals: tuple[str, ...] = ()
     """What a key stands for; empty for reviews."""
-    digests: frozenset[str] = frozenset()
 
 
 def people_among(those: Sequence[Approver]) -> int:
@@ -254,19 +217,40 @@ class ApprovalJudge:
         self._has_source = request is not None or sign_off is not None
         self._members: dict[str, frozenset[str] | Unknown] = {}
         self._emails: dict[str, str | None] = {}
-        self._approvers = [self._reviewer(s) for s in (standings(request) if request else ())]
-        self._approvers += [self._signer(s) for s in (sign_off.signers if sign_off else ())]
+        self._approvers: list[Approver] = []
+        for reviewer, objection in latest_reviews(request).items() if request else ():
+            login, email, why = reviewer.lower(), None, objection
+            if not why:  # an address may tell what the account does not
+                email = self._email(login)
+                why = self._authors.emails.get(email or "") or self._authors.logins.get(login, "")
+            self._approvers.append(Approver(name=f"@{reviewer}", why=why, names=frozenset({login, email or login})))
+        if sign_off and sign_off.signers:
+            logins = self._authors.logins
+            # An author who commits under a no-reply address may sign under the one that the account shows.
+            shown = {email: why for login, why in logins.items() if (email := self._email(login))}
+            authors = {**shown, **self._authors.emails, **logins}
+            for signer in sign_off.signers:
+                names = frozenset(principal.lstrip("@") for principal in signer.principals)
+                self._approvers.append(
+                    Approver(
+                        name=f"{signer.principals[0]} ({signer.signature})",
+                        why=next((authors[name] for name in sorted(names) if name in authors), ""),
+                        names=names,
+                        principals=signer.principals,
+                    )
+                )
 
     def judge(self, change: PolicyChange, need: RequiredApproval) -> ChangeApproval:
         needed = need.words
-        if self._sign_off and self._sign_off.unsigned and change.digest in self._sign_off.digests:
+        listed = self._sign_off is not None and change.digest in self._sign_off.digests
+        if self._sign_off and self._sign_off.unsigned and listed:
             return ChangeApproval(change=change, needed=needed, approved_by=(UNSIGNED,))
         if not self._has_source:
-            nobody = ("nobody was asked",)
-            return ChangeApproval(change=change, needed=needed, missing=nobody, unknown=nobody)
+            unasked = ("no approvals were checked",)
+            return ChangeApproval(change=change, needed=needed, missing=unasked, unknown=unasked)
         unknown: list[str] = []
-        given = [v for v in self._approvers if not v.principals or change.digest in v.digests]
-        good = [v for v in given if v.counts]
+        given = [v for v in self._approvers if listed or not v.principals]
+        good = [v for v in given if not v.why]
         people = self._of(good, need.people, unknown)
         owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
         if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
@@ -274,25 +258,6 @@ class ApprovalJudge:
             return ChangeApproval(change=change, needed=needed, approved_by=tuple(named))
         why = tuple(self._why(need, given, owners)) or ("no approver has approved",)
         return ChangeApproval(change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown)))
-
-    def _reviewer(self, standing: Standing) -> Approver:
-        login, email, why = standing.reviewer.lower(), None, standing.why
-        if standing.counts:  # an address may tell what the account does not
-            email = self._email(login)
-            why = self._authors.emails.get(email or "") or self._authors.logins.get(login, "")
-        names = frozenset({login, email or login})
-        return Approver(name=f"@{standing.reviewer}", counts=not why, why=why, names=names)
-
-    def _signer(self, signer: Signer) -> Approver:
-        logins = self._authors.logins
-        # An author who commits under a no-reply address may sign under the one that the account shows.
-        shown = {email: why for login, why in logins.items() if (email := self._email(login))}
-        known = {**shown, **self._authors.emails, **logins}
-        names = frozenset(principal.lstrip("@") for principal in signer.principals)
-        why = next((known[name] for name in sorted(names) if name in known), "")
-        digests = self._sign_off.digests if self._sign_off else frozenset()
-        name = f"{signer.principals[0]} ({signer.signature})"
-        return Approver(name=name, counts=not why, why=why, names=names, principals=signer.principals, digests=digests)
 
     def _of(self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]) -> list[Approver]:
         return [v for v in those if any(self._is(v, word, unknown) for word in words)]
@@ -335,13 +300,13 @@ class ApprovalJudge:
             yield need.note
         ignored: list[str] = []
         for approver in given:
-            if not approver.counts and self._of([approver], need.words, ignored):
+            if approver.why and self._of([approver], need.words, ignored):
                 yield f"{approver.name}: {approver.why}"
         for section, found in owners if any(found for _, found in owners) else ():
             if people_among(found) < section.count:
                 name = section.name or "CODEOWNERS"
                 yield f"{name}: {people_among(found)} of {section.count} approvals"
-        others = [v.name for v in given if v.counts and not self._of([v], need.words, ignored)]
+        others = [v.name for v in given if not v.why and not self._of([v], need.words, ignored)]
         if others:
             yield f"{', '.join(others)} approved, and may not"
         if self._sign_off and not given:
@@ -354,7 +319,7 @@ def about_range(sides: Sides, found: RangeChanges, base: str) -> Iterator[Findin
         yield fail(
             "nothing-compared",
             f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
-            next=f"git log --oneline -5 {shlex.quote(base)}",
+            next=str(Command("git", "log", "--oneline", "-5", base)),
         )
     for waiver in (change.waiver for change in found.changes):
         if waiver.about in _WHO:
@@ -403,7 +368,7 @@ def objections(
             f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
             path=waiver.path,
             where=f"line {waiver.line}" if waiver.line else None,
-            next=_next(one, place, sign_off, again),
+            next=str(_next(one, place, sign_off, again)),
         )
 
 
@@ -415,10 +380,8 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
         return signing(sign_off.path)  # it is on the list, and wants a signature
     if place is None or not people:
         return f"{again} --print-sign-off > sign-off.toml"
-    names = shlex.quote(",".join(people))
-    if place.forge == "github":
-        return f"gh pr edit {place.number} --repo {place.repo} --add-reviewer {names}"
-    return f"glab mr update {place.number} --repo {place.repo} --reviewer {names}"
+    command, option = ("gh pr edit", "--add-reviewer") if place.forge == "github" else ("glab mr update", "--reviewer")
+    return Command(*command.split(), str(place.number), "--repo", place.repo, option, ",".join(people))
 
 
 def document(report: Approvals) -> bytes:

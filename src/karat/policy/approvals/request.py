@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.config import load
-from karat.findings import CannotVerify, Finding, UsageError, fail
+from karat.findings import CannotVerify, UsageError, fail
 from karat.net.retry import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
@@ -31,18 +30,38 @@ from karat.policy.approvals.changes import (
     range_of,
 )
 from karat.policy.approvals.code_owners import PLACES, CodeOwners, ForgeName, is_owner, parse
-from karat.policy.approvals.reviews import Authors, Forge, authors_of, commit_people
+from karat.policy.approvals.reviews import Authors, Person, authors_of, commit_people
 from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.policy.settings import DEFAULT_RULE
 from karat.system import git
 from karat.system.ci import provider_of
+from karat.system.command import Command
 
 CODE_OWNERS = "CODEOWNERS"
+_HELP = "karat policy approvals --help"
 _FALLBACKS = {"float64": ("gradient",)}
 """Rule → whose approvers decide where it has none of its own."""
 _REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _LARGEST_EVENT = 32 << 20
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line and its environment say."""
+
+    base: str
+    head: str = "HEAD"
+    pull: int | None = None
+    merge: int | None = None
+    repo: str | None = None
+    sign_off: Path | None = None
+    signers: Path | None = None
+    unsigned: bool = False
+    again: str = "karat policy approvals --base REV"
+    """The command as it was typed, for advice."""
+    env: Mapping[str, str] = {}
+    notice: Callable[[str], None] | None = None
+    retry: Retry | None = None
 
 
 def settings_at(side: Side, folder: str) -> PlacedSettings:
@@ -60,10 +79,8 @@ def settings_at(side: Side, folder: str) -> PlacedSettings:
         try:
             config = load(root / folder)
         except UsageError as error:
-            message = str(error).replace(f"{root}{os.sep}", "")
-            raise UsageError(
-                f"{message} (at {side.commit[:12]})", next_command=f"git show {side.commit[:12]} --stat"
-            ) from error
+            commit, message = side.commit[:12], str(error).replace(f"{root}{os.sep}", "")
+            raise UsageError(f"{message} (at {commit})", next_command=f"git show {commit} --stat") from error
         file = config.file.relative_to(root).as_posix() if config.file else ""
     settings, home = config.policy, posixpath.dirname(file)
     _inside("", settings.signers, "signers")
@@ -94,7 +111,7 @@ def check_approvers(placed: PlacedSettings, commit: str) -> None:
             f"expected [policy] approvers in karat.toml at {commit[:12]}, the base of the range, found none; add for "
             'example approvers = {default = ["@org/numerics", "CODEOWNERS"]} there, and merge it first: '
             "a branch does not appoint its own approvers",
-            next_command=f"git show {commit[:12]}:{shlex.quote(placed.file or 'karat.toml')}",
+            next_command=Command("git", "show", f"{commit[:12]}:{placed.file or 'karat.toml'}"),
         )
     for rule, people in approvers.items():
         if not people:
@@ -112,10 +129,8 @@ def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[s
             return approvers[name]
     if rule == "policy":  # those whom it is about
         return tuple(dict.fromkeys(word for people in approvers.values() for word in people))
-    raise UsageError(
-        f"expected [policy] approvers for the rule {rule}, or a default, found only {', '.join(sorted(approvers))}",
-        next_command="karat config",
-    )
+    known = ", ".join(sorted(approvers))
+    raise _misconfigured(f"approvers: expected some for the rule {rule}, or a default, found only {known}")
 
 
 class Sides:
@@ -146,8 +161,22 @@ class Sides:
     def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
         old, new = self._placed(self._within)
-        others, findings = self._other_settings({old.file, new.file})
-        found = policy_changes(self.span, old, new, *others)
+        # Tests further down may be held to settings of their own: whoever adds some is no freer for it.
+        pairs, findings = [], []
+        sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
+        for folder in sorted(sides[0] | sides[1]):
+            try:
+                pair = self._placed(folder)
+            except (UsageError, CannotVerify) as error:
+                # What was no better before is an example of a mistake, perhaps, and grants nothing new.
+                files = [f"{folder}/{name}" for name in CONFIGURATIONS]
+                if any(self._before.entry(file) != self._after.entry(file) for file in files):
+                    text = f"settings of {folder}: {error}"
+                    findings.append(fail("cannot-read", text, path=folder, next=str(error.next_command)))
+                continue
+            if {pair[0].file, pair[1].file} - {old.file, new.file}:
+                pairs.append(pair)
+        found = policy_changes(self.span, old, new, *pairs)
         extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
         return msgspec.structs.replace(found, changes=(*found.changes, *extra), findings=(*found.findings, *findings))
 
@@ -164,31 +193,11 @@ class Sides:
         """Whose work the range is, by its commits; merges make nobody an author."""
         words = ("log", "-z", "--no-merges", "--format=%H%n%ae%n%ce%n%B")
         out = git.run_git(self.root, *words, f"{self.span.base}..{self.span.head}", "--")
-        people: list[tuple[str, str | None, str]] = []
+        people: list[Person] = []
         for entry in filter(None, out.decode("utf-8", "replace").split("\0")):
             commit, author, committer, message = entry.split("\n", 3)
             people += commit_people(commit, message, (author, None), (committer, None))
         return authors_of(people)
-
-    def _other_settings(
-        self, mine: AbstractSet[str]
-    ) -> tuple[list[tuple[PlacedSettings, PlacedSettings]], list[Finding]]:
-        """Tests further down may be held to settings of their own: whoever adds some is no freer for it."""
-        pairs, findings = [], []
-        sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
-        for folder in sorted(sides[0] | sides[1]):
-            try:
-                pair = self._placed(folder)
-            except (UsageError, CannotVerify) as error:
-                # What was no better before is an example of a mistake, perhaps, and grants nothing new.
-                files = [f"{folder}/{name}" for name in CONFIGURATIONS]
-                if any(self._before.entry(file) != self._after.entry(file) for file in files):
-                    text = f"settings of {folder}: {error}"
-                    findings.append(fail("cannot-read", text, path=folder, next=error.next_command))
-                continue
-            if {pair[0].file, pair[1].file} - mine:
-                pairs.append(pair)
-        return pairs, findings
 
     def _placed(self, folder: str) -> tuple[PlacedSettings, PlacedSettings]:
         """The settings that held in a folder, and those that hold now."""
@@ -218,65 +227,34 @@ class Sides:
             yield file_waiver(keys, "keys that may sign", repr(new_keys))
 
 
-class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line and karat.toml say about the request."""
-
-    pull: int | None = None
-    merge: int | None = None
-    repo: str | None = None
-    forge: ForgeName | None = None
-    """What karat.toml says."""
-
-
 class RequestPlace(msgspec.Struct, frozen=True, kw_only=True):
     forge: ForgeName
     repo: str
     number: int
 
 
-def request_of(options: RequestOptions, root: Path, env: Mapping[str, str]) -> RequestPlace | None:
+def request_of(options: Options, forge: ForgeName | None, root: Path) -> RequestPlace | None:
     """The request that is meant; None where nothing tells."""
     if options.pull is not None and options.merge is not None:
-        raise UsageError(
-            "expected one of --pr and --merge-request, found both", next_command="karat policy approvals --help"
-        )
-    forge = forge_of(options, env)
+        raise UsageError("expected one of --pr and --merge-request, found both", next_command=_HELP)
     if forge is None:
         return None
     number = options.pull if forge == "github" else options.merge
     if number is None:
-        number = _number(forge, env)
+        number = _number(forge, options.env)
     if number is None:
         return None
-    return RequestPlace(forge=forge, repo=options.repo or _repo(forge, root, env), number=number)
+    return RequestPlace(forge=forge, repo=options.repo or _repo(forge, root, options.env), number=number)
 
 
-def forge_of(options: RequestOptions, env: Mapping[str, str]) -> ForgeName | None:
+def forge_of(options: Options, configured: ForgeName | None) -> ForgeName | None:
     """GitHub or GitLab: by the option, karat.toml, or the CI that this runs in."""
     if options.pull is not None:
         return "github"
     if options.merge is not None:
         return "gitlab"
-    if options.forge is not None:
-        return options.forge
-    provider = provider_of(env)
+    provider = configured or provider_of(options.env)
     return provider if provider in {"github", "gitlab"} else None  # type: ignore[return-value]
-
-
-def open_forge(
-    place: RequestPlace,
-    env: Mapping[str, str],
-    again: str,
-    notice: Callable[[str], None] | None = None,
-    retry: Retry | None = None,
-) -> Forge:
-    if place.forge == "github":
-        from karat.policy.approvals.github import GitHubReviews
-
-        return GitHubReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
-    from karat.policy.approvals.gitlab import GitLabReviews
-
-    return GitLabReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
 
 
 def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
@@ -311,10 +289,8 @@ def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:
     }[forge]
     found = next((env[name] for name in names if env.get(name)), None) or _remote(root)
     if found is None:
-        raise UsageError(
-            f"expected --repo, {' or '.join(names)}, or a remote called origin, found none",
-            next_command="karat policy approvals --help",
-        )
+        text = f"expected --repo, {' or '.join(names)}, or a remote called origin, found none"
+        raise UsageError(text, next_command=_HELP)
     return found
 
 

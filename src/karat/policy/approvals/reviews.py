@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
-
-if TYPE_CHECKING:
-    from karat.net.tokens import Token
+from karat.system.command import Command, quoted
 
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"
@@ -34,6 +31,8 @@ _LARGEST = 16 << 20
 _PATTERN = frozenset("*?!")
 Account = tuple[str, str | None]
 """An e-mail address, or nothing, and an account."""
+Person = tuple[str, str | None, str]
+"""The same, and why that is somebody whose own work it is."""
 State = Literal["approved", "changes-requested", "dismissed"]
 _TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
 _NOREPLY = re.compile(r"(?:\d+[+-])?([^@+]+)@users\.noreply\.[^@]+")
@@ -61,15 +60,6 @@ class Authors(msgspec.Struct, frozen=True, kw_only=True):
     """E-mail address, in lower case → why."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the newest verdict of one person counts."""
-
-    reviewer: str
-    counts: bool
-    why: str = ""
-    """Why it does not count."""
-
-
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request or merge request as its forge knows it."""
 
@@ -84,31 +74,13 @@ class Unknown(Exception):  # noqa: N818 - a state of knowledge, not a bug
     """Who is in a team, or who someone is, could not be had."""
 
 
-class Forge(Protocol):
-    """Where reviews are: GitHub or GitLab."""
-
-    name: str
-
-    def request(self) -> Request:
-        """The request with all of its reviews."""
-
-    def members(self, team: str) -> frozenset[str]:
-        """The accounts of a team, in lower case; raises `Unknown`."""
-
-    def email_of(self, login: str) -> str | None:
-        """The address that an account shows to everyone, in lower case."""
-
-    def close(self) -> None:
-        """Lets go of connections."""
-
-
-def standings(request: Request) -> tuple[Standing, ...]:
-    """What each reviewer's newest verdict amounts to; a comment is none, and takes none back."""
+def latest_reviews(request: Request) -> dict[str, str]:
+    """Reviewer → why their newest verdict does not count, or nothing if it does; a comment is none, and takes none back."""
     newest: dict[str, Review] = {}
     for review in request.reviews:
         newest.pop(review.reviewer.lower(), None)
         newest[review.reviewer.lower()] = review
-    found = []
+    found: dict[str, str] = {}
     for login, review in newest.items():
         why = ""
         if review.state == "dismissed":
@@ -120,8 +92,8 @@ def standings(request: Request) -> tuple[Standing, ...]:
         elif not review.on_head:
             seen = review.commit[:12] if review.commit else "an unknown commit"
             why = review.why or f"their approval is of {seen}, not of the head"
-        found.append(Standing(reviewer=review.reviewer, counts=not why, why=why))
-    return tuple(found)
+        found[review.reviewer] = why
+    return found
 
 
 def login_of(email: str) -> str | None:
@@ -130,8 +102,8 @@ def login_of(email: str) -> str | None:
     return found[1] if found else None
 
 
-def authors_of(people: Iterable[tuple[str, str | None, str]]) -> Authors:
-    """From (e-mail or nothing, account or None, why), the first reason for each."""
+def authors_of(people: Iterable[Person]) -> Authors:
+    """The first reason for each."""
     logins: dict[str, str] = {}
     emails: dict[str, str] = {}
     for email, login, why in people:
@@ -143,25 +115,13 @@ def authors_of(people: Iterable[tuple[str, str | None, str]]) -> Authors:
     return Authors(logins=logins, emails=emails)
 
 
-def commit_people(
-    commit: str, message: str, author: Account, committer: Account
-) -> Iterator[tuple[str, str | None, str]]:
+def commit_people(commit: str, message: str, author: Account, committer: Account) -> Iterator[Person]:
     """Everyone who made a commit, for `authors_of`: its author, its committer and its co-authors."""
     short = commit[:12]
     yield *author, f"wrote commit {short}"
     yield *committer, f"committed {short}"
     for email in _TRAILER.findall(message):
         yield email.strip().lower(), None, f"is a co-author of commit {short}"
-
-
-def moved(label: str, again: str) -> CannotVerify:
-    return CannotVerify(f"somebody pushed to {label} while it was being read", next_command=again)
-
-
-def not_found(label: str, token: Token | None, look: str) -> CannotVerify:
-    """The forge says that there is no such request, or does not show it."""
-    seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-    return CannotVerify(f"there is no {label}, or {seen} (HTTP 404)", next_command=look)
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,13 +145,14 @@ class SignOff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def signing(path: str) -> str:
-    return f"ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 {shlex.quote(path)}"
+    return f"ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 {quoted(path)}"
 
 
 def render(changes: Iterable[PolicyChange]) -> str:
     """The list to sign, as TOML."""
-    head = f'# Read what each entry grants. Then sign this file:\n#   {signing("sign-off.toml")}\nschema = "{SCHEMA}"\n'
-    blocks = [head]
+    blocks = [
+        f'# Read what each entry grants. Then sign this file:\n#   {signing("sign-off.toml")}\nschema = "{SCHEMA}"\n'
+    ]
     for change in changes:
         waiver = change.waiver
         entry = {
@@ -204,8 +165,7 @@ def render(changes: Iterable[PolicyChange]) -> str:
             "path": waiver.path,
         }
         # JSON's strings are TOML's, once nothing in them needs a pair of surrogates.
-        quoted = {k: json.dumps(printable(v), ensure_ascii=False) for k, v in entry.items() if v}
-        lines = [f"{key} = {text}\n" for key, text in quoted.items()]
+        lines = [f"{key} = {json.dumps(printable(text), ensure_ascii=False)}\n" for key, text in entry.items() if text]
         blocks.append("".join(["[[approved]]\n", *lines]))
     return "\n".join(blocks)
 
@@ -214,10 +174,8 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
     """The list, with the signatures that hold; without a list of keys none does."""
     try:
         if path.stat().st_size > _LARGEST:
-            raise UsageError(
-                f"{path}: a sign-off may have at most {_LARGEST:,} bytes",
-                next_command=f"ls -l {shlex.quote(str(path))}",
-            )
+            text = f"{path}: a sign-off may have at most {_LARGEST:,} bytes"
+            raise UsageError(text, next_command=Command("ls", "-l", str(path)))
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT) from error
@@ -225,18 +183,15 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
     if unsigned:
         return SignOff(path=str(path), digests=digests, unsigned=True)
     beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
-    found: list[Signer] = []
-    objections: list[str] = []
-    for file in beside:
-        if file.name.startswith(f"{path.name}.") and file.name.endswith(".sig"):
-            made = _verified(data, file, signers)
-            if isinstance(made, Signer):
-                found.append(made)
-            else:
-                objections.append(made)
-    if not found and not objections:
-        objections.append(f"{path.name} has no signature beside it ({path.name}.sig)")
-    return SignOff(path=str(path), digests=digests, signers=tuple(found), objections=tuple(objections))
+    files = [file for file in beside if file.name.startswith(f"{path.name}.") and file.name.endswith(".sig")]
+    made = [_verified(data, file, signers) for file in files]
+    return SignOff(
+        path=str(path),
+        digests=digests,
+        signers=tuple(one for one in made if isinstance(one, Signer)),
+        objections=tuple(one for one in made if isinstance(one, str))
+        or (() if made else (f"{path.name} has no signature beside it ({path.name}.sig)",)),
+    )
 
 
 def _digests(data: bytes, path: Path) -> frozenset[str]:
