@@ -15,7 +15,7 @@ from karat.optests.values import (
     copy_bits_from_float_to_uint16,
     members,
     read_slots,
-    widened,
+    in_double,
 )
 
 X = np.arange(6.0).reshape(2, 3)
@@ -59,7 +59,7 @@ def test_integers_and_booleans_have_no_gradient(dtype: str, *, has_one: bool) ->
 
 def test_low_precision_is_widened_and_nothing_else() -> None:
     slots = read_slots({"X": X.astype("float16"), "Y": X.astype("float32")}, "inputs")
-    assert [one.dtype for one in members(widened(slots))] == ["float64", "float32"]
+    assert [one.dtype for one in members(in_double(slots))] == ["float64", "float32"]
 
 
 @pytest.mark.parametrize("value", ["text", object(), ["a", "b"]])

@@ -19,7 +19,7 @@ from karat.gradients.problem import Unsupported
 from karat.gradients.report import GradReport
 from karat.optests import frameworks
 from karat.optests.subject import Subject, read_setup, subject_at
-from karat.optests.values import Array, NamedArray, members, read_array
+from karat.optests.values import Array, members, read_array
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Problem
@@ -73,26 +73,42 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
         limits = tolerance.at_least([member.dtype, *dtypes])
         if kind_of_numbers(member.array) in {"integers", "booleans"}:
             limits = Tolerance(atol=tolerance.atol, rtol=0.0)
-        op, device = subject.setup.op, subject.device
         if member.name not in found:
             raise AssertionError(
-                f"{op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
+                f"{subject.setup.op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
                 "set self.python_out_sig to the names of what python_api gives, or leave it out with no_check_set"
             )
         actual = array_of(subject.setup.framework, found[member.name])
-        expected = member.array
-        if actual.shape != expected.shape:
-            raise AssertionError(
-                f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
-            )
-        if kind_of_numbers(actual) != kind_of_numbers(expected):
-            raise AssertionError(
-                f"{op}: output {member.name!r} on {device}: expected {kind_of_numbers(expected)} ({member.dtype}), "
-                f"found {kind_of_numbers(actual)} ({actual.dtype})"
-            )
-        close = limits.close(actual, expected)
-        if not close.all():
-            raise AssertionError(_difference(subject, member, actual, close, limits))
+        label = f"{subject.setup.op}: output {member.name!r} on {subject.device}"
+        assert_close(label, actual, member.array, limits, dtype=member.dtype)
+
+
+def assert_close(
+    label: str, found: Array, expected: Array, limits: Tolerance, *, dtype: str = "", like: str = "as expected"
+) -> None:
+    """AssertionError that says where the two differ most, and how much of them does."""
+    if found.shape != expected.shape:
+        raise AssertionError(f"{label}: expected the shape {expected.shape}, found {found.shape}")
+    if kind_of_numbers(found) != kind_of_numbers(expected):
+        raise AssertionError(
+            f"{label}: expected {kind_of_numbers(expected)} ({dtype or expected.dtype}), "
+            f"found {kind_of_numbers(found)} ({found.dtype})"
+        )
+    close = limits.close(found, expected)
+    if close.all():
+        return
+    with np.errstate(invalid="ignore"):
+        wide = np.result_type(found, expected, np.float64)
+        error = np.abs(found.astype(wide) - expected.astype(wide))
+    error = np.where(close, -1.0, np.where(np.isnan(error), np.inf, error))
+    worst = tuple(int(one) for one in np.unravel_index(int(np.argmax(error)), error.shape))
+    wanted, got = expected[worst].item(), found[worst].item()
+    both_nan = wanted != wanted and got != got  # noqa: PLR0124 - NaN alone differs from itself, complex or not
+    raise AssertionError(
+        f"{label} is not {like} in {int((~close).sum())} of {close.size} elements; "
+        f"worst at {worst}: expected {wanted!r}, found {got!r} (atol={limits.atol:g}, rtol={limits.rtol:g})"
+        f"{'; if NaN is right there, say equal_nan=True' if both_nan else ''}"
+    )
 
 
 def array_of(framework: str, value: Any) -> Array:
@@ -112,24 +128,6 @@ def kind_of_numbers(array: Array) -> str:
     """Precision is the tolerance's business; whether these are truths, whole numbers or fractions is not."""
     return {"b": "booleans", "i": "integers", "u": "integers", "c": "complex numbers"}.get(
         array.dtype.kind, "floating-point numbers"
-    )
-
-
-def _difference(subject: Subject, member: NamedArray, actual: Array, close: Array, limits: Tolerance) -> str:
-    """Where it differs most, and how much of it does."""
-    with np.errstate(invalid="ignore"):
-        wide = np.result_type(actual, member.array, np.float64)
-        error = np.abs(actual.astype(wide) - member.array.astype(wide))
-    error = np.where(close, -1.0, np.where(np.isnan(error), np.inf, error))
-    worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    at = tuple(int(one) for one in worst)
-    expected, found = member.array[worst].item(), actual[worst].item()
-    both_nan = expected != expected and found != found  # noqa: PLR0124 - NaN alone differs from itself, complex or not
-    return (
-        f"{subject.setup.op}: output {member.name!r} on {subject.device} is not as expected in "
-        f"{int((~close).sum())} of {close.size} elements; worst at {at}: expected {expected!r}, found {found!r} "
-        f"(atol={limits.atol:g}, rtol={limits.rtol:g})"
-        f"{'; if NaN is right there, say equal_nan=True' if both_nan else ''}"
     )
 
 
@@ -154,7 +152,7 @@ def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
 
     call, given = _checked_function(test, subject, request)
     if call.is_empty():
-        return _check_shapes_only(call)
+        raise unittest.SkipTest(_only_shapes(call))
     shapes = {one.name: one.array.shape for one in members(subject.setup.inputs)}
     arrays = _arrays(request.grads, given, shapes, "user_defined_grads")
     grads = dict(zip(given, arrays, strict=True)) if arrays else {}
@@ -244,9 +242,8 @@ def _checked_function(test: Any, subject: Subject, request: GradRequest) -> tupl
     wrt = tuple(name for name in subject.names if name in given and name not in no_grad and name not in dtypes)
     if not wrt:
         why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
-        raise unittest.SkipTest(
-            f"{subject.setup.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
-        )
+        text = f"{subject.setup.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
+        raise unittest.SkipTest(text)
     outputs = dict.fromkeys(one for name in request.outputs for one in subject.expand(name))
     call = CheckedFunction(
         subject=subject,
@@ -302,7 +299,7 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
         return not any(expected.get(name, 1) for name in self.outputs)
 
 
-def _check_shapes_only(call: CheckedFunction) -> GradReport:
+def _only_shapes(call: CheckedFunction) -> str:
     """Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said."""
     problem = call.problem()
     found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
@@ -311,9 +308,7 @@ def _check_shapes_only(call: CheckedFunction) -> GradReport:
             raise AssertionError(
                 f"{problem.op}: expected a gradient of {slot.name} with the shape {slot.shape}, found {gradient.shape}"
             )
-    raise unittest.SkipTest(
-        f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
-    )
+    return f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
 
 
 def _arrays(
@@ -330,14 +325,16 @@ def _arrays(
         )
     made: list[Array | None] = []
     for name, one in zip(names, listed, strict=True):
-        array = None if one is None else read_array(name, one, what).array
-        if array is not None and array.shape != shapes.get(name, array.shape):
+        if one is None:
+            made.append(None)
+            continue
+        array = read_array(name, one, what).array
+        if array.shape != shapes.get(name, array.shape):
             raise UsageError(
                 f"{what}: expected the shape {shapes[name]} for {name}, found {array.shape}",
                 next_command=f"{what}=[…] with the shapes of {', '.join(names)}",
             )
-        wide = np.complex128 if array is not None and array.dtype.kind == "c" else np.float64
-        made.append(None if array is None else array.astype(wide))
+        made.append(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     return tuple(made)
 
 
@@ -393,7 +390,7 @@ def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
         cotangents = [rng.standard_normal(slot.shape) for slot in problem.outputs]
         gradients = problem.vjp(problem.point, cotangents)
     except Unsupported:
-        return {}  # nobody was asked: numpy without a backward, a frozen input of Paddle's
+        return {}  # there is nothing to ask: numpy without a backward, a frozen input of Paddle's
     except Exception as error:  # noqa: BLE001 - whatever a framework raises for an op without a gradient
         detail = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         return dict.fromkeys(wrt, ("raises", detail))

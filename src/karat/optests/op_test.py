@@ -20,21 +20,23 @@ out; a warning says so, and it is never counted as evidence.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 import re
 import unittest
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
+from msgspec import structs
 
 from karat.findings import UsageError, suggest
 from karat.gradients.report import GradReport, GradVerdict
 from karat.optests import frameworks, lifecycle
 from karat.optests.lifecycle import declare, skip_check_grad_ci, skip_check_inplace_ci
-from karat.optests.subject import OpSetup, Subject, in_double, op_name, read_setup, subject_at
-from karat.optests.values import is_low, members, read_slots
+from karat.optests.subject import OpSetup, Subject, op_name, read_setup, subject_at
+from karat.optests.values import in_double, is_low, members, read_slots
 
 _log = logging.getLogger("karat.optests")
 
@@ -68,6 +70,24 @@ __unittest = True
 """Unittest leaves these frames out, and so does pytest for its classes: a failure is of the test's own line."""
 _SEEDS = (123, 124)
 """numpy's and random's, as in Paddle; before every test, so that one test alone sees the same inputs."""
+
+
+P = ParamSpec("P")
+
+
+def at_every_place(check: Callable[Concatenate[Any, Any, P], object]) -> Callable[Concatenate[Any, P], None]:
+    """The check that takes no place, and is made at all of them."""
+
+    def everywhere(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._everywhere(lambda place: getattr(self, check.__name__)(place, *args, **kwargs))
+
+    signature = inspect.signature(check)
+    without = [one for name, one in signature.parameters.items() if name != "place"]
+    everywhere.__signature__ = signature.replace(parameters=without, return_annotation="None")  # type: ignore[attr-defined]
+    everywhere.__name__ = check.__name__.removesuffix("_with_place")
+    everywhere.__qualname__ = f"OpTest.{everywhere.__name__}"
+    everywhere.__doc__ = str(check.__doc__).replace("at this place; skipped if it is not there", "at every place")
+    return everywhere
 
 
 class OpTest(unittest.TestCase):
@@ -109,22 +129,6 @@ class OpTest(unittest.TestCase):
 
     # -- forward ----------------------------------------------------------------------------------
 
-    def check_output(
-        self,
-        atol: float = 1e-5,
-        rtol: float = 1e-5,
-        no_check_set: Iterable[str] | None = None,
-        equal_nan: bool = False,  # noqa: FBT001, FBT002 - Paddle's order
-        check_dygraph: bool = True,  # noqa: FBT001, FBT002
-        **asked: Any,
-    ) -> None:
-        """Check that the op's outputs are `self.outputs`, at every place."""
-        self._everywhere(
-            lambda place: self.check_output_with_place(
-                place, atol, rtol, no_check_set, equal_nan, check_dygraph, **asked
-            )
-        )
-
     def check_output_with_place(
         self,
         place: Any,
@@ -142,6 +146,8 @@ class OpTest(unittest.TestCase):
         left_out = _name_set(no_check_set)
         tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
+
+    check_output = at_every_place(check_output_with_place)  # type: ignore[arg-type] # `**asked` might hold a place
 
     def check_output_customized(self, checker: Callable[[list[Any]], Any], place: Any = None) -> None:
         """Call a function that judges the op's outputs."""
@@ -166,36 +172,6 @@ class OpTest(unittest.TestCase):
         return made
 
     # -- backward ---------------------------------------------------------------------------------
-
-    def check_grad(  # noqa: PLR0913, PLR0917 - Paddle's signature
-        self,
-        inputs_to_check: str | Iterable[str],
-        output_names: str | Iterable[str],
-        no_grad_set: Iterable[str] | None = None,
-        numeric_grad_delta: float | None = None,
-        in_place: bool = False,  # noqa: FBT001, FBT002
-        max_relative_error: float | None = None,
-        user_defined_grads: Any = None,
-        user_defined_grad_outputs: Any = None,
-        check_dygraph: bool = True,  # noqa: FBT001, FBT002
-        **asked: Any,
-    ) -> None:
-        """Check the gradients of inputs, at every place."""
-        self._everywhere(
-            lambda place: self.check_grad_with_place(
-                place,
-                inputs_to_check,
-                output_names,
-                no_grad_set,
-                numeric_grad_delta,
-                in_place,
-                max_relative_error,
-                user_defined_grads,
-                user_defined_grad_outputs,
-                check_dygraph,
-                **asked,
-            )
-        )
 
     def check_grad_with_place(  # noqa: PLR0913, PLR0917 - Paddle's signature
         self,
@@ -231,6 +207,8 @@ class OpTest(unittest.TestCase):
             place, lambda subject: check(self, subject, wanted), lambda subject: backward(self, subject, wanted)
         )
         return require_evidence(report)
+
+    check_grad = at_every_place(check_grad_with_place)  # type: ignore[arg-type] # `**asked` might hold a place
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -275,7 +253,8 @@ class OpTest(unittest.TestCase):
             if lacking is None:
                 return use(subject)
             if backward is not None:
-                require_evidence(use(subject_at(in_double(setup), device, like)))
+                wide = structs.replace(setup, inputs=in_double(setup.inputs))
+                require_evidence(use(subject_at(wide, device, like)))
         raise unittest.SkipTest(f"{setup.op}: nothing was compared in that precision: {lacking}")
 
     # -- what Paddle's tests ask of themselves -------------------------------------------------

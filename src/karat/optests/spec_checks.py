@@ -19,7 +19,7 @@ from karat.gradients.adapters.calls import takes_positional_only
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.gradients.session import running_test
 from karat.optests import frameworks
-from karat.optests.checks import array_of, gradients_of, kind_of_numbers
+from karat.optests.checks import Tolerance, array_of, assert_close, gradients_of
 from karat.optests.op_spec import OpCase, OpSpec, cases, plain, tensors
 from karat.optests.op_test import require_evidence
 
@@ -77,7 +77,12 @@ def forward(case: OpCase) -> None:
                 f"{case.id}: expected {len(expected)} outputs, as the reference gives, found {len(found)}"
             )
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            _close(case, number, one, np.asarray(other))
+            wanted = np.asarray(other)
+            floor = _ULPS * _UNIT.get(case.dtype, 0.0)
+            scale = float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0))
+            rtol, atol = max(case.spec.rtol, floor), max(case.spec.atol, floor * scale)
+            limits = Tolerance(rtol=rtol, atol=atol, equal_nan=True)
+            assert_close(f"{case.id}: output {number}", one, wanted, limits, like="what the reference gives")
 
 
 def gradient(case: OpCase) -> None:
@@ -261,27 +266,6 @@ def _listed(result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
         return [one for item in result for one in _listed(item)]
     return [result]
-
-
-def _close(case: OpCase, number: int, found: Any, expected: Any) -> None:
-    if found.shape != expected.shape:
-        raise AssertionError(f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}")
-    if kind_of_numbers(found) != kind_of_numbers(expected):
-        raise AssertionError(
-            f"{case.id}: output {number}: expected {kind_of_numbers(expected)}, as the reference gives, found {kind_of_numbers(found)}"
-        )
-    floor = _ULPS * _UNIT.get(case.dtype, 0.0)
-    rtol = max(case.spec.rtol, floor)
-    scale = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0))
-    atol = max(case.spec.atol, floor * scale)
-    close = np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
-    if not close.all():
-        worst = tuple(int(one[0]) for one in np.nonzero(~close))
-        raise AssertionError(
-            f"{case.id}: output {number} is not what the reference gives in {int((~close).sum())} of {close.size} "
-            f"elements, first at {worst}: expected {expected[worst]!r}, found {found[worst]!r} "
-            f"(atol={atol:g}, rtol={rtol:g})"
-        )
 
 
 _ORDINARY = ("float64", "complex128", "float32", "complex64")

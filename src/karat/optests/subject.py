@@ -16,7 +16,7 @@ import msgspec
 
 from karat.findings import UsageError
 from karat.optests.frameworks import framework_of
-from karat.optests.values import ArraySlot, members, read_slots, widened
+from karat.optests.values import ArraySlot, members, read_slots
 
 # Parameters that ops do not have: Paddle leaves them at their defaults, and so does everybody.
 PASSED_OVER = frozenset({"name", "dtype", "out", "output"})
@@ -67,10 +67,6 @@ class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
         """The attribute of that name, or the input that stands for it (`ShapeTensor`)."""
         return AttributeArgument(self.attrs[name]) if name in self.attrs else self.input(name)
 
-    def text(self) -> str:
-        """Both sides of the test, for messages."""
-        return f"inputs {_listed(self.slots)}, attrs {_listed(self.attrs)}"
-
 
 def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signature | None) -> CallPlan:
     """How to call the function with what the test gives."""
@@ -80,20 +76,44 @@ def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signa
         parameters = []  # a C function that does not tell
     if not any(one.kind in _POSITIONAL for one in parameters):  # `*args` says nothing of names
         order = (*signature.inputs, *signature.attrs) if signature else (*given.slots, *given.attrs)
-        found = [given.either(name) for name in order]
-        return CallPlan(positional=tuple(one for one in found if one is not None))
+        return CallPlan(positional=tuple(one for one in map(given.either, order) if one is not None))
+
+    def mismatch(what: str) -> UsageError:
+        name = getattr(function, "__qualname__", repr(function))
+        return UsageError(
+            f"{given.op}: the test's inputs {_listed(given.slots)}, attrs {_listed(given.attrs)} do not fit python_api "
+            f"{name}({', '.join(one.name for one in parameters)}): {what}",
+            next_command="set self.python_api to a function whose parameters are the op's inputs and attrs, in order",
+        )
+
+    keyword: dict[str, Argument] = {}
     if signature is not None:
-        return _in_order(function, parameters, given, signature)
-    return _by_name(function, parameters, given)
-
-
-def fold(name: str) -> str:
-    return name.replace("_", "").casefold()
+        found = _in_order(parameters, given, signature)
+    else:
+        found, left = _by_name(parameters, given)
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+            keyword = {name: AttributeArgument(given.attrs[name]) for name in left if name in given.attrs}
+        if lost := [name for name in left if name not in keyword]:
+            raise mismatch(f"nothing takes {_listed(lost)}")
+    positional: list[Argument] = []
+    gap = False  # positional until a default stands in between, by name from there on
+    for parameter in parameters:
+        value = found.get(parameter.name)
+        if value is None:
+            variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+            if parameter.default is parameter.empty and not variable:
+                raise mismatch(f"nothing is there for {parameter.name!r}")
+            gap = gap or parameter.kind in _POSITIONAL
+        elif gap or parameter.kind not in _POSITIONAL:
+            keyword[parameter.name] = value
+        else:
+            positional.append(value)
+    return CallPlan(positional=tuple(positional), keyword=keyword)
 
 
 def _in_order(
-    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature
-) -> CallPlan:
+    parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature
+) -> dict[str, Argument | None]:
     """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
     queue = [given.input(name) for name in signature.inputs]
     queue += [given.either(name) for name in signature.attrs]
@@ -107,18 +127,23 @@ def _in_order(
         elif name in PASSED_OVER:
             queue = queue[1:]
             found[name] = AttributeArgument(given.attrs[name]) if name in given.attrs else None
-        elif queue:
-            found[name], queue = queue[0], queue[1:]
         else:
-            found[name] = given.either(name)
-    return _planned(function, parameters, found, given)
+            found[name] = queue.pop(0) if queue else given.either(name)
+    return found
 
 
-def _by_name(function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments) -> CallPlan:
-    names = {fold(name): name for name in (*given.attrs, *given.slots)}
+def _by_name(
+    parameters: Sequence[inspect.Parameter], given: OpArguments
+) -> tuple[dict[str, Argument | None], list[str]]:
+    """What goes where, and what nothing takes."""
+
+    def folded(name: str) -> str:
+        return name.replace("_", "").casefold()
+
+    names = {folded(name): name for name in (*given.attrs, *given.slots)}
     found: dict[str, Argument | None] = {}
     for parameter in parameters:
-        name = names.pop(fold(parameter.name), None)
+        name = names.pop(folded(parameter.name), None)
         found[parameter.name] = given.either(name) if name is not None else None
     # What no name claimed goes where nothing came, in the order of the test: inputs, then attributes.
     left = [name for name in (*given.slots, *given.attrs) if name in names.values()]
@@ -126,50 +151,7 @@ def _by_name(function: Callable[..., Any], parameters: Sequence[inspect.Paramete
         free = found[parameter.name] is None and parameter.name not in PASSED_OVER
         if free and left and parameter.kind in _POSITIONAL:
             found[parameter.name] = given.either(left.pop(0))
-    extra: dict[str, Argument] = {}
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        extra = {name: AttributeArgument(given.attrs[name]) for name in left if name in given.attrs}
-        left = [name for name in left if name not in extra]
-    if left:
-        raise _mismatch(function, parameters, given, f"nothing takes {_listed(left)}")
-    made = _planned(function, parameters, found, given)
-    return CallPlan(positional=made.positional, keyword={**made.keyword, **extra})
-
-
-def _planned(
-    function: Callable[..., Any],
-    parameters: Sequence[inspect.Parameter],
-    found: Mapping[str, Argument | None],
-    given: OpArguments,
-) -> CallPlan:
-    """Positional until a default stands in between, by name from there on."""
-    positional: list[Argument] = []
-    keyword: dict[str, Argument] = {}
-    gap = False
-    for parameter in parameters:
-        value = found.get(parameter.name)
-        if value is None:
-            variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-            if parameter.default is parameter.empty and not variable:
-                what = f"nothing is there for {parameter.name!r}"
-                raise _mismatch(function, parameters, given, what)
-            gap = gap or parameter.kind in _POSITIONAL
-        elif gap or parameter.kind not in _POSITIONAL:
-            keyword[parameter.name] = value
-        else:
-            positional.append(value)
-    return CallPlan(positional=tuple(positional), keyword=keyword)
-
-
-def _mismatch(
-    function: Callable[..., Any], parameters: Iterable[inspect.Parameter], given: OpArguments, what: str
-) -> UsageError:
-    name = getattr(function, "__qualname__", repr(function))
-    return UsageError(
-        f"{given.op}: the test's {given.text()} do not fit python_api "
-        f"{name}({', '.join(one.name for one in parameters)}): {what}",
-        next_command="set self.python_api to a function whose parameters are the op's inputs and attrs, in order",
-    )
+    return found, left
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -287,24 +269,21 @@ def read_setup(test: Any) -> OpSetup:
             f"{op or type(test).__name__}: expected self.python_api, the function that runs the op, found {function!r}",
             next_command="set self.python_api in setUp: self.python_api = paddle.matmul",
         )
-    backward = getattr(test, "backward", None)
+    framework = getattr(test, "framework", None)
+    if not framework:
+        backward, paddle_style = getattr(test, "backward", None), hasattr(test, "op_type")
+        framework = framework_of(function, backward=backward, paddle_style=paddle_style)
     names = getattr(test, "python_out_sig", None)
     return OpSetup(
         op=op,
         function=function,
-        framework=getattr(test, "framework", None)
-        or framework_of(function, backward=backward, paddle_style=hasattr(test, "op_type")),
+        framework=framework,
         inputs=read_slots(getattr(test, "inputs", {}), "inputs"),
         attrs={k: v for k, v in (getattr(test, "attrs", None) or {}).items() if v is not None},
         outputs=read_slots(getattr(test, "outputs", {}), "outputs"),
         out_names=None if names is None else tuple(names),
         inner_names=getattr(test, "python_out_sig_sub_name", None) or {},
     )
-
-
-def in_double(setup: OpSetup) -> OpSetup:
-    """The same with low precision as float64."""
-    return msgspec.structs.replace(setup, inputs=widened(setup.inputs))
 
 
 def op_name(test: Any) -> str:

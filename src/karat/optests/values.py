@@ -68,7 +68,19 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
             f"{where}: expected a dict of arrays, found {type(values).__name__}",
             next_command="write self.inputs = {'X': array} in setUp",
         )
-    slots = tuple(_slot(name, value, where) for name, value in values.items() if value is not None)
+    found = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        named = value if isinstance(value, list) and value else None
+        if named and all(isinstance(one, np.ndarray) for one in named):
+            named = [(f"{name}.{n}", one) for n, one in enumerate(named)]
+        if named and all(isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str) for one in named):
+            inside = tuple(read_array(inner, one, where) for inner, one in named)
+            found.append(ArraySlot(name=name, members=inside, listed=True))
+        else:
+            found.append(ArraySlot(name=name, members=(read_array(name, value, where),)))
+    slots = tuple(found)
     names = Counter(one.name for one in members(slots))
     for name in (one for one, times in names.items() if times > 1):
         raise UsageError(
@@ -78,11 +90,11 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
     return slots
 
 
-def widened(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
+def in_double(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
+    """The same with low precision as float64."""
+
     def wide(one: NamedArray) -> NamedArray:
-        if not is_low(one.dtype):
-            return one
-        return NamedArray(name=one.name, array=one.array.astype(np.float64), dtype="float64")
+        return replace(one, array=one.array.astype(np.float64), dtype="float64") if is_low(one.dtype) else one
 
     return tuple(replace(slot, members=tuple(map(wide, slot.members))) for slot in slots)
 
@@ -95,16 +107,6 @@ def is_low(dtype: str) -> bool:
 def members(slots: tuple[ArraySlot, ...]) -> Iterator[NamedArray]:
     for slot in slots:
         yield from slot.members
-
-
-def _slot(name: str, value: Any, where: str) -> ArraySlot:
-    named = value if isinstance(value, list) and value else None
-    if named and all(isinstance(one, np.ndarray) for one in named):
-        named = [(f"{name}.{n}", one) for n, one in enumerate(named)]
-    if named and all(isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str) for one in named):
-        listed = tuple(read_array(inner, one, where) for inner, one in named)
-        return ArraySlot(name=name, members=listed, listed=True)
-    return ArraySlot(name=name, members=(read_array(name, value, where),))
 
 
 def read_array(name: str, value: Any, where: str) -> NamedArray:

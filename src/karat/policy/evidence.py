@@ -6,7 +6,6 @@ runs only one run counts, and elsewhere the newest session that ran a test: yest
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from karat.policy.journal import (
     read_journal,
 )
 from karat.report.words import count
+from karat.system.command import Command
 
 _RANK = {"failed": 2, "passed": 1, "skipped": 0}
 
@@ -95,14 +95,9 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
         chosen = [one for one in here if session is None or one.session in {session, ""}]
         if not chosen:
             what = "none" if place.exists() else "no such folder"
-            found.append(
-                fail(
-                    "nothing-compared",
-                    f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}",
-                    path=str(place),
-                    next=f"pytest --karat-evidence={shlex.quote(str(place))}",
-                )
-            )
+            text = f"{place}: expected journals of evidence (evidence-*.jsonl), found {what}"
+            after = Command("pytest", f"--karat-evidence={place}")
+            found.append(fail("nothing-compared", text, path=str(place), next=str(after)))
         kept = current(chosen, run)
         if len(kept) < len(chosen):
             left = len(chosen) - len(kept)
@@ -167,29 +162,28 @@ def _foreign(what: str, journal: Journal) -> Finding:
     return fail(
         "evidence-foreign",
         f"{what}; evidence for one says nothing about the other",
-        next=f"ls -l {shlex.quote(journal.group)}  # gate each on its own",
+        next=f"{Command('ls', '-l', journal.group)}  # gate each on its own",
     )
 
 
 def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
+    started = starts(journals)
+    said = [
+        (journal, test, line, record)
+        for journal in journals
+        for line, record in journal.lines
+        if isinstance(test := getattr(record, "test", None), str)
+    ]
     newest: dict[tuple[str, str], tuple[str, str]] = {}
     """(folder, test) → the newest run or session that ran the test there, after its start."""
-    started = starts(journals)
-    for journal in journals:
-        mine = (started.get(journal.origin, ""), journal.origin)
-        for _, record in journal.lines:
-            test = None if isinstance(record, Collected) else getattr(record, "test", None)
-            if isinstance(test, str):
-                key = (journal.group, test)
-                newest[key] = max(newest.get(key, mine), mine)
+    for journal, test, _, record in said:
+        if not isinstance(record, Collected):
+            key, mine = (journal.group, test), (started.get(journal.origin, ""), journal.origin)
+            newest[key] = max(newest.get(key, mine), mine)
     kept: dict[str, dict[bytes, Record]] = {}
-    for journal in journals:
-        for line, record in journal.lines:
-            test = getattr(record, "test", None)
-            if isinstance(test, str):
-                _, origin = newest.get((journal.group, test), ("", journal.origin))
-                if origin == journal.origin:
-                    kept.setdefault(test, {})[line] = record
+    for journal, test, line, record in said:
+        if newest.get((journal.group, test), ("", journal.origin))[1] == journal.origin:
+            kept.setdefault(test, {})[line] = record
     return {test: known_of(test, list(kept[test].values())) for test in sorted(kept)}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
@@ -16,11 +15,14 @@ from sys import float_info
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from karat.findings import CannotVerify, Finding, warn
-from karat.gradients.report import GradVerdict
-from karat.gradients.session import Checked, Declared, Event, NoGrad
+from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.session import Declared, Event, NoGrad
+from karat.report.words import few
 from karat.system import ci
+from karat.system.command import Command
 
 SCHEMA = "karat.evidence/1"
 _LINE = 1 << 20
@@ -211,9 +213,7 @@ def read_journal(path: Path) -> Journal:
     elif ended is not None and "." in ended.uncollected:
         wrong = wrong or "it ended while tests were being collected"
     elif ended is not None and ended.uncollected:
-        files = ended.uncollected
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        wrong = wrong or f"{', '.join(files[:3])}{more} could not be collected"
+        wrong = wrong or f"{few(ended.uncollected, 3)} could not be collected"
     return _damaged(read, wrong) if wrong else read
 
 
@@ -222,7 +222,7 @@ def _damaged(journal: Journal, what: str) -> Journal:
         "evidence-damaged",
         f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",
         path=journal.path,
-        next=f"tail -c 300 {shlex.quote(journal.path)}",
+        next=str(Command("tail", "-c", "300", journal.path)),
     )
     return msgspec.structs.replace(journal, findings=(finding,))
 
@@ -251,7 +251,7 @@ class Recorder:
         self._handle: int | None = None
 
     def tell(self, event: Event) -> None:
-        """Writes down what an event says, under the test that runs now."""
+        """Write down what an event says, under the test that runs now."""
         for record in records_of(event, self.current or event.test):
             self.note(record)
 
@@ -272,9 +272,8 @@ class Recorder:
     def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
-        self._append(
-            Ended(exit_status=exit_status, records=self.written, ran=ran, uncollected=tuple(uncollected), whole=whole)
-        )
+        files = tuple(uncollected)
+        self._append(Ended(exit_status=exit_status, records=self.written, ran=ran, uncollected=files, whole=whole))
         self.close()
 
     def close(self) -> None:
@@ -283,8 +282,12 @@ class Recorder:
             self._handle = None
 
     def _open(self, *, forked: bool) -> None:
-        unsafe = re.compile(r"[^A-Za-z0-9._]+")
-        words = [unsafe.sub("_", word)[:60] for word in (self.session, self.worker)]
+        import platform
+        from datetime import UTC, datetime
+
+        from karat import __version__
+
+        words = [re.sub(r"[^A-Za-z0-9._]+", "_", word)[:60] for word in (self.session, self.worker)]
         path = self.folder / f"evidence-{'-'.join(words)}-{self._pid}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +298,22 @@ class Recorder:
                 f"cannot write evidence to {path}: {error.strerror or error}",
                 next_command="pytest --karat-evidence=DIR  # a folder you may write to",
             ) from error
-        self._append(self._first_line(forked=forked))
+        environ = self._environment
+        node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
+        self._append(
+            Began(
+                session=self.session,
+                worker=self.worker,
+                karat=__version__,
+                python=platform.python_version(),
+                started=datetime.now(UTC).isoformat(),
+                commit=ci.commit_of(environ),
+                shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
+                run=run_of(environ),
+                root=self._root,
+                forked=forked,
+            )
+        )
 
     def _append(self, record: Record) -> None:
         assert self._handle is not None, "a journal is opened before it is written"  # noqa: S101
@@ -303,27 +321,6 @@ class Recorder:
         while line:
             line = line[os.write(self._handle, line) :]
         self.written += 1
-
-    def _first_line(self, *, forked: bool) -> Began:
-        import platform
-        from datetime import UTC, datetime
-
-        from karat import __version__
-
-        environ = self._environment
-        node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
-        return Began(
-            session=self.session,
-            worker=self.worker,
-            karat=__version__,
-            python=platform.python_version(),
-            started=datetime.now(UTC).isoformat(),
-            commit=ci.commit_of(environ),
-            shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
-            run=run_of(environ),
-            root=self._root,
-            forked=forked,
-        )
 
 
 def run_of(environment: Mapping[str, str]) -> str | None:
@@ -357,68 +354,38 @@ def _escaped(value: Any) -> Any:
     return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+_SHARED = [name for name in Evidence.__struct_fields__ if name in Comparison.__struct_fields__]
+
+
 def records_of(event: Event, test: str) -> list[Record]:
-    match event:
-        case Declared():
-            return [
-                OpTested(
-                    op=event.op,
-                    test=test,
-                    file=event.file,
-                    line=event.line,
-                    inputs=dict(event.inputs),
-                    no_grad=tuple(sorted(event.no_grad)),
-                    skip_reason=event.skip_reason,
-                )
-            ]
-        case NoGrad():
-            return [
-                NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))
-            ]
-        case Checked(report=report):
-            bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
-            whole = Reported(
-                op=report.op,
-                test=test,
-                device=report.device,
-                framework=report.framework,
-                verdict=report.verdict,
-                reason=_cut(report.reason),
-                seed=report.seed,
-                comparisons=len(report.comparisons),
-                nondeterminism_bound=max(bounds, default=0.0),
-            )
-            return [
-                whole,
-                *(
-                    Evidence(
-                        op=report.op,
-                        input=one.input,
-                        output=one.output,
-                        dtype=one.dtype,
-                        device=report.device,
-                        mode=one.mode,
-                        order=one.order,
-                        test=test,
-                        verdict=one.verdict,
-                        oracle=one.oracle,
-                        strength=one.strength,
-                        vacuous=one.vacuous,
-                        error=_finite(one.error),
-                        tolerance=_finite(one.tolerance),
-                        smallest_error=_finite(one.smallest_error),
-                        widened=_limit(one.widened),
-                        reason=_cut(one.reason),
-                        seed=report.seed,
-                    )
-                    for one in report.comparisons
-                ),
-            ]
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no word for NaN and infinities."""
-    return float(value) if isfinite(value) else None
+    """What an event says, as lines of a journal."""
+    if isinstance(event, Declared):
+        more = {"test": test, "inputs": dict(event.inputs), "no_grad": tuple(sorted(event.no_grad))}
+        return [OpTested(**{**asdict(event), **more})]
+    if isinstance(event, NoGrad):
+        return [NoGradAsked(**{**asdict(event), "test": test, "detail": _cut(event.detail)})]
+    report = event.report
+    bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
+    records: list[Record] = [
+        Reported(
+            op=report.op,
+            test=test,
+            device=report.device,
+            framework=report.framework,
+            verdict=report.verdict,
+            reason=_cut(report.reason),
+            seed=report.seed,
+            comparisons=len(report.comparisons),
+            nondeterminism_bound=max(bounds, default=0.0),
+        )
+    ]
+    for one in report.comparisons:
+        shared: dict[str, Any] = {name: getattr(one, name) for name in _SHARED}
+        for name in ("error", "tolerance", "smallest_error"):  # JSON has no word for NaN and infinities
+            shared[name] = float(shared[name]) if isfinite(shared[name]) else None
+        shared |= {"widened": _limit(one.widened), "reason": _cut(one.reason)}
+        records.append(Evidence(op=report.op, device=report.device, test=test, seed=report.seed, **shared))
+    return records
 
 
 def _limit(value: float | None) -> float | None:

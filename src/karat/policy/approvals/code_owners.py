@@ -8,7 +8,6 @@ have a say, owners of a section, optional sections, numbers of approvals, exclus
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import takewhile
 from typing import Literal
@@ -78,11 +77,18 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, forge: ForgeName) -> CodeOwners:
     """The rules of a file; what the forge would skip is skipped."""
     lines = text.removeprefix("\ufeff").splitlines()
-    if forge == "github":
-        return CodeOwners(forge=forge, rules=tuple(_github_rules(lines)))
     rules: list[Rule] = []
+    if forge == "github":
+        for line in lines:
+            words = [*takewhile(lambda word: not word.startswith("#"), _WORDS.findall(line))]
+            if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
+                continue  # GitHub says of these that they do not work
+            pattern, *names = words
+            if all(is_owner(word) and not word.startswith("@@") for word in names):
+                rules.append(Rule(pattern=pattern, owners=tuple(names)))
+        return CodeOwners(forge=forge, rules=tuple(rules))
     headings: dict[str, _Heading] = {}
-    names: dict[str, str] = {"": ""}
+    spelled: dict[str, str] = {"": ""}
     name = ""
     defaults: tuple[str, ...] = ()
     for line in map(str.strip, lines):
@@ -91,7 +97,7 @@ def parse(text: str, forge: ForgeName) -> CodeOwners:
         if heading := _HEADING.fullmatch(line):
             # One section under two headings: what is required once is required.
             key = heading[2].strip().casefold()
-            name, defaults = names.setdefault(key, heading[2].strip()), _owners(heading[4])
+            name, defaults = spelled.setdefault(key, heading[2].strip()), _owners(heading[4])
             before = headings.get(key, _Heading(optional=True))
             headings[key] = _Heading(
                 count=max(before.count, int(heading[3] or 1)), optional=before.optional and heading[1] is not None
@@ -109,16 +115,6 @@ def is_owner(word: str) -> bool:
     return _OWNER.fullmatch(word) is not None
 
 
-def _github_rules(lines: Sequence[str]) -> Iterator[Rule]:
-    for line in lines:
-        words = [*takewhile(lambda word: not word.startswith("#"), _WORDS.findall(line))]
-        if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
-            continue  # GitHub says of these that they do not work
-        owners = tuple(words[1:])
-        if all(is_owner(word) and not word.startswith("@@") for word in owners):
-            yield Rule(pattern=words[0], owners=owners)
-
-
 def _owners(text: str) -> tuple[str, ...]:
     """GitLab takes whatever looks like an owner, also behind a #."""
     return tuple(word for word in text.split() if is_owner(word))
@@ -126,50 +122,35 @@ def _owners(text: str) -> tuple[str, ...]:
 
 def matches(pattern: str, path: str, forge: ForgeName) -> bool:
     """Whether a pattern means a path (relative to the root, with slashes)."""
-    regex = _github_regex(pattern) if forge == "github" else _gitlab_regex(pattern)
-    return regex.fullmatch(path) is not None
+    return _regex(pattern, forge).fullmatch(path) is not None
 
 
 @cache
-def _github_regex(pattern: str) -> re.Pattern[str]:
-    """Gitignore's patterns; but `docs/*` is what lies in docs itself, and nothing further down."""
-    body = pattern.strip("/")
-    folder = pattern.endswith("/")
-    anchored = "/" in pattern.rstrip("/")
-    parts = body.split("/") if body else []
-    if not parts:
-        return re.compile(r"(?!)")
-    alone = parts[-1] == "*" and len(parts) > 1 and not folder
-    below = "/.+" if folder else "" if alone else "(?:/.*)?"
-    return re.compile(("" if anchored else "(?:.*/)?") + _joined_parts(parts) + below, re.DOTALL)
-
-
-def _joined_parts(parts: Sequence[str]) -> str:
+def _regex(pattern: str, forge: ForgeName) -> re.Pattern[str]:
+    before = below = ""
+    if forge == "github":
+        # Gitignore's patterns; but `docs/*` is what lies in docs itself, and nothing further down.
+        parts = pattern.strip("/").split("/")
+        if parts == [""]:
+            return re.compile(r"(?!)")
+        before = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
+        alone = parts[-1] == "*" and len(parts) > 1
+        below = "/.+" if pattern.endswith("/") else "" if alone else "(?:/.*)?"
+    else:
+        # File.fnmatch with FNM_PATHNAME and FNM_DOTMATCH, after GitLab's own additions.
+        whole = "/**/*" if pattern == "*" else pattern
+        whole = whole if whole.startswith("/") else f"/**/{whole}"
+        parts = (f"{whole}**/*" if whole.endswith("/") else whole)[1:].split("/")
     out = ""
     for i, part in enumerate(parts):
         last = i == len(parts) - 1
-        if part == "**":
+        if part == "**" and forge == "github":
             out += ".+" if last else "(?:.*/)?"
-        else:
-            out += _segment(part, brackets=False) + ("" if last else "/")
-    return out
-
-
-@cache
-def _gitlab_regex(pattern: str) -> re.Pattern[str]:
-    """File.fnmatch with FNM_PATHNAME and FNM_DOTMATCH, after GitLab's own additions."""
-    whole = "/**/*" if pattern == "*" else pattern
-    whole = whole if whole.startswith("/") else f"/**/{whole}"
-    whole = f"{whole}**/*" if whole.endswith("/") else whole
-    parts = whole[1:].split("/")
-    out = ""
-    for i, part in enumerate(parts):
-        last = i == len(parts) - 1
-        if part == "**" and not last:
+        elif part == "**" and not last:
             out += "(?:[^/]+/)*"
         else:
-            out += _segment(part, brackets=True) + ("" if last else "/")
-    return re.compile(out, re.DOTALL)
+            out += _segment(part, brackets=forge == "gitlab") + ("" if last else "/")
+    return re.compile(before + out + below, re.DOTALL)
 
 
 def _segment(part: str, *, brackets: bool) -> str:

@@ -6,7 +6,9 @@ They are read off the syntax tree: comments and strings that mention them are no
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -130,8 +132,8 @@ class _Reader(ast.NodeVisitor):
         self._scope: list[str] = []
         self._around: list[ast.AST] = []
         """The definitions around this place, the outermost first."""
-        self._known: dict[tuple[str, int], str] = {}
-        """What was learnt of a definition, which is asked only if it grants something."""
+        # Of a definition, and asked only if it grants something.
+        self._op_of, self._digest = cache(_op_of), cache(_digest)
         self._classes: list[bool] = []
         self._applied: set[int] = set()
         """References to the skip that are reported already."""
@@ -251,20 +253,18 @@ class _Reader(ast.NodeVisitor):
         others = [ast.unparse(node) for node in (*rest, *applied_to)]
         others += [ast.unparse(k) for k in call.keywords if k.arg != "reason"]
         about = SKIP_RULE + (f" on {', '.join(others)}" if others else "")
-        value, shown = self._reason(reason)
-        if reason is None and self._names.canonical(call.func) != SKIP_RULE:
+        literal = self._names.literal(reason) if reason is not None else None
+        if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
+            text = " ".join(literal.value.split())
+            value, shown = f"reason: {text}", text or "an empty reason"
+        elif reason is not None:
+            value, shown = self._explained(reason)
+            value = f"expression: {value}"
+        elif self._names.canonical(call.func) != SKIP_RULE:
             value = shown = f"through {ast.unparse(call.func)}"
+        else:
+            value, shown = "", "no reason"
         self._add("gradient", "skip", call, about, value=value, shown=shown)
-
-    def _reason(self, node: ast.expr | None) -> tuple[str, str]:
-        if node is None:
-            return "", "no reason"
-        found = self._names.literal(node)
-        if isinstance(found, ast.Constant) and isinstance(found.value, str):
-            text = " ".join(found.value.split())
-            return f"reason: {text}", text or "an empty reason"
-        value, shown = self._explained(node)
-        return f"expression: {value}", shown
 
     def _explained(self, node: ast.expr) -> tuple[str, str]:
         """An expression of unknown value: itself, and all that its names stand for."""
@@ -288,20 +288,6 @@ class _Reader(ast.NodeVisitor):
         }
 
     def _arguments(self, node: ast.Call) -> None:
-        name, given, first = self._called(node)
-        checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
-        subject = f"{name}({', '.join(first)})"
-        op = next((k.value for k in node.keywords if k.arg in OPS), None)
-        named = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
-        for argument, value in given:
-            if argument in ANYWHERE or FLAGS.fullmatch(argument) or (checks and argument in IN_CHECKS):
-                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=named)
-        if checks:
-            for starred in _unreadable(node):
-                self._unreadable(starred, subject, named)
-
-    def _called(self, node: ast.Call) -> tuple[str, list[tuple[str, ast.expr]], list[str]]:
-        """The name of what is called, its arguments by name, and what says which call it is."""
         function, positional = node.func, list(node.args)
         if self._names.canonical(function) == "partial" and positional:
             function = positional.pop(0)
@@ -309,11 +295,23 @@ class _Reader(ast.NodeVisitor):
         order = POSITIONS.get(name, ())
         given = [(n, v) for n, v in zip(order, positional, strict=False) if n]
         given += [(k.arg, k.value) for k in node.keywords if k.arg]
+        # What says which call it is.
         leading = order.index("no_grad_set") if order else 1
         by_name = [k.value for k in node.keywords if k.arg in {"inputs_to_check", "output_names", "wrt"}]
-        return name, given, [ast.unparse(n) for n in (*positional[:leading], *by_name)]
+        subject = f"{name}({', '.join(ast.unparse(n) for n in (*positional[:leading], *by_name))})"
+        checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
+        found = next((k.value for k in node.keywords if k.arg in OPS), None)
+        op = found.value if isinstance(found, ast.Constant) and isinstance(found.value, str) else ""
+        for argument, value in given:
+            if argument in ANYWHERE or FLAGS.fullmatch(argument) or (checks and argument in IN_CHECKS):
+                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=op)
+        if checks:
+            spread = [k.value for k in node.keywords if k.arg is None]
+            spread += [argument.value for argument in node.args if isinstance(argument, ast.Starred)]
+            for starred in spread:
+                self._spread(starred, subject, op)
 
-    def _unreadable(self, node: ast.expr, subject: str, op: str) -> None:
+    def _spread(self, node: ast.expr, subject: str, op: str) -> None:
         """`**kwargs`: read where this file says what they are, and reported as they stand where it does not."""
         found = self._names.literal(node)
         if isinstance(found, ast.Dict) and all(isinstance(k, ast.Constant) for k in found.keys):
@@ -335,21 +333,19 @@ class _Reader(ast.NodeVisitor):
         rule, kind = ANYWHERE.get(name) or (IN_CHECKS.get(name) if checks else None) or ("", "")
         if not rule or (isinstance(value, ast.Constant) and value.value is None):
             return
-        if kind == "no-grad":
-            self._no_grad(value, about, op)
+        inputs = self._names.texts(value) if kind == "no-grad" else ()
+        if inputs is None:
+            text, shown = self._explained(value)
+            self._add(rule, kind, value, about, value=text, shown=shown, op=op)
+        elif inputs:
+            shown = f"no gradient of {', '.join(inputs)}"
+            self._add(rule, kind, value, about, parts=inputs, shown=shown, op=op)
+        elif kind == "no-grad":
+            return  # an empty list grants nothing
         elif kind == "own-gradients":
             self._add(rule, kind, value, about, value=ast.unparse(value), shown="its author's own gradients", op=op)
         else:
             self._amount(rule, kind, value, about, op)
-
-    def _no_grad(self, value: ast.expr, about: str, op: str) -> None:
-        inputs = self._names.texts(value)
-        if inputs is None:
-            text, shown = self._explained(value)
-            self._add("gradient", "no-grad", value, about, value=text, shown=shown, op=op)
-        elif inputs:
-            shown = f"no gradient of {', '.join(inputs)}"
-            self._add("gradient", "no-grad", value, about, parts=inputs, shown=shown, op=op)
 
     def _amount(self, rule: str, kind: str, value: ast.expr, about: str, op: str) -> None:
         if isinstance(value, ast.Dict):  # tolerances={"float16": 0.1}
@@ -368,27 +364,8 @@ class _Reader(ast.NodeVisitor):
         elif max(numbers) > 0:
             self._add(rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op)
 
-    def _once(self, ask: Callable[[ast.AST], str], node: ast.AST) -> str:
-        key = (ask.__name__, id(node))
-        if key not in self._known:
-            self._known[key] = ask(node)
-        return self._known[key]
-
-    def _add(  # noqa: PLR0913 - the fields of a waiver
-        self,
-        rule: str,
-        kind: str,
-        node: ast.expr,
-        about: str,
-        *,
-        value: str = "",
-        shown: str = "",
-        amounts: tuple[float, ...] = (),
-        parts: tuple[str, ...] = (),
-        op: str = "",
-    ) -> None:
+    def _add(self, rule: str, kind: str, node: ast.expr, about: str, *, op: str = "", **granted: Any) -> None:
         classes = [a for a in reversed(self._around) if isinstance(a, ast.ClassDef)]
-        nearest = next((o for o in (self._once(_op_of, c) for c in classes) if o), "")
         self.found.append(
             Waiver(
                 rule=rule,
@@ -396,13 +373,10 @@ class _Reader(ast.NodeVisitor):
                 path=self._path,
                 line=node.lineno,
                 scope=".".join(self._scope),
-                op=op or nearest,
+                op=op or next(filter(None, map(self._op_of, classes)), ""),
                 about=about,
-                value=value,
-                amounts=amounts,
-                parts=parts,
-                shown=shown,
-                body=self._once(_digest, self._around[0]) if self._around else "",
+                body=self._digest(self._around[0]) if self._around else "",
+                **granted,
             )
         )
 
@@ -415,11 +389,6 @@ def _attribute(owner: ast.expr, name: str) -> str:
     """`flag`, or `flag of TestX` where it is set on something else than the test itself."""
     text = ast.unparse(owner)
     return name if text in {"self", "cls"} else f"{name} of {text}"
-
-
-def _unreadable(node: ast.Call) -> Iterator[ast.expr]:
-    yield from (k.value for k in node.keywords if k.arg is None)
-    yield from (argument.value for argument in node.args if isinstance(argument, ast.Starred))
 
 
 def _op_of(node: ast.AST) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
@@ -12,7 +11,9 @@ from karat.findings import Finding, Severity, fail
 from karat.policy.evidence import Known, Merged
 from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
 from karat.policy.gate.needs import GatedTest, exemption_entry, is_differentiable, labelled, listed
+from karat.system.command import Command
 
+_NO_ENTRY = "no entry of exemptions.toml allows it"
 FURTHEST = 400
 """Days ahead that an expiry may lie before somebody should be asked."""
 _WIDENED = {
@@ -60,11 +61,14 @@ def widened_in(known: Known) -> Iterator[Widened]:
             yield Widened(rule="determinism", test=known.test, op=report.op, value=report.nondeterminism_bound)
 
 
+def is_about(entry: Exemption, one: Widened) -> bool:
+    return entry.covers(one.rule, one.op) and entry.speaks_of(one.test, one.input, one.dtype)
+
+
 def allowed_by(entry: Exemption, one: Widened) -> bool:
     """Whether an entry allows that much."""
     limit = getattr(entry, LIMITS[one.rule])
-    about = entry.covers(one.rule, one.op) and entry.speaks_of(one.test, one.input, one.dtype)
-    return about and limit is not None and one.value <= limit
+    return is_about(entry, one) and limit is not None and one.value <= limit
 
 
 def unlisted_limits(merged: Merged, active: Sequence[Exemption], *, today: date) -> Iterator[Finding]:
@@ -76,28 +80,22 @@ def unlisted_limits(merged: Merged, active: Sequence[Exemption], *, today: date)
             if not any(allowed_by(entry, one) for entry in named.about(one.op)):
                 first = worst.setdefault((one.op, one.rule), one)
                 worst[one.op, one.rule] = max(first, one, key=lambda each: (each.needed, each.value))
-        yield from (_unlisted(one, named.about(one.op), today) for one in worst.values())
-
-
-def _unlisted(one: Widened, active: Sequence[Exemption], today: date) -> Finding:
-    near = next((e for e in active if e.covers(one.rule, one.op) and e.speaks_of(one.test, one.input, one.dtype)), None)
-    key = LIMITS[one.rule]
-    found, file = "no entry of exemptions.toml allows it", "exemptions.toml"
-    if near is not None:
-        found = f"{near.path}:{near.line} allows {getattr(near, key):.3g}"
-        file = shlex.quote(near.path)
-    spare = "" if one.needed else "; it passes without: remove it"
-    whom = f" of {one.input} in {one.dtype}" if one.input else ""
-    entry = exemption_entry(op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today)
-    return fail(
-        "tolerance-override",
-        f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
-        path=one.test.partition("::")[0],
-        metric=one.op,
-        where=one.test,
-        numbers={"rule": one.rule, key: one.value, "entry": entry},
-        next=f"edit {file}",
-    )
+        for one in worst.values():
+            near = next((entry for entry in named.about(one.op) if is_about(entry, one)), None)
+            key = LIMITS[one.rule]
+            found = f"{near.path}:{near.line} allows {getattr(near, key):.3g}" if near else _NO_ENTRY
+            spare = "" if one.needed else "; it passes without: remove it"
+            whom = f" of {one.input} in {one.dtype}" if one.input else ""
+            entry = exemption_entry(op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today)
+            yield fail(
+                "tolerance-override",
+                f"{labelled(one.test, one.op)}: the check{whom} {_WIDENED[one.rule].format(one.value)}; {found}{spare}",
+                path=one.test.partition("::")[0],
+                metric=one.op,
+                where=one.test,
+                numbers={"rule": one.rule, key: one.value, "entry": entry},
+                next=str(Command("edit", near.path if near else "exemptions.toml")),
+            )
 
 
 def about_entries(
@@ -203,6 +201,6 @@ def _finding(entry: Exemption, kind: str, severity: Severity, text: str) -> Find
         path=entry.path,
         where=f"line {entry.line}",
         metric=entry.op,
-        next=None if severity is Severity.INFO else f"edit {shlex.quote(entry.path)}  # line {entry.line}",
+        next=None if severity is Severity.INFO else f"{Command('edit', entry.path)}  # line {entry.line}",
         numbers={"owner": entry.owner, "expires": str(entry.expires or ""), "line": entry.line},
     )

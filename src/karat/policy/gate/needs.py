@@ -6,7 +6,6 @@ The rule: evidence in float64 for every differentiable input, on every device th
 from __future__ import annotations
 
 import json
-import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,8 @@ from karat.gradients.session import Focus
 from karat.policy.evidence import Known
 from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
+from karat.report.words import count, few
+from karat.system.command import Command
 
 State = Literal[
     "failed", "missing", "no-grad", "inconclusive", "vacuous", "weak", "float64", "not-selected", "exempt", "evidence"
@@ -164,12 +165,12 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[S
     return "missing", f"compared only {beside}" if beside else ""
 
 
-def run_again(test: str) -> str:
+def run_again(test: str) -> Command:
     """The command that runs a test; `file.py::TestOps[relu]` is one op of a class made from specs."""
     class_, bracket, op = test.partition("[")
     if "::" in class_ and bracket and op.endswith("]"):
-        return f"pytest {shlex.quote(class_)} -k {shlex.quote(op[:-1])}"
-    return f"pytest {shlex.quote(test)}"
+        return Command("pytest", class_, "-k", op[:-1])
+    return Command("pytest", test)
 
 
 def labelled(test: str, op: str) -> str:
@@ -179,9 +180,7 @@ def labelled(test: str, op: str) -> str:
 
 def listed(names: Iterable[str], *, most: int = 6) -> str:
     """`X, Y and 3 more`."""
-    every = sorted(set(names))
-    more = len(every) - most
-    return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return few(sorted(set(names)), most)
 
 
 def ways(test: str, op: str, inputs: Sequence[str] = (), *, reason: str = "", today: date | None = None) -> list[str]:
@@ -248,12 +247,19 @@ def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
     """Everything the gate has to say of one test and op."""
     evidence = [e for e in known.evidence if e.op == judged.op and e.verdict is GradVerdict.FAIL]
     reports = [r for r in known.reports if r.op == judged.op and r.verdict is GradVerdict.FAIL]
-    wrong = bool(evidence or reports)
-    if wrong:
-        seed = (evidence or reports)[0].seed
-        text = _what_failed(evidence, reports)
-        after = _replay(judged.test, evidence, reports)
-        yield _finding("grad-failed", judged, text, {"seed": seed}, after)
+    if evidence or reports:
+        if evidence:
+            first, others = evidence[0], len(evidence) - 1
+            more = f" and {count(others, 'more comparison')}" if others else ""
+            text = (
+                f"the gradient of {first.input} by {first.output} is wrong in {first.dtype} on {first.device}"
+                f" ({first.mode}, order {first.order}){more}"
+                f"{f': {first.reason}' if first.reason else ''}"
+            )
+        else:
+            text = reports[0].reason or "a gradient check failed"
+        failed = (evidence or reports)[0]
+        yield _finding("grad-failed", judged, text, {"seed": failed.seed}, _replay(judged.test, failed))
     lacking = [need for need in judged.needs if need.state in _KINDS]
     if judged.skip_reason is not None and lacking:
         reason = judged.skip_reason
@@ -268,13 +274,13 @@ def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
         return
     for kind in dict.fromkeys(_KINDS[need.state] for need in lacking):
         # A check that failed is the reason why there is no evidence, and has been reported.
-        if not (wrong and kind == "evidence-missing"):
+        if kind != "evidence-missing" or not (evidence or reports):
             mine = [need for need in lacking if _KINDS[need.state] == kind]
             yield _lacking(kind, judged, known, mine)
     met = bool(judged.needs) and all(need.state == "evidence" for need in judged.needs)
     if judged.skip_reason is not None and met:
         text = "is marked as skipping its gradient check, but has evidence for every input; remove skip_check_grad_ci"
-        stale = _finding("exemption-stale", judged, text, {}, f"edit {shlex.quote(judged.file)}")
+        stale = _finding("exemption-stale", judged, text, {}, Command("edit", judged.file))
         yield replace(stale, severity=Severity.WARN, metric=None)
 
 
@@ -286,7 +292,7 @@ def _finding(kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str 
         metric=judged.op or None,
         where=judged.test,
         numbers={**numbers, "line": judged.line},
-        next=after,
+        next=str(after),
     )
 
 
@@ -316,27 +322,12 @@ def _why(judged: GatedTest, known: Known, needs: Sequence[Need]) -> str:
     return "its gradient checks compared other inputs"
 
 
-def _replay(test: str, evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
+def _replay(test: str, failed: Evidence | Reported) -> Command:
     """The command that makes the same probes again; put together here, because a journal may say anything."""
-    again = run_again(test)
-    if evidence:
-        one = evidence[0]
-        aim = Focus(input=one.input, output=one.output, dtype=one.dtype)
-        return f"{again} --karat-grad-seed {one.seed} --karat-grad-focus {shlex.quote(str(aim))}"
-    return f"{again} --karat-grad-seed {reports[0].seed}"
-
-
-def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
-    if not evidence:
-        return reports[0].reason or "a gradient check failed"
-    first = evidence[0]
-    others = len(evidence) - 1
-    more = f" and {others:,} more comparison{'s' if others > 1 else ''}" if others else ""
-    why = f": {first.reason}" if first.reason else ""
-    return (
-        f"the gradient of {first.input} by {first.output} is wrong in {first.dtype} on {first.device}"
-        f" ({first.mode}, order {first.order}){more}{why}"
-    )
+    again = run_again(test).plus("--karat-grad-seed", str(failed.seed))
+    if isinstance(failed, Reported):
+        return again
+    return again.plus("--karat-grad-focus", str(Focus(input=failed.input, output=failed.output, dtype=failed.dtype)))
 
 
 def ignored(test: str, report: Reported) -> Finding:
@@ -347,7 +338,7 @@ def ignored(test: str, report: Reported) -> Finding:
         path=test.partition("::")[0],
         where=test,
         numbers={"seed": report.seed},
-        next=_replay(test, (), [report]),
+        next=str(_replay(test, report)),
     )
 
 
