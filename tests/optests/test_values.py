@@ -13,9 +13,9 @@ from karat.optests.values import (
     convert_float_to_uint16,
     convert_uint16_to_float,
     copy_bits_from_float_to_uint16,
+    in_double,
     members,
     read_slots,
-    in_double,
 )
 
 X = np.arange(6.0).reshape(2, 3)
