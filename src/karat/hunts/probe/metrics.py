@@ -11,6 +11,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import signal
 import statistics
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from karat.changepoints.signatures import without_ansi
 from karat.engines.job import Ran
 from karat.findings import UsageError
 from karat.hunts.model import CRASH
-from karat.hunts.settings import SOURCES, CrashSettings, MetricSettings, ProbeSettings, mistake
+from karat.hunts.settings import SOURCES, MetricSettings, ProbeSettings, mistake
 from karat.system.time_limit import SearchTimer, StuckError
 
 _RESERVED = (CRASH, "outcome", "signature")
@@ -78,22 +79,17 @@ def check_metrics(probe: ProbeSettings) -> None:
             raise mistake(f"{where}: expected each name once, found {name!r} twice")
         seen.add(name)
         _check_metric(metric, f"{where} ({name})")
-    if probe.crash is not None:
-        _check_crash(probe.crash)
-
-
-def _check_crash(crash: CrashSettings) -> None:
+    crash = probe.crash
+    if crash is None:
+        return
     if crash.pattern:
         _check_pattern(crash.pattern, "probe.crash.pattern", group=False)
     if crash.kind == "exception" and not crash.pattern:
         raise mistake('probe.crash: expected pattern beside kind = "exception", found none')
     if crash.signal and crash.kind != "signal":
         raise mistake(f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"')
-    if crash.signal:
-        from signal import Signals
-
-        if crash.signal not in Signals.__members__:
-            raise mistake(f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}")
+    if crash.signal and crash.signal not in signal.Signals.__members__:
+        raise mistake(f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}")
 
 
 def _check_metric(metric: MetricSettings, where: str) -> None:
@@ -134,11 +130,12 @@ def value_of(metric: MetricSettings, run: RunOutput) -> float:
     kind = metric.sources[0]
     if kind == "exit_code":
         return 0.0 if run.ran.exit_code == 0 else 1.0
+    readers = {"regex": _by_regex, "json": _by_json, "junit": _by_junit}
     data = file_of(metric, run) if metric.file else run.ran.output
     if kind == "seconds":
         found: float | None = run.ran.seconds
     else:
-        found = None if data is None else _READERS[kind](metric, data)
+        found = None if data is None else readers[kind](metric, data)
     if found is None:
         raise NoValue(f"no value for {metric.name}")
     if not isfinite(found):
@@ -154,25 +151,32 @@ def file_of(metric: MetricSettings, run: RunOutput) -> bytes | None:
 
 def _by_regex(metric: MetricSettings, data: bytes) -> float | None:
     texts = [found[1] for found in matches(metric.regex or "", output_lines(data)) if found[1]]
-    if not texts:
-        return None
     if metric.which in {"first", "last"}:
-        texts = [texts[0 if metric.which == "first" else -1]]
+        texts = texts[:1] if metric.which == "first" else texts[-1:]
     values = [_number(text, metric) for text in texts]
-    odd = next((value for value in values if not isfinite(value)), None)
     # statistics.median sorts, and NaN has no place in an order.
-    return odd if odd is not None else _WHICH[metric.which](values)
+    odd = next((value for value in values if not isfinite(value)), None)
+    if odd is not None or len(values) < 2:
+        return odd if odd is not None else next(iter(values), None)
+    combine: Mapping[str, Callable[[Sequence[float]], float]]
+    combine = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
+    try:
+        return combine[metric.which](values)
+    except OverflowError:
+        return inf
 
 
 def _by_json(metric: MetricSettings, data: bytes) -> float:
     text = data.decode("utf-8-sig", errors="replace")
     document: Any = None
     if metric.file:
-        # Of JSON Lines the last counts.
         with suppress(ValueError, RecursionError):
             document = _DECODER.decode(text)
-    if document is None:
-        document = _last_object(text)
+    # The last object that begins at the start of a line, as of JSON Lines.
+    place = 0 if document is None else len(text)
+    while (begin := _BEGINS.search(text, place)) is not None:
+        whole, place = _object_at(text, begin.end() - 1)
+        document = document if whole is None else whole
     if document is None:
         raise NoValue(f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}")
     try:
@@ -187,34 +191,16 @@ def _by_json(metric: MetricSettings, data: bytes) -> float:
 
 
 def _by_junit(metric: MetricSettings, data: bytes) -> float | None:
+    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     try:
-        return junit_value(junit_cases(data), metric.junit or "", metric.value)
+        cases = junit_cases(data)
     except ValueError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
-
-
-_READERS: Mapping[str, Callable[[MetricSettings, bytes], float | None]] = {
-    "regex": _by_regex,
-    "json": _by_json,
-    "junit": _by_junit,
-}
-
-
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return statistics.fmean(values)
-    except OverflowError:
-        return inf
-
-
-_WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "first": lambda values: values[0],
-    "last": lambda values: values[-1],
-    "mean": _mean,
-    "median": statistics.median,
-    "min": min,
-    "max": max,
-}
+    run = [case for case in cases if case.result != "skipped" and case.matches(metric.junit or "")]
+    if metric.value == "seconds":
+        times = [case.seconds for case in run if case.seconds is not None]
+        return sum(times) if times else None
+    return float(sum(case.result == metric.value for case in run)) if run else None
 
 
 def _number(text: str, metric: MetricSettings) -> float:
@@ -317,15 +303,6 @@ def describe_json(value: Any) -> str:
     return "null" if value is None else "a text" if isinstance(value, str) else "a number"
 
 
-def _last_object(text: str) -> Any:
-    """The last JSON object that begins at the start of a line; None without one."""
-    found, place = None, 0
-    while (begin := _BEGINS.search(text, place)) is not None:
-        whole, place = _object_at(text, begin.end() - 1)
-        found = found if whole is None else whole
-    return found
-
-
 def _object_at(text: str, start: int) -> tuple[Any, int]:
     """The object that begins there, or None, and where to look on.
 
@@ -375,15 +352,6 @@ def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
     except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
         raise ValueError(f"the report is not XML: {error}") from error
     return tuple(reader.found)
-
-
-def junit_value(found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]) -> float | None:
-    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
-    run = [case for case in found if case.matches(glob) and case.result != "skipped"]
-    if what == "seconds":
-        times = [case.seconds for case in run if case.seconds is not None]
-        return sum(times) if times else None
-    return float(sum(case.result == what for case in run)) if run else None
 
 
 class _JunitReader:

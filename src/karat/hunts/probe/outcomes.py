@@ -149,13 +149,12 @@ def _runs(result: JobResult, probe: ProbeSettings) -> list[RunOutput]:
         return [RunOutput(ran=ran, files={}) for ran in warm[-1:]]
     runs = []
     for number, ran in enumerate(measured):
-        files, folder = dict(result.files), run_folder(probe, number)
-        if folder:
+        files = result.files
+        if folder := run_folder(probe, number):
             # Those in its own folder; what lies in the command's is of the last run.
-            prefix = f"{folder}/"
-            own = {n.removeprefix(prefix): d for n, d in files.items() if n.startswith(prefix)}
-            rest = {name: d for name, d in files.items() if not name.startswith("run-")}
-            files = {**rest, **own} if ran is measured[-1] else own
+            rest = {n: d for n, d in files.items() if not n.startswith("run-") and ran is measured[-1]}
+            own = {n.removeprefix(f"{folder}/"): d for n, d in files.items() if n.startswith(f"{folder}/")}
+            files = {**rest, **own}
         runs.append(RunOutput(ran=ran, files=files))
     return runs
 
@@ -245,11 +244,10 @@ def _values(run: RunOutput, probe: ProbeSettings, root: Path, *, failed: bool) -
             if failed or probe.crash is not None:
                 return _failure(run.ran, probe, "" if failed else str(error))
             return RunReading(outcome=Outcome.CRASH, signature=str(error), values=values)
+    hunted = None
     if probe.crash is not None:
-        values[CRASH] = 0.0
-    return RunReading(
-        outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=False if probe.crash is not None else None
-    )
+        values[CRASH], hunted = 0.0, False
+    return RunReading(outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=hunted)
 
 
 def is_hunted_crash(crash: CrashSettings, ran: Ran, signature: str) -> bool:

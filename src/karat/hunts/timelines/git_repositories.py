@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
     IMAGE,
     CheckoutSettings,
+    ContainerSettings,
     HuntSettings,
     check_repositories,
     mistake,
@@ -37,11 +39,11 @@ from karat.system import git
 from karat.system.command import Command as NextCommand
 from karat.system.files import write_bytes
 
-ALTERNATES = "karat-alternates"
+_ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
 _LOCAL = ("-c", "safe.directory=*")
 _UNLOCK = ("-path", "*/objects", "-prune", "-o", "-type", "f", "-name", "*.lock", "-exec", "rm", "-f", "{}", "+")
-LAST_GOOD = "last good"
+_LAST_GOOD = "last good"
 # The area belongs to another user than the container's root, as git sees it.
 _TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 SHORT = 12
@@ -62,18 +64,28 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def commands(self, commit: str) -> list[JobCommand]:
         """Everything that brings the repository to a commit, whatever state it is in."""
-        git_folder = f"{self.folder}/.git"
+        git_folder, url = f"{self.folder}/.git", self.mirror.url
         # Before, since what a build left in a folder would be in the way of a submodule; after, for one that is none any more.
-        escaped = (re.sub(r"([*?\[\]\\])", r"\\\1", folder) for folder in self.inside)
-        spared = [f"--exclude=/{folder}/" for folder in escaped]
+        spared = ["--exclude=/" + re.sub(r"([*?\[\]\\])", r"\\\1", folder) + "/" for folder in self.inside]
         clean = [self._git("clean", "clean", "-ffdxq", *spared)] if self.clean else []
-        borrowed = str(self.mirror.path / ALTERNATES)
+        borrowed = str(self.mirror.path / _ALTERNATES)
         hashed = {"GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]}
         # From the URL, unless the commit is there: borrowed, or fetched before.
         flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
         kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
         there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
-        fetch = self._remote("fetch", "fetch", *flags, self.mirror.url, *kept)
+        fetch = self._remote("fetch", "fetch", *flags, url, *kept)
+        submodules = []
+        if self.mirror.settings.submodules:
+            # Who clones from this disk has submodules there, too; git refuses them since it cannot know whose they are.
+            from_disk = ("-c", "protocol.file.allow=always") if url.startswith("/") else ()
+            update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
+            submodules = [
+                # Relative URLs of submodules are seen from the repository's own.
+                self._git("origin", "config", "remote.origin.url", url),
+                self._git("sync", "submodule", "--quiet", "sync", "--recursive"),
+                self._remote("submodules", *from_disk, *update),
+            ]
         return [
             self._command("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
@@ -83,19 +95,8 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.replace(fetch, unless=there),
             *clean,
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
-            *(self._submodules() if self.mirror.settings.submodules else ()),
+            *submodules,
             *clean,
-        ]
-
-    def _submodules(self) -> list[JobCommand]:
-        update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
-        # Who clones from this disk has submodules there, too; git refuses them since it cannot know whose they are.
-        from_disk = ("-c", "protocol.file.allow=always") if self.mirror.url.startswith("/") else ()
-        return [
-            # Relative URLs of submodules are seen from the repository's own.
-            self._git("origin", "config", "remote.origin.url", self.mirror.url),
-            self._git("sync", "submodule", "--quiet", "sync", "--recursive"),
-            self._remote("submodules", *from_disk, *update),
         ]
 
     def _words(self, settings: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,21 +108,11 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _remote(self, name: str, *words: str) -> JobCommand:
         """A command that may talk to a server, with the user's configuration."""
-        command = self._command(name, *self._words(git.SETTINGS), *words, env=git.QUIET)
-        return msgspec.structs.replace(command, timeout=7200.0)
+        return self._command(name, *self._words(git.SETTINGS), *words, env=git.QUIET, timeout=7200.0)
 
-    def _command(
-        self, name: str, *argv: str, cwd: str = "", env: Mapping[str, str] | None = None, may_fail: bool = False
-    ) -> JobCommand:
-        return JobCommand(
-            role="prepare",
-            name=f"{self.mirror.name}: {name}",
-            argv=argv,
-            cwd=cwd or self.folder,
-            env=env or {},
-            timeout=1800.0,
-            may_fail=may_fail,
-        )
+    def _command(self, name: str, *argv: str, **more: Any) -> JobCommand:
+        known = {"cwd": self.folder, "timeout": 1800.0, **more}
+        return JobCommand(role="prepare", name=f"{self.mirror.name}: {name}", argv=argv, **known)
 
 
 def open_container(
@@ -130,21 +121,21 @@ def open_container(
     """The container, as hunt.toml wants it; None: builds run on the host."""
     if not settings.container:
         return None
-    theirs = hunt.containers
+    theirs = hunt.containers or ContainerSettings(image="")
     here = hunt.engine.kind == "local"
-    engine = open_container_engine(theirs.engine if theirs else None, here=here)
+    engine = open_container_engine(theirs.engine, here=here)
     if here:
         engine.remove_leftovers(place.hunt)
     check_mountable(place.work)
-    env_options({**(theirs.env if theirs else {}), **hunt.probe.env})  # now, rather than in a job
+    env_options({**theirs.env, **hunt.probe.env})  # now, rather than in a job
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
     borrowed = tuple(f"{check_mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
-    own = tuple(absolute_mount(mount, place.root) for mount in theirs.mounts) if theirs else ()
+    own = (absolute_mount(mount, place.root) for mount in theirs.mounts)
     image = settings.container
-    if image == LAST_GOOD:
-        image = window.old.parts.get("image", "") if window else ""
+    if image == _LAST_GOOD:
+        image = window.old.parts.get(IMAGE, "") if window else ""
         if not image:
-            raise mistake(f'container = "{LAST_GOOD}": expected a containers stage before this one, found none')
+            raise mistake(f'container = "{_LAST_GOOD}": expected a containers stage before this one, found none')
     # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
     divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
     return KeptContainer(
@@ -153,9 +144,9 @@ def open_container(
         name=f"karat-{place.hunt}-@SLOT@",
         hunt=place.hunt,
         mounts=("@AREA@:@AREA@", *borrowed, *own),
-        env={"KARAT_OUT": "@OUT@", **_TRUST, **(theirs.env if theirs else {}), **divided},
-        gpus=(theirs.gpus if theirs else None) or ("all" if divided else None),
-        options=("--cpuset-cpus=@CORES@", *(theirs.options if theirs else ())),
+        env={"KARAT_OUT": "@OUT@", **_TRUST, **theirs.env, **divided},
+        gpus=theirs.gpus or ("all" if divided else None),
+        options=("--cpuset-cpus=@CORES@", *theirs.options),
     )
 
 
@@ -188,8 +179,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
             commands.extend(checkout.commands(commit))
         if words := split_command(self.settings.build):
             timeout = parse_duration(self.settings.build_timeout)
-            build = JobCommand(role="build", name="build", argv=words, timeout=timeout)
-            commands.append(self.command(point, build))
+            commands.append(self.command(point, JobCommand(role="build", name="build", argv=words, timeout=timeout)))
         return commands
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
@@ -229,7 +219,7 @@ def open_repositories(
         tips[name] = mirror.open(fresh=window is None)
         # What areas of this machine are given to borrow the mirror's objects.
         objects = f"{mirror.path / 'objects'}\n".encode()
-        write_bytes(mirror.path / ALTERNATES, objects, durable=False)
+        write_bytes(mirror.path / _ALTERNATES, objects, durable=False)
     container = open_container(hunt, settings, window, place, tuple(mirrors.values()))
     return Repositories(mirrors=mirrors, tips=tips, settings=settings, container=container)
 

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -59,9 +59,8 @@ def resolve_requirement(root: Path, requirement: str) -> str:
         return requirement
     path = root / found["path"]
     if not path.exists():
-        raise mistake(
-            f"packages.requires: expected a folder or a file at {found['path']}, relative to hunt.toml's folder, found none"
-        )
+        where = f"{found['path']}, relative to hunt.toml's folder"
+        raise mistake(f"packages.requires: expected a folder or a file at {where}, found none")
     return f"{found['name'] or ''}{path}{found['rest']}"
 
 
@@ -83,11 +82,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> list[Release]:
     """Every version, oldest first by its number."""
+    from packaging import utils
+
     grouped: dict[Version, list[IndexFile]] = {}
     for file in files:
-        version = _version(name, file.filename)
-        if version is not None:
-            grouped.setdefault(version, []).append(file)
+        # Wheels and source archives of this project; anything else is no release of it.
+        with suppress(utils.InvalidWheelFilename, utils.InvalidSdistFilename):
+            if file.filename.endswith(".whl"):
+                theirs, version, _, _ = utils.parse_wheel_filename(file.filename)
+            elif file.filename.endswith((".tar.gz", ".zip")):
+                theirs, version = utils.parse_sdist_filename(file.filename)
+            else:
+                continue
+            if theirs == utils.canonicalize_name(name):
+                grouped.setdefault(version, []).append(file)
     local: dict[str, list[str]] = {}
     for version in sorted(grouped):
         if version.local is not None:
@@ -140,22 +148,6 @@ def _version_of(text: str) -> Version:
     return Version(text)
 
 
-def _version(name: str, filename: str) -> Version | None:
-    """The version of a wheel or a source archive of this project; None of anything else."""
-    from packaging import utils
-
-    try:
-        if filename.endswith(".whl"):
-            theirs, version, _, _ = utils.parse_wheel_filename(filename)
-        elif filename.endswith((".tar.gz", ".zip")):
-            theirs, version = utils.parse_sdist_filename(filename)
-        else:
-            return None
-    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename):
-        return None
-    return version if theirs == utils.canonicalize_name(name) else None
-
-
 def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     """Why no file of a release can be installed; empty if one can."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -187,11 +179,8 @@ def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
 
 def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Packages whose versions differ between two environments; nothing where one is not known."""
-    if not old or not new:
-        return {}
-    return {
-        name: (old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new}) if old.get(name) != new.get(name)
-    }
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name)) if old and new else ()
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names}
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,10 +255,12 @@ def find_uv() -> tuple[str, ...]:
         return ("uv",)
     if importlib.util.find_spec("uv") is not None:
         return (sys.executable, "-m", "uv")
-    raise UsageError(
-        "the packages timeline needs uv, which is neither on the PATH nor installed beside karat",
-        next_command="pip install 'karat[hunt]'",
-    )
+    raise _not_installed("uv", "is neither on the PATH nor installed beside karat")
+
+
+def _not_installed(what: str, found: str) -> UsageError:
+    said = f"the packages timeline needs {what}, which {found}"
+    return UsageError(said, next_command="pip install 'karat[hunt]'")
 
 
 class Packages(Timeline):
@@ -287,14 +278,8 @@ class Packages(Timeline):
         self._releases = {release.version: release for release in found}
         self._pages: Mapping[str, str] | None = None
         self.points = [
-            Point(
-                id=release.version,
-                label=release.version,
-                when=release.uploaded,
-                parts={settings.name: release.version},
-                missing=release.missing,
-            )
-            for release in found
+            Point(id=r.version, label=r.version, when=r.uploaded, parts={settings.name: r.version}, missing=r.missing)
+            for r in found
         ]
 
     def identity(self, point: Point) -> Mapping[str, str]:
@@ -355,14 +340,9 @@ class Packages(Timeline):
             # uv takes what is older than this moment, and the release itself is wanted.
             moment = (release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC)
             before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Environment(
-            requirements=(
-                ",".join([f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)]),
-                *settings.requires,
-            ),
-            python=settings.python or sys.executable,
-            before=before,
-        )
+        own = ",".join([f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)])
+        python = settings.python or sys.executable
+        return Environment(requirements=(own, *settings.requires), python=python, before=before)
 
 
 def open_packages(
@@ -376,9 +356,7 @@ def open_packages(
     if wanted is None:
         raise mistake("expected a table [packages], found none")
     if importlib.util.find_spec("packaging") is None:
-        raise UsageError(
-            "the packages timeline needs packaging, which is not installed", next_command="pip install 'karat[hunt]'"
-        )
+        raise _not_installed("packaging", "is not installed")
     local = tuple(resolve_requirement(place.root, requirement) for requirement in wanted.requires)
     wanted = msgspec.structs.replace(wanted, requires=local)
     address = find_address(wanted.index)
@@ -392,33 +370,23 @@ def open_packages(
         or ((wanted.prereleases or not release.prerelease) and (wanted.yanked or release.yanked is None))
     ]
     if not chosen:
-        found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked"
+        wide = f"{wanted.name} from {wanted.start or 'the first'} to {wanted.end or 'the last'}"
+        found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked" if inside else "none"
         there = f"{listed[0].version} to {listed[-1].version}" if listed else "no versions at all"
-        raise mistake(
-            f"packages: expected versions of {wanted.name} from {wanted.start or 'the first'} to"
-            f" {wanted.end or 'the last'}, found {found if inside else 'none'} (the index has {there})"
-        )
+        raise mistake(f"packages: expected versions of {wide}, found {found} (the index has {there})")
     unknown = next((r.version for r in chosen if r.complete is None), None)
     if wanted.at_its_time and unknown is not None:
+        when = f"when {wanted.name} {unknown} was uploaded"
         raise CannotVerify(
-            f"packages.at_its_time: expected {address.shown} to say when {wanted.name} {unknown} was uploaded, found no time",
-            next_command=EDIT,
+            f"packages.at_its_time: expected {address.shown} to say {when}, found no time", next_command=EDIT
         )
-    timeline = Packages(wanted, chosen, address, place)
-    timeline.findings = [*_list_findings(inside, chosen, wanted, place)]
-    return timeline
-
-
-def _list_findings(
-    inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings, place: Workspace
-) -> Iterator[Finding]:
-    kept = {release.version for release in chosen}
-    gone = [release for release in inside if release.version not in kept]
+    findings = []
+    gone = [release for release in inside if release not in chosen]
     early = sum(r.prerelease and not wanted.prereleases for r in gone)
     for what, key, number in (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early)):
         if number:
             said = f"{count(number, what)} of {wanted.name} left out; packages.{key} = true includes them"
-            yield info("points-missing", said)
+            findings.append(info("points-missing", said))
     # A folder of the package's name beside hunt.toml, which Python would import instead of any release.
     folder = place.root / wanted.name.replace("-", "_").lower()
     if (folder / "__init__.py").is_file() or folder.with_suffix(".py").is_file():
@@ -426,7 +394,10 @@ def _list_findings(
             f"expected every release of {wanted.name} to be imported from its environment, found {folder.name} beside"
             " hunt.toml, which Python may import instead: then all versions measure the same code"
         )
-        yield warn("nothing-rebuilt", said, path=folder.name, next=EDIT)
+        findings.append(warn("nothing-rebuilt", said, path=folder.name, next=EDIT))
+    timeline = Packages(wanted, chosen, address, place)
+    timeline.findings = findings
+    return timeline
 
 
 def _python(wanted: str) -> tuple[int, ...]:
@@ -440,7 +411,5 @@ def _python(wanted: str) -> tuple[int, ...]:
         done = subprocess.run((wanted, "-c", ask), check=True, capture_output=True, timeout=30)
         return tuple(int(part) for part in done.stdout.decode().strip().split("."))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UsageError(
-            f"packages.python: expected a version such as '3.11' or an interpreter, found {wanted!r}: {error}",
-            next_command="uv python list",
-        ) from error
+        said = f"packages.python: expected a version such as '3.11' or an interpreter, found {wanted!r}: {error}"
+        raise UsageError(said, next_command="uv python list") from error

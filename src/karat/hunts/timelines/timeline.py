@@ -23,12 +23,13 @@ from karat.hunts.stages import GROUP
 
 SKIPPED = "skipped, as hunt.toml says"
 _BUILT_IN = {
-    "containers": "karat.hunts.timelines.containers:open_containers",
-    "checkouts": "karat.hunts.timelines.git:open_checkouts",
-    "commits": "karat.hunts.timelines.git:open_commits",
-    "packages": "karat.hunts.timelines.packages:open_packages",
-    "values": "karat.hunts.timelines.values:open_values",
+    "containers": "containers",
+    "checkouts": "git",
+    "commits": "git",
+    "packages": "packages",
+    "values": "values",
 }
+"""Timeline → the module of this package that opens it."""
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,33 +91,27 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
     for number, metric in enumerate(settings.probe.metrics, 1):
         # A golden that is not there would make every point broken, after all of them were built.
         if metric.golden is not None and not (place.root / metric.golden).exists():
-            raise mistake(
-                f"probe.metrics number {number} ({metric.name}): expected a golden in {place.root / metric.golden}, found none"
-            )
-    timeline = _factory(stage.timeline)(settings, stage, window, place)
+            where = f"probe.metrics number {number} ({metric.name})"
+            raise mistake(f"{where}: expected a golden in {place.root / metric.golden}, found none")
+    name = stage.timeline
+    factory: Factory
+    if name in _BUILT_IN:
+        factory = pkgutil.resolve_name(f"karat.hunts.timelines.{_BUILT_IN[name]}:open_{name}")
+    else:
+        from importlib.metadata import entry_points
+
+        point = next(iter(entry_points(group=GROUP, name=name)), None)
+        if point is None:
+            raise mistake(f"stages: no timeline is called {name!r}")
+        try:
+            factory = point.load()
+        except (ImportError, AttributeError) as error:
+            said = f"expected the timeline {name!r} in {point.value}, but it cannot be imported: {error}"
+            raise UsageError(said, next_command="pip check") from error
+    timeline = factory(settings, stage, window, place)
     if not timeline.points:
         raise mistake(f"stage {stage.text!r}: expected points to put under test, found none")
     return timeline
-
-
-def _factory(name: str) -> Factory:
-    factory: Factory
-    if name in _BUILT_IN:
-        factory = pkgutil.resolve_name(_BUILT_IN[name])
-        return factory
-    from importlib.metadata import entry_points
-
-    point = next(iter(entry_points(group=GROUP, name=name)), None)
-    if point is None:
-        raise mistake(f"stages: no timeline is called {name!r}")
-    try:
-        factory = point.load()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"expected the timeline {name!r} in {point.value}, but it cannot be imported: {error}",
-            next_command="pip check",
-        ) from error
-    return factory
 
 
 def mark_skipped(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, ...]:

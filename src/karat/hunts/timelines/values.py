@@ -65,9 +65,8 @@ def open_values(
         try:
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise mistake(
-                f"values.file: expected a text file with one value per line in {path}, but: {error}"
-            ) from error
+            said = f"values.file: expected a text file with one value per line in {path}, but: {error}"
+            raise mistake(said) from error
         texts = [line for line in lines if line and not line.startswith("#")]
     twice, times = next(iter(Counter(texts).most_common(1)), ("", 0))
     if times > 1:
