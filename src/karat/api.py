@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from karat.findings import UsageError
 
@@ -364,17 +364,21 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     jobs: int | None = None,
     journal: str | Path | None = None,
     fresh: bool = False,
+    resume: bool = False,
+    progress: IO[str] | None = None,
+    abandoned: Callable[[], None] = lambda: None,
 ) -> HuntReport:
     """Hunt for every regression, dip and crash on the timeline that `hunt_toml` describes.
 
-    Every attempt is in the journal at once: a hunt that is interrupted goes on with `karat hunt resume`.
+    Every attempt is in the journal at once: a hunt that is interrupted goes on with `resume`. `fresh` archives a journal
+    that is there. `progress` is a stream that shows what happens; `abandoned` is called where the engine cannot be closed.
     """
-    from karat.hunts.hunt import hunt_into, new_journal, remember_overrides
-    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read, workspace_of
-    from karat.hunts.report.live import Listener
+    from karat.hunts.hunt import hunt_into, new_journal, resume_hunt
+    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read
 
     file = Path(hunt_toml)
     plain = read(file)
+    path = Path(journal) if journal else journal_path(file, plain)
     overrides = Overrides(
         strategy=strategy,
         metrics=tuple(metrics),
@@ -384,11 +388,10 @@ def hunt(  # noqa: PLR0913 - one parameter per option
         engine=engine,
         jobs=jobs,
     )
-    settings = apply_overrides(plain, overrides)
-    path = Path(journal) if journal else journal_path(file, plain)
-    with new_journal(path, file, settings, fresh=fresh) as opened:
-        remember_overrides(opened, overrides)
-        return hunt_into(opened, settings, workspace_of(file, plain), Listener())
+    if resume:
+        return resume_hunt(path, overrides, progress, abandoned)
+    with new_journal(path, file, apply_overrides(plain, overrides), fresh=fresh) as opened:
+        return hunt_into(opened, file, plain, overrides, progress, abandoned)
 
 
 _CI_RUN = ("GITHUB_RUN_ID", "GITHUB_REPOSITORY", "CI_PIPELINE_ID")

@@ -1,30 +1,31 @@
 """The front door: the plan of a hunt, a journal for a new one, and a hunt into it with an engine of its own, until it ends.
 
-In: hunt.toml as settings, a workspace, a listener. Out: the report. Called by `karat hunt run`, `karat hunt resume` and
-`karat.hunt`.
+In: hunt.toml, a journal and what options say instead. Out: the report. Called by `karat.hunt` and `karat hunt resume`.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from msgspec import structs
 
 from karat.engines.open import open_engine
 from karat.findings import UsageError
-from karat.hunts.driver import run_hunt
-from karat.hunts.hunt_toml import Overrides, hunt_name, ignore_in_git, workspace_of
+from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
+from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
 from karat.hunts.journal.database import is_empty
 from karat.hunts.journal.journal import Journal, archive, discard
-from karat.hunts.journal.records import HuntRow, environment_values, redact, settings_json
+from karat.hunts.journal.records import HuntRow, changed_settings, environment_values, redact, settings_json
 from karat.hunts.model import HuntReport, Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
-from karat.hunts.report.live import Listener
+from karat.hunts.report.live import Listener, listener_for
 from karat.hunts.report.sentences import duration
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, parse_duration, parse_size, split_command
@@ -69,45 +70,74 @@ def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
     )
 
 
-def remember_overrides(journal: Journal, overrides: Overrides) -> None:
-    """Keep what was said instead of hunt.toml, for a resume."""
-    journal.set_fact("overrides", msgspec.json.encode(overrides).decode())
+class HuntInterrupted(KeyboardInterrupt):
+    """Ctrl-C, with the report of what was measured until then."""
+
+    def __init__(self, report: HuntReport) -> None:
+        super().__init__()
+        self.report = report
 
 
-def remembered_overrides(journal: Journal) -> Overrides:
-    """What was said when the hunt was begun."""
-    return msgspec.json.decode(journal.facts().get("overrides", "{}"), type=Overrides)
+def resume_hunt(
+    path: Path, overrides: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]
+) -> HuntReport:
+    """Go on with the hunt of a journal, with what options say now, and otherwise with what they said when it began."""
+    with Journal.resume(path) as journal:
+        facts = journal.facts()
+        # Where it was when the hunt began; in this folder, if the whole folder has moved.
+        file = Path(facts["file"])
+        file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
+        plain = read(file)
+        together = overrides.over(msgspec.json.decode(facts.get("overrides", "{}"), type=Overrides))
+        settings = settings_json(apply_overrides(plain, together))
+        if changed := changed_settings(facts["settings"], settings):
+            raise UsageError(
+                f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
+                "measured before and after would not compare",
+                next_command=Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh"),
+            )
+        journal.set_fact("settings", settings)
+        return hunt_into(journal, file, plain, together, progress, abandoned)
 
 
 def hunt_into(
     journal: Journal,
-    settings: HuntSettings,
-    place: Workspace,
-    listener: Listener,
-    *,
-    abandoned: Callable[[], None] = lambda: None,
+    file: Path,
+    plain: HuntSettings,
+    overrides: Overrides,
+    progress: IO[str] | None,
+    abandoned: Callable[[], None],
 ) -> HuntReport:
     """Hunt until there is nothing left to ask; `abandoned` is called where an engine could not be closed."""
-    ignore_in_git(place)
+    # For a resume.
+    journal.set_fact("overrides", msgspec.json.encode(overrides).decode())
+    settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
+    listener = Listener() if progress is None else listener_for(progress, os.environ, settings)
     wanted = settings.engine
-    engine = open_engine(
-        wanted.kind,
-        slots=wanted.slots,
-        work=place.work,
-        cores=wanted.cores,
-        gpus=wanted.gpus,
-        address=wanted.address,
-        retries=wanted.retries,
-        memory=parse_size(wanted.memory),
-        custom=wanted.resources,
-        notice=listener.said,
-    )
     try:
-        return run_hunt(settings, place, engine, journal, listener)
-    finally:
-        engine.close()
-        if engine.abandoned:
-            abandoned()
+        ignore_in_git(place)
+        engine = open_engine(
+            wanted.kind,
+            slots=wanted.slots,
+            work=place.work,
+            cores=wanted.cores,
+            gpus=wanted.gpus,
+            address=wanted.address,
+            retries=wanted.retries,
+            memory=parse_size(wanted.memory),
+            custom=wanted.resources,
+            notice=listener.said,
+        )
+        try:
+            return run_hunt(settings, place, engine, journal, listener)
+        finally:
+            engine.close()
+            if engine.abandoned:
+                abandoned()
+    except KeyboardInterrupt as error:
+        if journal.facts()["state"] == "running":  # before anything was driven
+            mark_stopped(journal, INTERRUPTED)
+        raise HuntInterrupted(build_report(journal)) from error
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -278,7 +278,7 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.hunt/1."""
-        return report_json(self)
+        return json_text(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per change, as close to its cause as the hunt came."""
@@ -301,9 +301,9 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}: {len(self.culprits):,} changes in {self.runs:,} runs ({self.state})"
 
 
-def report_json(report: HuntReport) -> bytes:
-    """The report for a program; ends with a newline."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+def json_text(document: msgspec.Struct) -> bytes:
+    """What a hunt writes for a program; ends with a newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def read_report_json(data: bytes) -> HuntReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -60,13 +61,23 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--json, --html, --markdown and --quiet, of those who report a hunt."""
-    function = quiet_option(function)
+    """--json, --html, --markdown and --quiet, of those who report a hunt; handed on as `reports`."""
+
+    @functools.wraps(function)
+    def command(
+        *, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool, **more: Any
+    ) -> int:
+        from karat.cli.hunt.session import Reports
+
+        reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
+        return int(function(reports=reports, **more))
+
+    wrapped = quiet_option(command)
     for name, what in (
         ("markdown", "Write the text of an issue"),
         ("html", "Write a self-contained page"),
         ("json", "Write the report, schema karat.hunt/1"),
     ):
         file = click.option(f"--{name}", f"{name}_file", metavar="F", help=f"{what}; - is stdout.")
-        function = file(function)
-    return function
+        wrapped = file(wrapped)
+    return wrapped

@@ -22,17 +22,12 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option(
-    "--preset",
-    "name",
-    default="git",
-    show_default=True,
-    metavar="NAME",
-    help="What kind of hunt: git, jax-nightly or pypi.",
+    "--preset", default="git", show_default=True, metavar="NAME", help="The kind of hunt: git, jax-nightly or pypi."
 )
 @click.option("--output", default="hunt.toml", show_default=True, metavar="F", help="Where to write; - is stdout.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what comes next.")
-def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the next step.")
+def command(*, preset: str, output: str, force: bool, quiet: bool) -> int:
     """Write a commented hunt.toml.
 
     It runs as it is once its probe is filled in: the command to run at each point, and what to read off its output.
@@ -41,10 +36,10 @@ def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
 
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
-            f"{output} already exists and was not changed; use --force to replace it",
-            next_command=Command("karat", "hunt", "init", "--preset", name, "--output", output, "--force"),
+            f"{output} already exists and was not changed; use --force to overwrite it",
+            next_command=Command("karat", "hunt", "init", "--preset", preset, "--output", output, "--force"),
         )
-    deliver(output, preset_text(name, Path.cwd()))
+    deliver(output, preset_text(preset, Path.cwd()))
     if not quiet and output != "-":
         click.echo(f"wrote {output}: fill in the probe's command and metrics, then see what would be run")
         named = () if output == "hunt.toml" else (output,)

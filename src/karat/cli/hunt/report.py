@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from karat.cli.hunt import report_options
+
+if TYPE_CHECKING:
+    from karat.cli.hunt.session import Reports
 
 _EXAMPLES = """
 \b
@@ -18,21 +23,16 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
 @report_options
-def command(
-    *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
-) -> int:
+def command(*, journal_file: str | None, reports: Reports) -> int:
     """Report what a hunt found: terminal, JSON, Markdown, HTML.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. The journal alone is read: a hunt that is
     still running, or was killed, has a report as well, which says so. The exit code is that of `karat hunt run`.
     """
-    from karat.cli.hunt.session import Reports
     from karat.hunts.hunt_toml import find_journal
     from karat.hunts.journal.journal import Journal
     from karat.hunts.report.assemble import build_report
 
-    reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
-    reports.check()
     with Journal(find_journal(journal_file)) as journal:
         report = build_report(journal)
     return reports.finish(report)

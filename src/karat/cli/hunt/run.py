@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karat.cli.hunt import report_options, search_options
+from karat.cli.output import deliver, leave_at_once
+
+if TYPE_CHECKING:
+    from karat.cli.hunt.session import Reports
 
 _EXAMPLES = """
 \b
@@ -32,59 +39,54 @@ Examples:
 @click.option("--resume", is_flag=True, help="Continue the existing journal.")
 @click.option("--dry-run", is_flag=True, help="Show points, the first commands and the cost; run nothing.")
 @report_options
-def command(  # noqa: PLR0913 - one parameter per option
+def command(
     *,
     hunt_toml: str,
-    strategy: str | None,
-    metrics: tuple[str, ...],
-    confidence: float | None,
-    max_runs: int | None,
-    stage: str | None,
-    engine: str | None,
-    jobs: int | None,
     journal_file: str | None,
     fresh: bool,
     resume: bool,
     dry_run: bool,
-    json_file: str | None,
-    html_file: str | None,
-    markdown_file: str | None,
-    quiet: bool,
+    reports: Reports,
+    **search: Any,
 ) -> int:
     """Hunt for every regression, dip and crash on a timeline.
 
     hunt.toml (karat hunt init) says which timeline, what to run at each point and what to read off it. Every attempt is in
     the journal at once: a hunt that is stopped or killed continues with `karat hunt resume`.
     """
-    from karat.cli.hunt.session import Reports, hunt
-    from karat.hunts import hunt_toml as hunt_file
-    from karat.hunts.hunt import new_journal, remember_overrides
-    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, workspace_of
+    from karat import api
 
-    reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
-    reports.check()
-    file = Path(hunt_toml)
-    said = Overrides(
-        strategy=strategy,
-        metrics=metrics,
-        confidence=confidence,
-        max_runs=max_runs,
-        stage=stage,
-        engine=engine,
-        jobs=jobs,
+    if dry_run and not resume:
+        return _show(Path(hunt_toml), journal_file, search, reports.json)
+    return reports.hunt(
+        lambda shown: api.hunt(
+            hunt_toml,
+            journal=journal_file,
+            fresh=fresh,
+            resume=resume,
+            progress=shown,
+            abandoned=leave_at_once,
+            **search,
+        )
     )
-    plain = hunt_file.read(file)
-    path = Path(journal_file) if journal_file else journal_path(file, plain)
-    if resume:
-        from karat.cli.hunt.resume import go_on
 
-        return go_on(path, said, reports)
-    settings = apply_overrides(plain, said)
+
+def _show(file: Path, journal: str | None, search: Mapping[str, Any], json_file: str | None) -> int:
+    """Print what a hunt would do; nothing is run, and no journal is made. Clones that it took are kept for the hunt."""
+    from karat.hunts.hunt import plan, plan_lines
+    from karat.hunts.hunt_toml import Overrides, apply_overrides, ignore_in_git, journal_path, read, workspace_of
+    from karat.hunts.model import json_text
+    from karat.report.terminal import print_lines
+
+    plain = read(file)
     place = workspace_of(file, plain)
-    if dry_run:
-        from karat.cli.hunt.session import show
-
-        return show(settings, place, path, json_file)
-    with new_journal(path, file, settings, fresh=fresh) as journal:
-        remember_overrides(journal, said)
-        return hunt(settings, place, journal, reports)
+    try:
+        found = plan(apply_overrides(plain, Overrides(**search)), place)
+    finally:
+        ignore_in_git(place)
+    if json_file is not None:
+        deliver(json_file, json_text(found))
+    if json_file != "-":
+        lines = (*plan_lines(found), f"journal: {journal or journal_path(file, plain)}")
+        print_lines((((line, ""),) for line in lines), sys.stdout)
+    return 0
