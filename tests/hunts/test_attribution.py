@@ -71,6 +71,14 @@ def test_one_guilty_part_is_named(count: int, data: st.DataObject, noise: float,
     assert verdict.confidence > 0.8
 
 
+@pytest.mark.parametrize("metric", [SPEED, Metric(name="speed", binary=True)])
+@pytest.mark.parametrize("broken", [frozenset(), frozenset("ab")])
+def test_an_end_that_cannot_be_run_again_blames_nobody(metric: Metric, broken: frozenset[str]) -> None:
+    verdict = blame(Bench(lambda taken: None if taken == broken else 1.0), "ab", metric)
+    assert (verdict.message, verdict.part) == ("the two points could not be run again", "")
+    assert "new a with old b: 1 (unclear)" in verdict.tried
+
+
 @pytest.mark.slow
 @given(st.integers(2, 5), st.data())
 @settings(max_examples=30)

@@ -19,26 +19,10 @@ from karat.hunts.search.inference import Judgement
 from karat.hunts.search.observations import samples
 from karat.hunts.timelines.timeline import Timeline
 
-_ROUNDS = 12
-"""So often an unclear swap is run, at most; the two ends are run beside it, since machines drift."""
 _NEAR, _BLUR = 0.25, 0.1
 """A share this near to none or all is that, if it is known this well."""
-_ERRORS = 2.5
-"""Standard errors by which a share must be off none and all to be neither."""
-_FEW = 3
-_LEAST = 2
-"""One run of each proves little where a run may be unlucky."""
-
-
 _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
-_NEARLY_ALL = 0.75
-_SUM_ERRORS = 2
-"""Standard errors by which shares must be off that to be said not to."""
-_SOME = 0.1
-"""A share that is told, though its part by itself makes no difference that is worth finding."""
-_MORE = 3
-"""While it is unclear, as many runs again are added, so often at most."""
 
 
 class Side(StrEnum):
@@ -83,8 +67,10 @@ class Swaps:
         asked = [taken for taken in dict.fromkeys(wanted) if taken not in self._seen]
         if not asked:
             return
-        for number in range(_ROUNDS):
-            unclear = [t for t in asked if number < _LEAST or self.side(t) is Side.UNSURE]
+        # So often at most; the two ends are run beside what is unclear, since machines drift.
+        for number in range(12):
+            # One run of each proves little where a run may be unlucky.
+            unclear = [t for t in asked if number < 2 or self.side(t) is Side.UNSURE]
             unclear = [t for t in unclear if number == 0 or self._numbers(t)]
             if number and self.whole in {Side.OLD, Side.BROKEN}:
                 return
@@ -114,7 +100,17 @@ class Swaps:
 
     def sentences(self) -> tuple[str, ...]:
         """What was tried, and what came of it."""
-        return tuple(self._sentence(taken) for taken in self._seen)
+        said = []
+        for taken in self._seen:
+            numbers = self._numbers(taken)
+            value = f"{median(numbers):.6g}" if numbers else self.why(taken)
+            if taken in {self._nothing, self._everything}:
+                said.append(f"{'new' if taken else 'old'}: {value}")
+                continue
+            newer = " and ".join(name for name in self.moved if name in taken)
+            older = " and ".join(name for name in self.moved if name not in taken)
+            said.append(f"new {newer} with old {older}: {value}{f' ({self.side(taken)})' if numbers else ''}")
+        return tuple(said)
 
     def confidence(self) -> float:
         """That every mix is what it is said to be, of those that could be run."""
@@ -130,26 +126,23 @@ class Swaps:
         verdicts = (old.verdict, new.verdict)
         if verdicts in _SIDES:
             return _SIDES[verdicts], both
+        if self.whole is Side.BROKEN:
+            return Side.UNSURE, both
+        share, apart = self.share(taken), verdicts == ("differ", "differ")
+        between = Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE
         if self._metric.binary:
-            apart = verdicts == ("differ", "differ")
-            return (self._between(self.share(taken)) if apart else Side.UNSURE), both
-        side = self._by_share(taken, verdicts)
-        return side, {Side.NEW: old.probability, Side.OLD: new.probability}.get(side, both)
-
-    def _by_share(self, taken: frozenset[str], verdicts: tuple[str, str]) -> Side:
-        """To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner."""
-        share, blur = self.share(taken), self.blur
-        off = min(abs(share), abs(1 - share)) - _ERRORS * blur
-        if off > _NEAR or (off > 0 and verdicts == ("differ", "differ")):
-            return self._between(share)
-        if blur <= _BLUR and verdicts[0] == "differ" and abs(share - 1) <= _NEAR:
-            return Side.NEW
-        if blur <= _BLUR and verdicts[1] == "differ" and abs(share) <= _NEAR:
-            return Side.OLD
-        return Side.UNSURE
-
-    def _between(self, share: float) -> Side:
-        return Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE
+            return (between if apart else Side.UNSURE), both
+        # To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner.
+        blur = self.blur
+        # By so many standard errors it must be off none and all to be neither.
+        off = min(abs(share), abs(1 - share)) - 2.5 * blur
+        if off > _NEAR or (off > 0 and apart):
+            return between, both
+        if blur <= _BLUR and old.verdict == "differ" and abs(share - 1) <= _NEAR:
+            return Side.NEW, old.probability
+        if blur <= _BLUR and new.verdict == "differ" and abs(share) <= _NEAR:
+            return Side.OLD, new.probability
+        return Side.UNSURE, both
 
     @property
     def blur(self) -> float:
@@ -162,20 +155,10 @@ class Swaps:
             return inf
         deviation = sqrt(sum(each * each for each in off) / free)
         # A few runs do not tell their own noise well (as Student's t has it).
-        return deviation * (1 + _FEW / free) * sqrt(2 / min(map(len, lots))) / gap
+        return deviation * (1 + 3 / free) * sqrt(2 / min(map(len, lots))) / gap
 
     def _numbers(self, taken: frozenset[str]) -> tuple[float, ...]:
         return samples(self._metric, self._seen.get(taken, Observed()))
-
-    def _sentence(self, taken: frozenset[str]) -> str:
-        numbers = self._numbers(taken)
-        value = f"{median(numbers):.6g}" if numbers else self.why(taken)
-        if taken in {self._nothing, self._everything}:
-            return f"{'new' if taken else 'old'}: {value}"
-        newer = " and ".join(name for name in self.moved if name in taken)
-        older = " and ".join(name for name in self.moved if name not in taken)
-        said = f"new {newer} with old {older}: {value}"
-        return f"{said} ({self.side(taken)})" if numbers else said
 
 
 def combined(one: Observed, other: Observed) -> Observed:
@@ -213,40 +196,36 @@ def attribute(
             Side.BROKEN: "the two points could not be run again",
         }.get(swaps.whole, "running the two points again did not show whether they differ")
         return Verdict(message=said, tried=swaps.sentences())
-    found = _decide(swaps, moved)
-    # Asked last: deciding may have taken more runs.
-    return structs.replace(found, tried=swaps.sentences())
-
-
-def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
-    """What the swaps come to; without a confidence where that is not the whole answer."""
+    # What the swaps come to; without a confidence where that is not the whole answer.
     alone = {name: swaps.side({name}) for name in moved}
     enough = tuple(name for name in moved if alone[name] is Side.NEW)
     partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
-    if len(enough) > 1:
-        return Verdict(parts=enough, message=f"{_enumerate(enough)} each cause it alone", confidence=swaps.confidence())
     if enough:
-        return _single_part(swaps, enough[0], moved)
-    if partly:
-        return _shares(swaps, partly, unknown)
-    if unknown:
-        return _by_leaving_out(swaps, moved, unknown)
-    return _together(swaps, moved)
+        found = _enough(swaps, enough, moved)
+    elif partly:
+        found = _shares(swaps, partly, unknown)
+    elif unknown:
+        found = _by_leaving_out(swaps, moved, unknown)
+    else:
+        found = _together(swaps, moved)
+    # Asked last: deciding may have taken more runs.
+    return structs.replace(found, tried=swaps.sentences())
 
 
-def _single_part(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
-    rest = frozenset(moved) - {name}
-    said = f"{name} alone causes it"
-    if swaps.side(rest) is Side.NEW and len(rest) > 1:
-        return Verdict(
-            parts=(name,),
-            message=f"{said}, and so do {_enumerate(sorted(rest))} together",
-            confidence=swaps.confidence(),
-        )
-    if swaps.side(rest) is not Side.OLD:
-        said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
-    return Verdict(part=name, parts=(name,), message=said, confidence=swaps.confidence())
+def _enough(swaps: Swaps, enough: tuple[str, ...], moved: tuple[str, ...]) -> Verdict:
+    """Parts that make all of it, each alone."""
+    rest, part = frozenset(moved) - {enough[0]}, ""
+    said = f"{enough[0]} alone causes it"
+    if len(enough) > 1:
+        said = f"{_enumerate(enough)} each cause it alone"
+    elif swaps.side(rest) is Side.NEW and len(rest) > 1:
+        said += f", and so do {_enumerate(sorted(rest))} together"
+    else:
+        part = enough[0]
+        if swaps.side(rest) is not Side.OLD:
+            said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
+    return Verdict(part=part, parts=enough, message=said, confidence=swaps.confidence())
 
 
 def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
@@ -257,16 +236,18 @@ def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> 
         said = f"{_percentages(shares)} account for part of it alone; the rest is unknown ({why})"
         return Verdict(parts=partly, shares=shares, message=said)
     every = {name: swaps.share({name}) for name in swaps.moved}
-    shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
+    # A tenth is told, though its part by itself makes no difference that is worth finding.
+    shares = {n: share for n, share in every.items() if n in partly or share >= 0.1}
     parts, listed = tuple(shares), _percentages(shares)
-    off, blur = abs(sum(every.values()) - 1), _SUM_ERRORS * swaps.blur * sqrt(len(every))
+    # By two standard errors they must be off the whole to be said not to add up.
+    off, blur = abs(sum(every.values()) - 1), 2 * swaps.blur * sqrt(len(every))
     if off - blur > _ADDS_UP:
         said = f"it takes them together: alone they account for {listed}"
         return Verdict(parts=parts, shares=shares, message=said, interaction=True, confidence=swaps.confidence())
     if off > _ADDS_UP:
         said = f"alone they account for {listed}; whether the rest takes them together is unclear"
         return Verdict(parts=parts, shares=shares, message=said)
-    part = parts[0] if len(parts) == 1 and shares[parts[0]] >= _NEARLY_ALL else ""
+    part = parts[0] if len(parts) == 1 and shares[parts[0]] >= 0.75 else ""
     return Verdict(part=part, parts=parts, shares=shares, message=f"made by {listed}", confidence=swaps.confidence())
 
 
@@ -284,10 +265,10 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
         return Verdict(part=needed[0], parts=needed, message=said, confidence=swaps.confidence())
     if needed:
-        said = f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
-        return Verdict(parts=needed, message=said)
-    said = f"which part caused it is unclear ({why})"
-    return Verdict(parts=unknown, message=said)
+        return Verdict(
+            parts=needed, message=f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
+        )
+    return Verdict(parts=unknown, message=f"which part caused it is unclear ({why})")
 
 
 def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
@@ -341,8 +322,8 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     In turns, so that a machine that becomes slower meanwhile does so for both. Confirmed is None where it stays unclear.
     """
     befores, afters = Observed(), Observed()
-    judgement = Judgement(verdict="unsure", probability=0.5)
-    for _ in range(1 + _MORE):
+    # While it is unclear, as many runs again are added, three times at most.
+    for _ in range(4):
         seen = measure([old, new] * max(times, 1))
         for one, other in zip(seen[::2], seen[1::2], strict=True):
             befores, afters = combined(befores, one), combined(afters, other)

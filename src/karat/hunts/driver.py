@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "it was interrupted"
 FAILED = Metric(name="fails", better="lower", binary=True)
-_GONE = "no longer on the timeline"
-_ELSEWHERE = (
-    "what is put under test here may be another build or environment than at the coarser stage, or nothing was "
-    "rebuilt; `karat hunt show POINT` says what was under test"
-)
 
 
 def run_hunt(
@@ -109,7 +104,7 @@ class Driver:
         if (stage := self._open(row, depth)) is None:
             return
         try:
-            decision = Search(self._hunt, self._measurer, stage, row.levels).run()
+            decision = self._search(stage, row.levels)
             for site in sites(decision.spans):
                 # What else is in the window is looked into from where it was first seen.
                 if not wanted or shown_in([decision.spans[n] for n in site.numbers], wanted):
@@ -123,13 +118,63 @@ class Driver:
         ]
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
-            commits = _commits(stage)
-            merge = commits.absent if commits else ""
-            ends = f"{stage.points[0].label} … {stage.points[-1].label}"
-            notes.append(f"{NOT_REPRODUCED} ({ends}): {merge or _ELSEWHERE}")
+            why = ((commits := _commits(stage)) and commits.absent) or (
+                "what is put under test here may be another build or environment than at the coarser stage, or nothing was "
+                "rebuilt; `karat hunt show POINT` says what was under test"
+            )
+            notes.append(f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): {why}")
             self._listener.said(notes[-1])
         self._journal.finish_stage(row.key, notes)
         self._zoom(self._journal.stage(row.key) or row, decision, depth)
+
+    def _search(self, stage: OpenStage, levels: Mapping[str, tuple[float, float]]) -> Decision:
+        """Search the points of a stage until nothing is left to ask; `HuntStopped` where the budget ends it before."""
+        points, measurer = stage.points, self._measurer
+        # The budget is the whole hunt's. In a window its own ends are the known points, not those of the first stage.
+        settings = structs.replace(self._hunt.settings.search, max_runs=0)
+        if stage.window is not None:
+            settings = structs.replace(settings, good="", bad="")
+        strategy = open_strategy(
+            settings,
+            len(points),
+            self._hunt.metrics,
+            missing=[index for index, point in enumerate(points) if point.missing],
+            names=[point.id for point in points],
+            levels=levels or None,
+        )
+        indices = {point.id: index for index, point in enumerate(points)}
+        seen: dict[int, Observed] = {}
+
+        def observe(point: Point) -> None:
+            if attempts := measurer.attempts(stage, point):
+                seen[indices[point.id]] = observed_in(attempts)
+
+        def tell(decision: Decision) -> None:
+            self._journal.save_decision(stage.key, decision)
+            self._listener.decided(stage.key, decision)
+
+        for point in points:
+            observe(point)
+        while True:
+            flying = Counter(indices[run.point.id] for run in measurer.in_flight)
+            decision = strategy.decide(seen, flying, measurer.room)
+            tell(decision)
+            for ask in decision.asks:
+                measurer.start(stage, points[ask.index], ask.text(points))
+            stage.timeline.ahead([points[i] for i in decision.likely_next])
+            if not measurer.in_flight:
+                break
+            while not (finished := measurer.wait()):
+                pass
+            for run in finished:
+                observe(run.point)
+        # Maybe it is only the budget that leaves no room to ask.
+        if measurer.spent and strategy.decide(seen, {}, 1).asks:
+            raise measurer.stopped()
+        # What comes now, swapping and confirming, is no part of what the strategy expected.
+        decision = structs.replace(decision, expected_left=0)
+        tell(decision)
+        return decision
 
     def _open(self, row: StageRow, depth: int) -> OpenStage | None:
         """The stage with its timeline; points that the journal knows stay what they were."""
@@ -151,12 +196,13 @@ class Driver:
             # Whether a point can be had is today's word.
             now = {point.id: point for point in points}
             begun = journal.points(row.key)
-            points = tuple(now.get(p.id) or structs.replace(p, missing=p.missing or _GONE) for p in begun)
+            points = tuple(
+                now.get(p.id) or structs.replace(p, missing=p.missing or "no longer on the timeline") for p in begun
+            )
             for position, (old, new) in enumerate(zip(begun, points, strict=True)):
                 if old != new:
                     journal.update_point(row.key, position, new)
-            more = len(now.keys() - {point.id for point in begun})
-            if more:
+            if more := len(now.keys() - {point.id for point in begun}):
                 self._listener.said(
                     f"{more:,} points are new since this hunt began and are left out (karat hunt run --fresh includes them)"
                 )
@@ -190,8 +236,7 @@ class Driver:
             found = blame.swapped(found, decision.spans[number])
             if not finer:
                 found = blame.confirmed(found, decision.spans[number])
-            suspects = tuple(stage.timeline.suspects(old, new))
-            found = structs.replace(found, zoom=zoom, suspects=suspects)
+            found = structs.replace(found, zoom=zoom, suspects=tuple(stage.timeline.suspects(old, new)))
             self._journal.save_change(stage.key, number, found)
 
     def _zoom(self, row: StageRow, decision: Decision, depth: int) -> None:
@@ -234,79 +279,19 @@ class Driver:
         try:
             blame = Blame(self._hunt, self._measurer, stage, site)
             for number in unseen:
-                known = blame.confirmed(found[number], decision.spans[number])
-                self._journal.save_change(row.key, number, known)
+                self._journal.save_change(row.key, number, blame.confirmed(found[number], decision.spans[number]))
         finally:
             stage.timeline.close()
 
     def _identity(self, stage: str, point: Point) -> Mapping[str, str]:
         """What was really under test at a point, the last time it was."""
-        rows = self._journal.attempts(stage, point.id)
-        known = [row.attempt.identity for row in rows if row.attempt.identity]
-        return known[-1] if known else {}
+        rows = reversed(self._journal.attempts(stage, point.id))
+        return next((row.attempt.identity for row in rows if row.attempt.identity), {})
 
 
 def _commits(stage: OpenStage) -> GitTimeline | None:
     """The timeline of a stage of commits, which knows of merges."""
     return cast("GitTimeline", stage.timeline) if stage.timeline.name == "commits" else None
-
-
-class Search:
-    """A strategy at work on the points of a stage."""
-
-    def __init__(
-        self, hunt: HuntContext, measurer: Measurer, stage: OpenStage, levels: Mapping[str, tuple[float, float]]
-    ) -> None:
-        self._hunt, self._measurer, self._stage = hunt, measurer, stage
-        self._indices = {point.id: index for index, point in enumerate(stage.points)}
-        # The budget is the whole hunt's. In a window its own ends are the known points, not those of the first stage.
-        settings = structs.replace(hunt.settings.search, max_runs=0)
-        if stage.window is not None:
-            settings = structs.replace(settings, good="", bad="")
-        self._strategy = open_strategy(
-            settings,
-            len(stage.points),
-            hunt.metrics,
-            missing=[index for index, point in enumerate(stage.points) if point.missing],
-            names=[point.id for point in stage.points],
-            levels=levels or None,
-        )
-        self._seen: dict[int, Observed] = {}
-        for index in range(len(stage.points)):
-            self._observe(index)
-
-    def _observe(self, index: int) -> None:
-        attempts = self._measurer.attempts(self._stage, self._stage.points[index])
-        if attempts:
-            self._seen[index] = observed_in(attempts)
-
-    def run(self) -> Decision:
-        """Search until nothing is left to ask; `HuntStopped` where the budget ends it before."""
-        points, measurer = self._stage.points, self._measurer
-        while True:
-            flying = Counter(self._indices[run.point.id] for run in measurer.in_flight)
-            decision = self._strategy.decide(self._seen, flying, measurer.room)
-            self._tell(decision)
-            for ask in decision.asks:
-                measurer.start(self._stage, points[ask.index], ask.text(points))
-            self._stage.timeline.ahead([points[i] for i in decision.likely_next])
-            if not measurer.in_flight:
-                break
-            while not (finished := measurer.wait()):
-                pass
-            for run in finished:
-                self._observe(self._indices[run.point.id])
-        # Maybe it is only the budget that leaves no room to ask.
-        if measurer.spent and self._strategy.decide(self._seen, {}, 1).asks:
-            raise measurer.stopped()
-        # What comes now, swapping and confirming, is no part of what the strategy expected.
-        decision = structs.replace(decision, expected_left=0)
-        self._tell(decision)
-        return decision
-
-    def _tell(self, decision: Decision) -> None:
-        self._hunt.journal.save_decision(self._stage.key, decision)
-        self._hunt.listener.decided(self._stage.key, decision)
 
 
 class Blame:
@@ -324,8 +309,7 @@ class Blame:
         timeline = self._stage.timeline
         if timeline.mixed(self._old, self._new, frozenset()) is None:
             return structs.replace(found, swapped=True)
-        metric, measure, judged = self._means("swap", "swapping parts", span)
-        verdict = attribute(timeline, self._old, self._new, metric, measure, judged)
+        verdict = attribute(timeline, self._old, self._new, *self._means("swap", "swapping parts", span))
         towards = ""
         if verdict.part and not verdict.interaction:
             mixed = timeline.mixed(self._old, self._new, frozenset({verdict.part}))
@@ -337,9 +321,9 @@ class Blame:
         times = self._hunt.settings.search.confirmations
         if found.confirmed or not times:
             return found
-        metric, measure, judged = self._means("confirm", "confirming", span)
         moved = 0.0 if span.before is None or span.after is None else span.after - span.before
-        verdict = confirm(self._old, self._new, metric, measure, judged, times=times, direction=moved)
+        means = self._means("confirm", "confirming", span)
+        verdict = confirm(self._old, self._new, *means, times=times, direction=moved)
         merged = structs.replace(
             found.verdict,
             confirmed=verdict.confirmed,

@@ -27,7 +27,6 @@ from karat.hunts.journal.database import no_journal
 from karat.hunts.probe.metrics import check_metrics
 from karat.hunts.settings import (
     EDIT,
-    CheckoutSettings,
     HuntSettings,
     ProbeSettings,
     Stage,
@@ -44,34 +43,24 @@ from karat.system.hashes import sha256_hex
 
 NAME = "hunt.toml"
 SUFFIX = ".hunt"
-PRESETS = {
-    "git": "the commits of this repository",
-    "jax-nightly": "nightly images, then hourly checkouts, then commits",
-    "pypi": "released versions of a Python package",
-}
+PRESETS = ("git", "jax-nightly", "pypi")
 T = TypeVar("T")
 _S = TypeVar("_S", bound=msgspec.Struct)
 _WORK = Path(".karat") / "hunt"
 _MOST = 10_000
-_INDEX = re.compile(r"\[(\d+)\](\.?)")
-_LONGEST = 1000
-_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_ALONE = ("packages", "values")
 _ORDER = ("containers", "checkouts", "commits")
-_HOW_FAR = 200
-"""Commits to go back where the repository has no tag to begin at."""
 
 
 def read(path: Path) -> HuntSettings:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        said = f"expected UTF-8 in {path}, found: {error}"
-        raise UsageError(said, next_command=Command("file", str(path))) from error
+        raise UsageError(
+            f"expected UTF-8 in {path}, found: {error}", next_command=Command("file", str(path))
+        ) from error
     except FileNotFoundError as error:
-        output = () if str(path) == NAME else ("--output", str(path))
-        said = f"expected a hunt in {path}, found no such file"
-        raise UsageError(said, next_command=Command("karat", "hunt", "init", *output)) from error
+        init = Command("karat", "hunt", "init", *(() if str(path) == NAME else ("--output", str(path))))
+        raise UsageError(f"expected a hunt in {path}, found no such file", next_command=init) from error
     except OSError as error:
         said = f"expected to read {path}, but: {error.strerror}"
         raise UsageError(said, next_command=Command("ls", "-l", str(path))) from error
@@ -103,7 +92,8 @@ def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
         validate(settings)
     except msgspec.ValidationError as error:
         # As a person counts: `probe.metrics[0].which` is `probe.metrics number 1: which`.
-        said = _INDEX.sub(
+        said = re.sub(
+            r"\[(\d+)\](\.?)",
             lambda found: f" number {int(found[1]) + 1}{': ' if found[2] else ''}",
             in_our_words(str(error), HuntSettings),
         )
@@ -117,7 +107,7 @@ def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
 
 def _cut(text: str) -> str:
     """A sentence that a person reads to its end, whatever was quoted in it."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= 1000 else f"{text[:1000]}…"
 
 
 def _refuse_nul(found: Any, key: str) -> None:
@@ -156,9 +146,17 @@ def validate(settings: HuntSettings) -> None:
     _check_order(found)
     _check_tables(settings, {stage.timeline for stage in found})
     check_repositories(settings.repositories)
-    for name in ("checkouts", "commits"):
-        if (table := getattr(settings, name)) is not None:
-            _check_checkouts(name, table, [each.name for each in settings.repositories])
+    known = [each.name for each in settings.repositories]
+    for table, checkouts in (("checkouts", settings.checkouts), ("commits", settings.commits)):
+        if checkouts is None:
+            continue
+        _understand(f"{table}.build", split_command, checkouts.build)
+        _understand(f"{table}.build_timeout", parse_duration, checkouts.build_timeout)
+        _understand(f"{table}.margin", parse_duration, checkouts.margin)
+        for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
+            for name in revisions:
+                said = f"no repository is called {name!r}{suggest(name, known)} (known: {', '.join(known)})"
+                _expect(name in known, f"{table}.{key}: {said}")
     _check_first(settings, found[0])
     _check_numbers(settings)
     for text in settings.skip:
@@ -222,7 +220,9 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
         _expect(there, f"stages names {name}: expected a table [{name}], found none")
     for name in sorted(timelines & {"checkouts", "commits"}):
         _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
-    if settings.packages is not None and not _PROJECT.fullmatch(name := settings.packages.name):
+    if settings.packages is not None and not re.fullmatch(
+        r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name := settings.packages.name
+    ):
         raise mistake(f"packages.name: expected the name of a project, found {name!r}; extras belong in requires")
     if settings.values is not None:
         both = (bool(settings.values.list), bool(settings.values.file))
@@ -246,7 +246,7 @@ def _check_order(found: Sequence[Stage]) -> None:
     """Coarse to fine: a stage must be able to look between two points of the one before it."""
     for stage in found:
         _expect(
-            stage.timeline not in _ALONE or len(found) == 1,
+            stage.timeline not in {"packages", "values"} or len(found) == 1,
             f"stages: expected {stage.timeline} alone, found it among {len(found)} stages; nothing is finer or coarser than it",
         )
     for coarse, fine in pairwise(found):
@@ -256,18 +256,6 @@ def _check_order(found: Sequence[Stage]) -> None:
         closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
         if steps < 0 or (steps == 0 and not closer):
             raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
-
-
-def _check_checkouts(table: str, checkouts: CheckoutSettings, names: list[str]) -> None:
-    _understand(f"{table}.build", split_command, checkouts.build)
-    _understand(f"{table}.build_timeout", parse_duration, checkouts.build_timeout)
-    _understand(f"{table}.margin", parse_duration, checkouts.margin)
-    for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
-        for name in revisions:
-            _expect(
-                name in names,
-                f"{table}.{key}: no repository is called {name!r}{suggest(name, names)} (known: {', '.join(names)})",
-            )
 
 
 def _check_first(settings: HuntSettings, stage: Stage) -> None:
@@ -312,17 +300,14 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         known = [metric.name for metric in probe.metrics]
         for name in said.metrics:
             if name not in known:
-                raise _wrong_option(
-                    f"--metric: expected one of {', '.join(known) or '(none)'}, found {name!r}{suggest(name, known)}"
-                )
-        chosen = tuple(metric for metric in probe.metrics if metric.name in said.metrics)
-        probe = structs.replace(probe, metrics=chosen)
+                listed = ", ".join(known) or "(none)"
+                raise _wrong_option(f"--metric: expected one of {listed}, found {name!r}{suggest(name, known)}")
+        probe = structs.replace(probe, metrics=tuple(m for m in probe.metrics if m.name in said.metrics))
     if (wanted := said.stage) is not None:
         number = next((n for n, text in enumerate(words) if wanted in {text, text.split()[0], str(n)}), None)
         if number is None:
-            raise _wrong_option(
-                f"--stage: expected one of {', '.join(map(repr, words))}, found {wanted!r}{suggest(wanted, words)}"
-            )
+            listed = ", ".join(map(repr, words))
+            raise _wrong_option(f"--stage: expected one of {listed}, found {wanted!r}{suggest(wanted, words)}")
         words = words[number:]
     changed = structs.replace(settings, search=search, engine=engine, probe=probe, stages=words)
     try:
@@ -386,18 +371,12 @@ def find_journal(named: str | None) -> Path:
     return found
 
 
-def preset(name: str) -> str:
-    """The text of a preset, as it stands."""
-    if name not in PRESETS:
-        said = f"no preset of a hunt is called {name!r}{suggest(name, list(PRESETS))}; there are {', '.join(PRESETS)}"
-        raise UsageError(said, next_command="karat hunt init --help")
-    file = resources.files("karat").joinpath("hunts", "presets", f"{name}.toml")
-    return file.read_text(encoding="utf-8")
-
-
 def preset_text(name: str, folder: Path) -> str:
     """A preset with what `folder` says filled in: its repository's name, branch and newest tag."""
-    found = preset(name)
+    if name not in PRESETS:
+        said = f"no preset of a hunt is called {name!r}{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}"
+        raise UsageError(said, next_command="karat hunt init --help")
+    found = resources.files("karat").joinpath("hunts", "presets", f"{name}.toml").read_text(encoding="utf-8")
     if "@NAME@" not in found:
         return found
     from karat.system.git import find_root, resolve, run_git
@@ -416,17 +395,14 @@ def preset_text(name: str, folder: Path) -> str:
             return ""
 
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", root.name).strip("-") or "repository"
-    # The newest tag before HEAD, or a commit some way back, or the first there is.
-    good = (
-        answer("describe", "--tags", "--abbrev=0", "HEAD^")
-        or answer("rev-list", "--first-parent", f"--max-count={_HOW_FAR}", "HEAD").split()[-1]
-    )
     known = {
         "NAME": name,
         "KEY": name,
         "URL": os.path.relpath(root, folder.resolve()),
         "BRANCH": answer("symbolic-ref", "--quiet", "--short", "HEAD") or answer("rev-parse", "HEAD"),
-        "GOOD": good,
+        # The newest tag before HEAD, or a commit some way back, or the first there is.
+        "GOOD": answer("describe", "--tags", "--abbrev=0", "HEAD^")
+        or answer("rev-list", "--first-parent", "--max-count=200", "HEAD").split()[-1],
     }
     # JSON's form of a text is TOML's, too.
     return re.sub(r"@([A-Z]+)@", lambda slot: json.dumps(known[slot[1]], ensure_ascii=False), found)

@@ -23,8 +23,6 @@ from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.report.words import count
 
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
-_TICK = 0.5
-"""Seconds after which a listener may redraw its clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +168,7 @@ class Measurer:
 
     def wait(self) -> Sequence[RunningAttempt]:
         """Runs that are over; their attempts are in the journal."""
-        results = self._hunt.engine.wait(_TICK)
+        results = self._hunt.engine.wait(0.5)  # after which a listener may redraw its clock
         if not results:
             self._hunt.listener.waiting()
         return [self._finish(result) for result in results if result.key in self._flight]

@@ -300,8 +300,6 @@ _SIZE_UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for ending, base in (("B", 1000), ("IB", 1024))
 }
-_LONGEST = 100 * 366 * 86400
-_DIGITS = 18
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
@@ -316,7 +314,7 @@ def parse_duration(value: Duration) -> float:
     """Seconds of `90 s`, `10 min`, `1 h 30 min`, `1 day`, or of a number of seconds."""
     found = _seconds(value) if isinstance(value, str) else value
     # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
-    if found is None or not 0 <= found <= _LONGEST:
+    if found is None or not 0 <= found <= 100 * 366 * 86400:
         raise mistake(f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}")
     return float(found)
 
@@ -349,7 +347,7 @@ def parse_size(text: str) -> int:
         return 0
     found = _SIZE.fullmatch(text.strip())
     unit = _SIZE_UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None or len(found[1]) > _DIGITS:
+    if found is None or unit is None or len(found[1]) > 18:
         raise mistake(f"expected a size such as '50 GB' or '512 MiB', found {text!r}")
     return int(float(found[1]) * unit)
 

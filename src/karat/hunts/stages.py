@@ -13,8 +13,6 @@ from karat.hunts.settings import HuntSettings, Stage, mistake, parse_duration, p
 
 GROUP = "karat.timelines"
 BUILT_IN = ("containers", "checkouts", "commits", "packages", "values")
-_STEPPED = ("containers", "checkouts")
-"""Those that have a step; `commits by day` would be checkouts."""
 
 
 def stages(settings: HuntSettings) -> tuple[Stage, ...]:
@@ -41,7 +39,8 @@ def _stage(text: str, settings: HuntSettings) -> Stage:
         step = parse_step(" ".join(words[2:])) if words[1] == "by" else None
         if step is None:
             raise mistake(f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}")
-        if timeline in BUILT_IN and timeline not in _STEPPED:
+        # `commits by day` would be checkouts.
+        if timeline in BUILT_IN and timeline not in {"containers", "checkouts"}:
             raise mistake(f"stages: expected {timeline!r} without a step, found {text!r}")
     elif timeline == "containers" and settings.containers is not None:
         step = parse_duration(settings.containers.step)
@@ -107,14 +106,10 @@ def dips(spans: Sequence[Span]) -> Mapping[int, int]:
         numbers = [n for n, span in enumerate(spans) if span.metric == metric]
         numbers.sort(key=lambda n: spans[n].good)
         for first, second in pairwise(numbers):
-            if first not in paired and _comes_back(spans[first], spans[second]):
+            start, low, end = spans[first].before, spans[first].after, spans[second].after
+            if first in paired or start is None or low is None or end is None or spans[second].before is None:
+                continue
+            left, returned = low - start, end - low
+            if left * returned < 0 and abs(end - start) <= 0.25 * min(abs(left), abs(returned)):
                 paired[first] = paired[second] = len(set(paired.values()))
     return paired
-
-
-def _comes_back(there: Span, back: Span) -> bool:
-    start, low, end = there.before, there.after, back.after
-    if start is None or low is None or end is None or back.before is None:
-        return False
-    left, returned = low - start, end - low
-    return left * returned < 0 and abs(end - start) <= 0.25 * min(abs(left), abs(returned))

@@ -151,11 +151,11 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}"
     try:
         db = sqlite3.connect(f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30)
-        if writing and not _is_foreign(db):
+        application, _, tables = header(db)
+        # Where somebody else keeps something in it, not even its mode is changed; whoever asked will find out.
+        if writing and (application == APPLICATION_ID or not tables):
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
-        else:
-            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
         if writing or path.with_name(f"{path.name}-wal").exists():
             raise journal_error(path, "write" if writing else "read", error) from error
@@ -166,11 +166,13 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     return db
 
 
-def _is_foreign(db: sqlite3.Connection) -> bool:
-    """Whether somebody else keeps something in it: then not even its mode is changed, and whoever asked will find out."""
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return bool(tables) and application != APPLICATION_ID
+def header(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Whose file it is, the version of its tables, and how many there are."""
+    application, version, tables = (
+        int(db.execute(sql).fetchone()[0])
+        for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    )
+    return application, version, tables
 
 
 def is_empty(path: Path) -> bool:
@@ -179,8 +181,7 @@ def is_empty(path: Path) -> bool:
 
     db = connect(path, writing=False)
     try:
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return int(tables) == 0
+        return header(db)[2] == 0
     except sqlite3.Error as error:
         raise journal_error(path, "read", error) from error
     finally:

@@ -25,6 +25,7 @@ from karat.hunts.journal.database import (
     connect,
     fresh_command,
     has_journal_name,
+    header,
     journal_error,
     no_journal,
     resume_command,
@@ -54,7 +55,14 @@ class Journal:
             self._db = connect(self.path, writing=writing)
             self._file = self.path.stat().st_ino
             with self._errors("read"):
-                self._check()
+                application, version, tables = header(self._db)
+            if application != APPLICATION_ID and (tables or not writing):  # else it is new: create() goes on
+                what = "another SQLite file" if tables else "an empty file"
+                said = f"expected the journal of a hunt at {self.path}, found {what}"
+                raise CannotVerify(said, next_command="karat hunt status --help" if tables else "karat hunt run")
+            if version > VERSION:
+                said = f"expected a journal of version {VERSION} at {self.path}, found version {version}"
+                raise CannotVerify(f"{said}: a newer karat made it", next_command="pip install --upgrade karat")
         except KaratError:
             if self._lock is not None:
                 self._lock.release()
@@ -85,23 +93,6 @@ class Journal:
         with self._errors("read"):
             return self._db.execute(sql, values).fetchall()
 
-    def _check(self) -> None:
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if self._lock is not None and not tables:
-            return  # new: create() goes on
-        if application != APPLICATION_ID:
-            what = "an empty file" if not tables else "another SQLite file"
-            said = f"expected the journal of a hunt at {self.path}, found {what}"
-            raise CannotVerify(said, next_command="karat hunt run" if not tables else "karat hunt status --help")
-        if version > VERSION:
-            raise CannotVerify(
-                f"expected a journal of version {VERSION} at {self.path}, found version {version}: a newer karat "
-                "made it",
-                next_command="pip install --upgrade karat",
-            )
-
     def facts(self) -> dict[str, str]:
         return dict(self._rows("SELECT key, value FROM hunt"))
 
@@ -111,22 +102,16 @@ class Journal:
 
     def stages(self) -> tuple[StageRow, ...]:
         """All stages in the order in which they were begun."""
-        rows = self._rows(
-            "SELECT key, title, timeline, state, parent, levels, window, decision, notes FROM stages ORDER BY ordinal"
-        )
+        sql = "SELECT key, title, timeline, state, parent, levels, window, decision, notes FROM stages ORDER BY ordinal"
         return tuple(
             StageRow(
-                key=key,
-                title=title,
-                timeline=timeline,
-                state=state,
-                parent=parent,
+                **dict(zip(("key", "title", "timeline", "state", "parent"), row, strict=True)),
                 levels=self._read(levels, dict[str, tuple[float, float]]),
                 window=None if window is None else self._read(window, Window),
                 decision=None if decision is None else self._read(decision, Decision),
                 notes=self._read(notes, tuple[str, ...]),
             )
-            for key, title, timeline, state, parent, levels, window, decision, notes in rows
+            for *row, levels, window, decision, notes in self._rows(sql)
         )
 
     def stage(self, key: str) -> StageRow | None:
@@ -212,7 +197,26 @@ class Journal:
             said = f"expected to write the journal {path}, but: {error.strerror}"
             raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
         journal = cls(path, writing=True)
-        journal._begin(hunt)
+        if journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+            journal.close()
+            said = f"expected no journal at {path} yet, found one"
+            raise CannotVerify(said, next_command=resume_command(str(path)))
+        from karat import __version__
+
+        facts = {
+            **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
+            "command": _text(hunt.command),
+            "karat": __version__,
+            "state": "running",
+        }
+        # All in one transaction: a journal is whole, or it is empty.
+        with journal._writing() as db:
+            for statement in statements():
+                db.execute(statement)
+            db.executemany("INSERT INTO hunt VALUES (?, ?)", facts.items())
+            metrics = enumerate(hunt.metrics)
+            rows = [(i, m.name, m.better, hunt.units.get(m.name, ""), m.threshold, m.binary) for i, m in metrics]
+            db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", rows)
         return journal
 
     @classmethod
@@ -234,32 +238,6 @@ class Journal:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
 
-    def _begin(self, hunt: HuntRow) -> None:
-        from karat import __version__
-
-        if self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
-            self.close()
-            said = f"expected no journal at {self.path} yet, found one"
-            raise CannotVerify(said, next_command=resume_command(str(self.path)))
-        facts = {
-            **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
-            "command": _text(hunt.command),
-            "karat": __version__,
-            "state": "running",
-        }
-        # All in one transaction: a journal is whole, or it is empty.
-        with self._writing() as db:
-            for statement in statements():
-                db.execute(statement)
-            db.executemany("INSERT INTO hunt VALUES (?, ?)", facts.items())
-            db.executemany(
-                "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (i, m.name, m.better, hunt.units.get(m.name, ""), m.threshold, m.binary)
-                    for i, m in enumerate(hunt.metrics)
-                ],
-            )
-
     def set_fact(self, key: str, value: str) -> None:
         """Keep one fact of the hunt: its state, its settings."""
         with self._writing() as db:
@@ -271,19 +249,12 @@ class Journal:
 
     def begin_stage(self, stage: StageRow, points: Sequence[Point]) -> None:
         """Keep a new stage with its points, all or nothing."""
+        window = None if stage.window is None else _text(stage.window)
         with self._writing() as db:
             db.execute(
                 "INSERT INTO stages (key, ordinal, title, timeline, state, parent, levels, window) "
-                "VALUES (?, (SELECT count(*) FROM stages), ?, ?, ?, ?, ?, ?)",
-                (
-                    stage.key,
-                    stage.title,
-                    stage.timeline,
-                    stage.state,
-                    stage.parent,
-                    _text(stage.levels),
-                    None if stage.window is None else _text(stage.window),
-                ),
+                "VALUES (:key, (SELECT count(*) FROM stages), :title, :timeline, :state, :parent, :levels, :window)",
+                {**structs.asdict(stage), "levels": _text(stage.levels), "window": window},
             )
             db.executemany(_POINT, [_point_row(stage.key, i, p) for i, p in enumerate(points)])
 
@@ -315,8 +286,7 @@ class Journal:
     def finish_stage(self, stage: str, notes: Sequence[str] = ()) -> None:
         """A stage has its answer."""
         with self._writing() as db:
-            sql = "UPDATE stages SET state = 'done', notes = ? WHERE key = ?"
-            db.execute(sql, (_text(notes), stage))
+            db.execute("UPDATE stages SET state = 'done', notes = ? WHERE key = ?", (_text(notes), stage))
 
     def run_started(self, stage: str, point: str, number: int, why: str) -> None:
         """Keep that a run is under way, for those who look on."""
@@ -340,40 +310,21 @@ class Journal:
                 next_command="karat hunt run",
             )
         with self._writing() as db:
-            cursor = db.execute(
+            kept = {"purpose": entry.purpose, "lost": entry.lost, "document": _text(attempt)}
+            row = db.execute(
                 "INSERT INTO attempts (stage, point, number, purpose, outcome, signature, identity_key, shared_with, "
-                "lost, started, seconds, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    attempt.stage,
-                    attempt.point,
-                    attempt.number,
-                    entry.purpose,
-                    attempt.outcome.value,
-                    attempt.signature,
-                    attempt.identity_key,
-                    attempt.shared_with,
-                    entry.lost,
-                    attempt.started,
-                    attempt.seconds,
-                    _text(attempt),
-                ),
-            )
-            row = cursor.lastrowid
-            db.execute(
-                "DELETE FROM running WHERE stage = ? AND point = ? AND number = ?",
-                (attempt.stage, attempt.point, attempt.number),
-            )
-            db.executemany(
-                "INSERT INTO samples VALUES (?, ?, ?, ?)",
-                [(row, m, i, v) for m, vs in attempt.samples.items() for i, v in enumerate(vs)],
-            )
-            db.executemany(
-                "INSERT INTO commands VALUES (?, ?, ?)",
-                [(row, i, _text(command)) for i, command in enumerate(commands)],
-            )
+                "lost, started, seconds, document) VALUES (:stage, :point, :number, :purpose, :outcome, :signature, "
+                ":identity_key, :shared_with, :lost, :started, :seconds, :document)",
+                {**structs.asdict(attempt), **kept, "outcome": attempt.outcome.value},
+            ).lastrowid
+            sql = "DELETE FROM running WHERE stage = ? AND point = ? AND number = ?"
+            db.execute(sql, (attempt.stage, attempt.point, attempt.number))
+            samples = [(row, m, i, v) for m, vs in attempt.samples.items() for i, v in enumerate(vs)]
+            db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?)", samples)
+            printed = [(row, i, _text(command)) for i, command in enumerate(commands)]
+            db.executemany("INSERT INTO commands VALUES (?, ?, ?)", printed)
             if log:
-                data = zlib.compress(cut_log(log))
-                db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
+                db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), zlib.compress(cut_log(log))))
 
     def save_change(self, stage: str, number: int, found: ChangeRow) -> None:
         with self._writing() as db:
