@@ -243,7 +243,7 @@ def test_the_budget_is_kept_and_what_is_known_by_then_is_said() -> None:
         world = Simulated(stepped(256, (100, 0.9)), spread=0.005)
         answer = world.hunt(open_strategy(SearchSettings(max_runs=30), 256, [SPEED]), slots)
         assert world.runs == 30
-        assert "stopped at max_runs = 30" in answer.notes[0]
+        assert "stopped at 30 runs (max_runs)" in answer.notes[0]
         assert [span.good < 100 <= span.bad for span in answer.spans] == [True]
 
 

@@ -18,16 +18,9 @@ import numpy as np
 
 from karat.hunts.model import Decision, Metric, Observed, Span
 from karat.hunts.search.inference import OUTLIERS, Array, differ, entropy, level_map, middle, rate_pairs, seen_rate
-from karat.hunts.search.observations import Readings, count_runs, read_metric
-from karat.hunts.search.requests import (
-    MIDPOINT,
-    SPECULATION,
-    RunRequest,
-    choose_next,
-    is_broken_range,
-    nearest_runnable,
-)
-from karat.hunts.search.spans import missed_dips, span_kind, unrunnable_between, wide_span_notes
+from karat.hunts.search.observations import Readings, read_metric
+from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
+from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_kind, span_of
 from karat.hunts.settings import SearchSettings
 
 _NOTHING = 0.1
@@ -124,16 +117,6 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
     return (each.sum(axis=0) / total, float(rest[0].sum()) / total, float(rest[1].sum()) / total, share)
 
 
-class MetricAnswer(NamedTuple):
-    """What one metric wants, and what is known of it."""
-
-    requests: tuple[RunRequest, ...]
-    span: Span | None
-    flakes: float | None
-    left: int
-    note: str
-
-
 class Bisect:
     """Known good and bad; `good` may be the newer one: then the change is a repair."""
 
@@ -143,31 +126,16 @@ class Bisect:
         self.old = int(bad < good)
 
     def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
-        answers = [
-            _Search(self, metric, read_metric(metric, seen), in_flight).answer(max(room, 1)) for metric in self._metrics
+        plans = [
+            MetricSearch(self, metric, read_metric(metric, seen), in_flight).plan(max(room, 1))
+            for metric in self._metrics
         ]
-        requests = [request for answer in answers for request in answer.requests]
-        limit = self.settings.max_runs
-        wanted, following = choose_next(requests, limit, seen, in_flight, room)
         tested = {at for at, one in seen.items() if one.values}
-        notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
-        if requests and not wanted and not in_flight and room > 0:
-            notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were needed",)
-        spans = tuple(answer.span for answer in answers if answer.span)
-        if not requests and not in_flight:
-            notes += wide_span_notes(spans)
-        return Decision(
-            asks=wanted,
-            likely_next=following,
-            expected_left=max((answer.left for answer in answers), default=0),
-            spans=spans,
-            flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
-            missed=missed_dips(self.count, tested, seen.keys() - tested, "--strategy sweep"),
-            notes=notes,
-        )
+        missed = missed_dips(self.count, tested, seen.keys() - tested, "--strategy sweep")
+        return decide(plans, missed, self.settings.max_runs, seen, in_flight, room)
 
 
-class _Search:
+class MetricSearch:
     """One metric, at one moment."""
 
     def __init__(self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]) -> None:
@@ -185,7 +153,7 @@ class _Search:
             }
         self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
 
-    def answer(self, room: int) -> MetricAnswer:
+    def plan(self, room: int) -> MetricPlan:
         retries = [RunRequest(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
         inside = [at for at in self.values if self.first <= at <= self.last]
@@ -194,7 +162,7 @@ class _Search:
             alone = "only one point gives a value: there is nothing to compare it with"
             untested = "neither end, nor anything beside it, could be run: there is nothing to bisect"
             note = "" if waiting else alone if inside else untested
-            return MetricAnswer((*ends, *retries), None, None, len(ends) + 4, note)
+            return MetricPlan((*ends, *retries), left=len(ends) + 4, note=note)
         low, high = min(inside), max(inside)
         if self.binary:
             belief = binary_belief(self.values, low, high, self.old)
@@ -210,17 +178,18 @@ class _Search:
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
         ):
-            return MetricAnswer((), None, belief.flakes, 0, self._no_change_note(belief))
+            return MetricPlan((), flakes=belief.flakes, note=self._no_change_note(belief))
         span, sure = self._span(belief)
+        spans = (span,) if span else ()
         if sure and nothing <= 1 - self.settings.confidence:
-            return MetricAnswer((), span, belief.flakes, 0, "")
+            return MetricPlan((), spans, belief.flakes)
         requests = tuple(self._requests(belief, nothing, room))
         # Runs still to come: bits that are missing, over bits a run gives at best.
         place = belief.place[belief.place > 0]
         bits = float(-(place * np.log2(place)).sum())
         best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
         left = math.ceil(bits / max(best, 0.05)) + 1
-        return MetricAnswer((*retries, *requests), span, belief.flakes, left, "")
+        return MetricPlan((*retries, *requests), spans, belief.flakes, left)
 
     def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""
@@ -273,17 +242,8 @@ class _Search:
         kind = span_kind(self.metric, before, after)
         if self.metric.threshold is not None and not self.metric.binary:
             kind = "improvement" if self.old else "regression"
-        span = Span(
-            metric=self.metric.name,
-            good=low,
-            bad=high,
-            before=before,
-            after=after,
-            confidence=min(chance, 0.9999),
-            kind=kind,
-            between=unrunnable_between(low, high, self.dead),
-        )
-        return span, sure
+        levels, confidence = (before, after), min(chance, 0.9999)
+        return span_of(self.metric, (low, high), levels, confidence=confidence, kind=kind, dead=self.dead), sure
 
     def _requests(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""

@@ -34,24 +34,7 @@ COUNTS = 0.7
 PRIOR_WEIGHT = 3.0
 PRIOR_SPREAD = 0.25
 """The spread is expected to be this share of the smallest change that is wanted, as if from so many runs."""
-_FLOOR = 0.125
 _BINS = 2.0
-_ROOM = 20.0
-"""A jump may go anywhere: so many spreads wide at least,"""
-_REACH = 0.2
-"""and so wide relative to the level,"""
-_MOST = 500.0
-"""but not wider than this, of what has next to no spread."""
-_ROUNDS = 4
-_RUNS = 2
-_RUNS_IN_DOUBT = 4
-_TOO_MANY = 0.08
-_LEVELS = 4000
-_ODD = 2.0
-"""So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
-_ODD_RUNS = 3
-
-
 _RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
 _WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
 
@@ -110,7 +93,7 @@ def solve(
     """The model, with the spread that fits best."""
     flat, owner = _flat(numbers)
     least = COUNTS * math.log1p(smallest)
-    floor = max(_FLOOR * smallest, 1e-12)
+    floor = max(0.125 * smallest, 1e-12)
     weight = PRIOR_WEIGHT if smallest else 0.0
     apart = np.diff(flat)[np.diff(owner) == 0]  # runs of one and the same point
 
@@ -118,7 +101,7 @@ def solve(
         """The spread that agrees with the residuals it leaves, from a first guess on."""
         sigma = max(sigma, floor)
         fit = _pass(flat, owner, hazards, sigma, least)
-        for _ in range(_ROUNDS):
+        for _ in range(4):
             squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
             better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
             if abs(better - sigma) <= 0.1 * sigma:
@@ -138,16 +121,17 @@ def solve(
             wider = settle(within)
             again = np.bincount(owner)[owner] > 1
             strays = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
-            unexplained = strays >= 3 and strays > _TOO_MANY * len(owner)
+            unexplained = strays >= 3 and strays > 0.08 * len(owner)
             fit = wider if unexplained or wider.evidence > fit.evidence else fit
     sure = spread is not None or fit.freedom >= 6
     runs = np.bincount(owner)
     means = np.bincount(owner, fit.off) / runs
-    odd = (np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(runs), least)) & (runs <= _ODD_RUNS)
+    # Two spreads off its level, and a single number is odd: one in twenty is, by chance.
+    odd = (np.abs(means) > np.maximum(2.0 * fit.sigma / np.sqrt(runs), least)) & (runs <= 3)
     # More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again.
     disagree = int((np.abs(apart) > max(4 * fit.sigma, least)).sum()) >= 2
     exact = sure and fit.sigma <= 2 * floor
-    needed = _RUNS_IN_DOUBT if disagree else 1 if exact else _RUNS
+    needed = 4 if disagree else 1 if exact else 2
     return ChangeMap(positions, fit.chance, fit.sigma, sure, needed, _where(positions, odd))
 
 
@@ -200,14 +184,14 @@ def _emissions(flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float
 def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
     """Forward and backward once."""
     levels = _grid(flat, sigma)
-    while len(levels) > _LEVELS:
+    while len(levels) > 4000:
         # Thousands of numbers that all differ by far more than their spread are no levels.
         sigma *= 2
         levels = _grid(flat, sigma)
     emission, outlier, scaled = _emissions(flat, owner, levels, sigma)
-    prior = 1.0 / max(len(levels), _BINS * max(_ROOM, min(_REACH / sigma, _MOST)))
-    forward, evidence = _forward(emission, hazards, prior)
-    ahead, post = _backward(emission, hazards, prior, forward)
+    # A jump may go anywhere: 20 spreads wide at least, and a fifth of the level, but no wider than 500 spreads.
+    prior = 1.0 / max(len(levels), _BINS * max(20.0, min(0.2 / sigma, 500.0)))
+    forward, ahead, post, evidence = _smoothed(emission, hazards, prior)
     chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))
     centre = post @ levels
     off = flat - centre[owner]
@@ -218,8 +202,9 @@ def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, le
     return _Fit(chance, off, squares, max(freedom, 0.0), sigma, scaled + evidence)
 
 
-def _forward(emission: Array, hazards: Array, prior: float) -> tuple[Array, float]:
-    out = np.empty_like(emission)
+def _smoothed(emission: Array, hazards: Array, prior: float) -> tuple[Array, Array, Array, float]:
+    """Each point's level given what comes before, seen from the point before given what comes after, and given everything."""
+    forward, ahead, post = (np.empty_like(emission) for _ in range(3))
     sums = np.empty(len(emission))
     now = prior * emission[0]
     for i in range(len(emission)):
@@ -228,14 +213,7 @@ def _forward(emission: Array, hazards: Array, prior: float) -> tuple[Array, floa
             now = emission[i] * ((1.0 - hazard) * now + hazard * prior)
         total = sums[i] = now.sum()
         now = now / total
-        out[i] = now
-    return out, float(np.log(sums).sum())
-
-
-def _backward(emission: Array, hazards: Array, prior: float, forward: Array) -> tuple[Array, Array]:
-    """What comes after each point, as seen from the point before it; and each point's level, given everything."""
-    ahead = np.empty_like(emission)
-    post = np.empty_like(emission)
+        forward[i] = now
     post[-1] = forward[-1]
     beta = np.ones(emission.shape[1])
     for i in range(len(emission) - 1, 0, -1):
@@ -246,7 +224,7 @@ def _backward(emission: Array, hazards: Array, prior: float, forward: Array) -> 
         beta = (1.0 - hazard) * seen + hazard * prior
         at = forward[i - 1] * beta
         post[i - 1] = at / at.sum()
-    return ahead, post
+    return forward, ahead, post, float(np.log(sums).sum())
 
 
 def _jumps(
@@ -291,8 +269,7 @@ def flake_map(values: Mapping[int, Sequence[float]], count: int, *, hazard: floa
     hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard)
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
-    forward, evidence = _two_state_forward(emission, hazards)
-    chance, worse = _two_state_backward(emission, hazards, forward)
+    chance, worse, evidence = _two_states(emission, hazards)
     share = weights * np.exp(evidence - evidence.max())
     share /= share.sum()
     state = share @ worse
@@ -311,24 +288,20 @@ def _log(rate: Array, wrong: Array, right: Array) -> Array:
     return np.asarray(wrong[None, :] * np.log(rate)[:, None] + right[None, :] * np.log1p(-rate)[:, None])
 
 
-def _two_state_forward(emission: Array, hazards: Array) -> tuple[Array, Array]:
-    out = np.empty_like(emission)
+def _two_states(emission: Array, hazards: Array) -> tuple[Array, Array, Array]:
+    """For each pair of rates: of a change between each two neighbours, of each point being bad, and the evidence."""
+    pairs, points, _ = emission.shape
+    forward = np.empty_like(emission)
     now = 0.5 * emission[:, 0, :]
-    evidence = np.zeros(len(emission))
-    for i in range(emission.shape[1]):
+    evidence = np.zeros(pairs)
+    for i in range(points):
         if i:
             hazard = hazards[i - 1]
             now = emission[:, i, :] * ((1 - hazard) * now + hazard * now[:, ::-1])
         total = now.sum(axis=1, keepdims=True)
         evidence += np.log(total[:, 0])
         now = now / total
-        out[:, i, :] = now
-    return out, evidence
-
-
-def _two_state_backward(emission: Array, hazards: Array, forward: Array) -> tuple[Array, Array]:
-    """For each pair of rates, the probability of a change between each two neighbours, and of each point being bad."""
-    pairs, points, _ = emission.shape
+        forward[:, i, :] = now
     chance = np.zeros((pairs, max(points - 1, 0)))
     worse = np.empty((pairs, points))
     worse[:, -1] = forward[:, -1, 1]
@@ -344,7 +317,7 @@ def _two_state_backward(emission: Array, hazards: Array, forward: Array) -> tupl
         beta /= beta.sum(axis=1, keepdims=True)
         at = before * beta
         worse[:, i - 1] = at[:, 1] / at.sum(axis=1)
-    return chance, worse
+    return chance, worse, evidence
 
 
 def entropy(probability: float) -> float:
@@ -384,10 +357,9 @@ def judge(
     else:
         least = 0.0 if metric.better == "equal" else smallest
         probability = differ(before, after, smallest=least, spread=spread)
-    same = probability <= 1 - confidence
-    return Judgement(
-        verdict="differ" if probability >= confidence else "same" if same else "unsure", probability=probability
-    )
+    if probability >= confidence:
+        return Judgement(verdict="differ", probability=probability)
+    return Judgement(verdict="same" if probability <= 1 - confidence else "unsure", probability=probability)
 
 
 def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:

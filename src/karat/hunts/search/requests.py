@@ -20,6 +20,7 @@ import msgspec
 
 from karat.hunts.model import Ask, Observed
 from karat.hunts.search.inference import ChangeMap
+from karat.hunts.search.observations import count_runs
 
 MIDPOINT = "midpoint of {} and {}"
 SPECULATION = 4.0
@@ -55,23 +56,11 @@ def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     return tuple(chosen.values())
 
 
-def choose_next(
-    requests: Sequence[RunRequest], limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
-) -> tuple[tuple[Ask, ...], tuple[int, ...]]:
-    """What may start now, with `limit` runs in all (0: no limit), and the points that most likely follow."""
-    if limit:
-        requests = [request for request in requests if request.rank < SPECULATION]
-    wanted = choose(requests, allowance(limit, seen, in_flight, room))
-    rest = choose(requests, len(wanted) + 4)[len(wanted) :]
-    return wanted, tuple(ask.index for ask in rest)
-
-
 def allowance(limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> int:
     """How many runs may start, with `limit` in all (0: no limit)."""
     if not limit:
         return max(room, 0)
-    spent = sum(len(at.outcomes) for at in seen.values()) + sum(in_flight.values())
-    return max(min(room, limit - spent), 0)
+    return max(min(room, limit - count_runs(seen) - sum(in_flight.values())), 0)
 
 
 def nearest_runnable(wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()) -> int | None:
@@ -188,36 +177,30 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 def split_requests(state: SearchState, room: int) -> list[RunRequest]:
     """Runs that would decide something, best first."""
     requests = [RunRequest(1.2, at, "again: off its level") for at in state.map.odd if not state.pending.get(at)]
-    for i in range(len(state.map.chance)):
-        requests += _gap(state, i, room)
+    for i, (low, high) in enumerate(pairwise(state.map.positions)):
+        chance = float(state.map.chance[i])
+        if chance < DOUBT:
+            continue
+        inside = count_untried(low, high, state.dead)
+        if not inside and settled(state, i):
+            continue
+        # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
+        doubtful = _doubtful(state, i) if chance < (SURE if inside else state.confidence) else None
+        if not inside and doubtful is None:
+            doubtful = min((low, high), key=lambda at: state.runs[at] + state.pending.get(at, 0))
+        if doubtful is not None:
+            # Neighbours are run again until the answer is sure enough.
+            why = "again: unsure which side it is on" if inside else "again: next to a change"
+            if state.runs[doubtful] < REPEATS and not state.pending.get(doubtful):
+                requests.append(RunRequest(2 - min(chance, 1 - chance), doubtful, why))
+            continue
+        places = midpoints(low, high, state.dead, state.pending)
+        for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
+            # One in flight is what this stretch waits for; what lies beyond it is a guess.
+            ahead = k or any(low < at < high for at in state.pending)
+            rank = SPECULATION + k if ahead else 3 - min(chance, 0.999)
+            requests.append(RunRequest(rank, index, MIDPOINT, (low, high)))
     return requests
-
-
-def _gap(state: SearchState, i: int, room: int) -> Iterator[RunRequest]:
-    chance = float(state.map.chance[i])
-    low, high = state.map.positions[i], state.map.positions[i + 1]
-    if chance < DOUBT:
-        return
-    inside = count_untried(low, high, state.dead)
-    if not inside:
-        # Neighbours: run again until the answer is sure enough.
-        if not settled(state, i):
-            # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
-            doubtful = _doubtful(state, i) if chance < state.confidence else None
-            if doubtful is None:
-                doubtful = min((low, high), key=lambda at: state.runs[at] + state.pending.get(at, 0))
-            yield from _rerun(state, doubtful, chance, "again: next to a change")
-        return
-    doubtful = _doubtful(state, i) if chance < SURE else None
-    if doubtful is not None:
-        yield from _rerun(state, doubtful, chance, "again: unsure which side it is on")
-        return
-    rank = 3 - min(chance, 0.999)
-    places = midpoints(low, high, state.dead, state.pending)
-    for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
-        # One in flight is what this stretch waits for; what lies beyond it is a guess.
-        ahead = k or any(low < at < high for at in state.pending)
-        yield RunRequest(SPECULATION + k if ahead else rank, index, MIDPOINT, (low, high))
 
 
 def settled(state: SearchState, i: int) -> bool:
@@ -241,11 +224,6 @@ def _doubtful(state: SearchState, i: int) -> int | None:
     return min(open_, key=lambda o: (state.runs[o[1]], -o[0]))[1] if open_ else None
 
 
-def _rerun(state: SearchState, index: int, chance: float, why: str) -> Iterator[RunRequest]:
-    if state.runs[index] < REPEATS and not state.pending.get(index):
-        yield RunRequest(2 - min(chance, 1 - chance), index, why)
-
-
 def midpoints(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -> Iterator[int]:
     """The middle of the longest piece, again and again; pieces end where something is in flight."""
     cuts = [low, *sorted(at for at in pending if low < at < high), high]
@@ -267,8 +245,7 @@ def expected_left(state: SearchState) -> int:
     for i, chance in enumerate(state.map.chance):
         if chance < DOUBT:
             continue
-        inside = count_untried(state.map.positions[i], state.map.positions[i + 1], state.dead)
-        if inside:
+        if inside := count_untried(state.map.positions[i], state.map.positions[i + 1], state.dead):
             total += float(chance) * (math.log2(inside + 1) + 1)
         elif not settled(state, i):
             total += 1

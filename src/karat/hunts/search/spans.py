@@ -12,12 +12,51 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from karat.changepoints.series import Better
-from karat.hunts.model import CRASH, Metric, Missed, Span
+from karat.hunts.model import CRASH, Decision, Metric, Missed, Observed, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
-from karat.hunts.search.requests import SPECULATION, RunRequest, count_untried, midpoints
+from karat.hunts.search.observations import count_runs
+from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, allowance, choose, count_untried, midpoints
 
-_WIDE = 0.95
-"""A change that is not narrowed down yet is told when it is this likely."""
+
+class MetricPlan(NamedTuple):
+    """What one metric wants, and what is known of it."""
+
+    requests: tuple[RunRequest, ...]
+    spans: tuple[Span, ...] = ()
+    flakes: float | None = None
+    left: int = 0
+    """Runs still to come, as far as can be said."""
+    note: str = ""
+
+
+def decide(
+    plans: Sequence[MetricPlan],
+    missed: Missed | None,
+    limit: int,
+    seen: Mapping[int, Observed],
+    in_flight: Mapping[int, int],
+    room: int,
+) -> Decision:
+    """What to run next for all metrics together, with `limit` runs in all (0: no limit), and what is known of them."""
+    requests = [request for plan in plans for request in plan.requests]
+    affordable = [request for request in requests if not limit or request.rank < SPECULATION]
+    wanted = choose(affordable, allowance(limit, seen, in_flight, room))
+    following = choose(affordable, len(wanted) + 4)[len(wanted) :]
+    spans = tuple(span for plan in plans for span in plan.spans)
+    notes = tuple(dict.fromkeys(plan.note for plan in plans if plan.note))
+    if not requests and not in_flight:
+        notes += wide_span_notes(spans)
+    elif limit and not wanted and not in_flight and count_runs(seen) >= limit:
+        notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were needed",)
+    return Decision(
+        asks=wanted,
+        likely_next=tuple(ask.index for ask in following),
+        expected_left=max((plan.left for plan in plans), default=0),
+        spans=spans,
+        flake_rate=max((plan.flakes for plan in plans if plan.flakes is not None), default=None),
+        missed=missed,
+        notes=notes,
+    )
 
 
 def spans_of(
@@ -25,7 +64,8 @@ def spans_of(
 ) -> tuple[Span, ...]:
     """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
     wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
-    at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else 0.5)]
+    # A change that is not narrowed down yet is told when it is more likely than that.
+    at = [i for i, chance in enumerate(found.chance) if chance > (0.95 if wide[i] else 0.5)]
     edges = [-1, *at, len(found.positions) - 1]
     levels = [
         middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]]) for a, b in pairwise(edges)
@@ -33,22 +73,40 @@ def spans_of(
     if metric.binary:
         levels = [round(level) for level in levels]
     return tuple(
-        Span(
-            metric=metric.name,
-            good=found.positions[i],
-            bad=found.positions[i + 1],
-            before=levels[k],
-            after=levels[k + 1],
+        span_of(
+            metric,
+            (found.positions[i], found.positions[i + 1]),
+            levels[k : k + 2],
             confidence=min(float(found.chance[i]), 0.9999),
             kind=span_kind(metric, levels[k], levels[k + 1]),
-            between=unrunnable_between(found.positions[i], found.positions[i + 1], dead),
+            dead=dead,
         )
         for k, i in enumerate(at)
     )
 
 
-def unrunnable_between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
-    return tuple(sorted(at for at in dead if low < at < high))
+def span_of(
+    metric: Metric,
+    ends: tuple[int, int],
+    levels: Sequence[float | None],
+    *,
+    confidence: float,
+    kind: str,
+    dead: Collection[int],
+) -> Span:
+    """A change between two points, with the dead ones between them."""
+    (good, bad), (before, after) = ends, levels
+    between = tuple(sorted(at for at in dead if good < at < bad))
+    return Span(
+        metric=metric.name,
+        good=good,
+        bad=bad,
+        before=before,
+        after=after,
+        confidence=confidence,
+        kind=kind,
+        between=between,
+    )
 
 
 def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
@@ -134,11 +192,11 @@ def likelier_than_flakes(
 def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]) -> Iterator[RunRequest]:
     """Halves each end until neighbours are found."""
     for edge in found:
-        for index in midpoints(edge.low, edge.high, dead, pending):
+        index = next(midpoints(edge.low, edge.high, dead, pending), None)
+        if index is not None:
             ahead = any(edge.low < at < edge.high for at in pending)
-            why = f"midpoint of {{}} and {{}}: failures {'begin' if edge.begins else 'end'}"
+            why = f"{MIDPOINT}: failures {'begin' if edge.begins else 'end'}"
             yield RunRequest(SPECULATION if ahead else 2.5, index, why, (edge.low, edge.high))
-            break
 
 
 def edge_spans(
@@ -146,15 +204,13 @@ def edge_spans(
 ) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
     return tuple(
-        Span(
-            metric=metric.name,
-            good=edge.low,
-            bad=edge.high,
-            before=middle(values[edge.low]) if edge.begins else None,
-            after=None if edge.begins else middle(values[edge.high]),
+        span_of(
+            metric,
+            (edge.low, edge.high),
+            (middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])),
             confidence=edge.confidence,
             kind="crash" if edge.begins else "improvement",
-            between=unrunnable_between(edge.low, edge.high, dead),
+            dead=dead,
         )
         for edge in found
     )

@@ -11,13 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
 from msgspec import structs
 
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Span, Strategy
+from karat.hunts.model import Decision, Metric, Missed, Observed, Span, Strategy
 from karat.hunts.search.bisect import Bisect
 from karat.hunts.search.inference import flake_map, level_map
 from karat.hunts.search.observations import count_runs, read_metric
@@ -26,35 +25,25 @@ from karat.hunts.search.requests import (
     SearchState,
     allowance,
     choose,
-    choose_next,
     expected_left,
     grid_requests,
     grid_width,
     split_requests,
 )
 from karat.hunts.search.spans import (
+    MetricPlan,
     change_kind,
+    decide,
     edge_requests,
     edge_spans,
     edges,
     likelier_than_flakes,
     missed_dips,
+    span_of,
     spans_of,
     surely_failing,
-    unrunnable_between,
-    wide_span_notes,
 )
 from karat.hunts.settings import SearchSettings
-
-
-class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one metric wants, and what is known of it."""
-
-    requests: tuple[RunRequest, ...]
-    spans: tuple[Span, ...]
-    left: int
-    missed: Missed
-    flakes: float | None
 
 
 class Adaptive:
@@ -67,28 +56,12 @@ class Adaptive:
 
     def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
-        limit = self._settings.max_runs
-        requests = [request for plan in plans for request in plan.requests]
-        wanted, following = choose_next(requests, limit, seen, in_flight, room)
-        spans = tuple(span for plan in plans for span in plan.spans)
-        notes: tuple[str, ...] = ()
-        if not requests and not in_flight:
-            notes = wide_span_notes(spans)
-        elif limit and not wanted and not in_flight and count_runs(seen) >= limit:
-            notes = (f"stopped at max_runs = {limit}: more runs were needed, and answers may be wide",)
-        return Decision(
-            asks=wanted,
-            likely_next=following,
-            expected_left=max((plan.left for plan in plans), default=0),
-            spans=spans,
-            flake_rate=max((p.flakes for p in plans if p.flakes is not None), default=None),
-            missed=max((plan.missed for plan in plans), key=lambda m: m.longest_dip, default=None),
-            notes=notes,
-        )
+        missed = max((missed for _, missed in plans), key=lambda m: m.longest_dip, default=None)
+        return decide([plan for plan, _ in plans], missed, self._settings.max_runs, seen, in_flight, room)
 
     def _plan(
         self, number: int, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int]
-    ) -> MetricPlan:
+    ) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
         sure = surely_failing(read.again, read.values, read.failed)
         failed = read.failed | sure
@@ -118,13 +91,9 @@ class Adaptive:
             found = edges(read.values, failed, self._count)
             requests += edge_requests(found, dead, in_flight)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
-        return MetricPlan(
-            requests=tuple(requests),
-            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
-            left=grid_left + left,
-            missed=missed_dips(self._count, read.values, dead, self._rule_out),
-            flakes=flakes,
-        )
+        ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
+        plan = MetricPlan(tuple(requests), ordered, flakes, grid_left + left)
+        return plan, missed_dips(self._count, read.values, dead, self._rule_out)
 
 
 class Sweep:
@@ -178,15 +147,13 @@ class Sweep:
                 analysis = detect(series, DetectOptions(smallest=smallest))
                 analyses.append(analysis)
                 spans += [
-                    Span(
-                        metric=metric.name,
-                        good=step.last_good,
-                        bad=step.first_bad,
-                        before=step.before.value,
-                        after=step.after.value,
+                    span_of(
+                        metric,
+                        (step.last_good, step.first_bad),
+                        (step.before.value, step.after.value),
                         confidence=step.confidence,
                         kind=change_kind(metric.better, step.absolute),
-                        between=unrunnable_between(step.last_good, step.first_bad, holes),
+                        dead=holes,
                     )
                     for step in analysis.steps
                 ]
@@ -281,18 +248,17 @@ class PresentPoints:
         )
         if not self._gone:
             return decision
+        spans = []
+        for span in decision.spans:
+            good, bad = there[span.good], there[span.bad]
+            inside = sorted([*(at for at in self._gone if good < at < bad), *(there[at] for at in span.between)])
+            spans.append(structs.replace(span, good=good, bad=bad, between=tuple(inside)))
         return structs.replace(
             decision,
             asks=tuple(
-                Ask(index=there[ask.index], why=ask.why, ends=tuple(there[i] for i in ask.ends))
+                structs.replace(ask, index=there[ask.index], ends=tuple(there[i] for i in ask.ends))
                 for ask in decision.asks
             ),
             likely_next=tuple(there[at] for at in decision.likely_next),
-            spans=tuple(self._back(span) for span in decision.spans),
+            spans=tuple(spans),
         )
-
-    def _back(self, span: Span) -> Span:
-        good, bad = self._there[span.good], self._there[span.bad]
-        gone = [at for at in self._gone if good < at < bad]
-        inside = sorted([*gone, *(self._there[at] for at in span.between)])
-        return structs.replace(span, good=good, bad=bad, between=tuple(inside))
