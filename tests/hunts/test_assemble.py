@@ -25,7 +25,7 @@ from karat.hunts.model import (
     Suspect,
     Verdict,
 )
-from karat.hunts.report.assemble import build_report, culprits, read_report
+from karat.hunts.report.assemble import build_report, culprits
 from karat.hunts.report.findings import NOT_REPRODUCED, findings_of
 from karat.hunts.report.sentences import conclusion
 
@@ -73,7 +73,8 @@ def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Jo
     path = journal.path
     journal.add_attempt(attempt("0", "p0"))
     journal.close()
-    report = read_report(path)
+    with Journal(path) as read:
+        report = build_report(read)
     assert report.state == "stopped"
     assert report.stages[0].state == "stopped"
     assert "its process was killed. To continue: karat hunt resume" in report.notes[0]

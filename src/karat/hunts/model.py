@@ -304,8 +304,3 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 def json_text(document: msgspec.Struct) -> bytes:
     """What a hunt writes for a program; ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-
-
-def read_report_json(data: bytes) -> HuntReport:
-    """A report that was written down."""
-    return msgspec.json.decode(data, type=HuntReport)

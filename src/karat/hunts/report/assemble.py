@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from statistics import fmean
 
 import msgspec
@@ -32,11 +32,6 @@ from karat.hunts.stages import alike, dips
 
 _LOG = 4000
 """Bytes of a log that a report shows; `karat hunt show` has all of it."""
-
-
-def read_report(path: Path) -> HuntReport:
-    with Journal(path) as journal:
-        return build_report(journal)
 
 
 def build_report(journal: Journal) -> HuntReport:
