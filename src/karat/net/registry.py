@@ -217,16 +217,10 @@ class Registry:
         # Where a redirect leads, somebody else may name a realm, to which the login would go.
         if response.status_code != 401 or not repository or not own:
             return response
+        discard(response)  # its connection is for others while the realm is waited for
         challenges = response.headers.get_list("www-authenticate")
-        try:
-            header = self._authorizer.answer(challenges, response.url, repository, tried)
-        except BaseException:
-            response.close()  # or its connection is lost to the pool, and the next thread waits for it
-            raise
-        if not header:
-            return response
-        discard(response)
-        return follow(header)[0]
+        header = self._authorizer.answer(challenges, response.url, repository, tried)
+        return follow(header)[0] if header else response
 
     def _cannot(self, message: str) -> CannotVerify:
         return CannotVerify(message, next_command=self._look)
