@@ -35,10 +35,15 @@ def gitlab_root(env: Mapping[str, str]) -> str:
 
 
 def _checked(url: str, name: str) -> str:
+    import httpx
+
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in {"http", "https"} and parts.port != 0 and _is_host(url)
-    except ValueError:
+        # A host that can be looked up, by the very parser that will ask it.
+        host = httpx.URL(url).host
+        sound = parts.scheme in {"http", "https"} and parts.port != 0
+        sound = sound and bool(re.fullmatch(r"[\w.:-]+", host) and host.encode("idna"))
+    except (ValueError, httpx.InvalidURL):
         sound = False
     if not sound or parts.username or parts.password or parts.query or parts.fragment:
         # What was found is not repeated: whoever puts a password there would read it in a log.
@@ -47,17 +52,6 @@ def _checked(url: str, name: str) -> str:
             next_command=f"unset {name}",
         )
     return url.rstrip("/")
-
-
-def _is_host(url: str) -> bool:
-    """Whether a URL has a host that can be looked up, by the very parser that will ask it."""
-    import httpx
-
-    try:
-        host = httpx.URL(url).host
-    except httpx.InvalidURL:
-        return False
-    return bool(re.fullmatch(r"[\w.:-]+", host)) and bool(host.encode("idna"))
 
 
 def is_loopback(host: str) -> bool:

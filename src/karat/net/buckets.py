@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import structs
 
 import karat
 from karat.findings import CannotVerify, UsageError
@@ -24,6 +25,7 @@ from karat.net.addresses import is_loopback
 from karat.system.archives import Unusable
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 _ATTEMPTS = 3
@@ -153,18 +155,12 @@ class BucketStore:
         """Every object below the root."""
         import obstore
 
-        found: list[StoredFile] = []
         try:
-            for page in obstore.list(self._store, chunk_size=1000):
-                found += [
-                    StoredFile(
-                        name=one["path"], size=one["size"], modified=one["last_modified"].timestamp(), tag=one["e_tag"]
-                    )
-                    for one in page
-                ]
+            found = [_stored(one) for page in obstore.list(self._store, chunk_size=1000) for one in page]
         except Exception as error:  # noqa: BLE001 - obstore's errors share no base with FileNotFoundError
             raise self._cannot_list(error) from None
-        folders = {parent for entry in found for parent in _parents(entry.name)}
+        # A folder may have an empty object of its own.
+        folders = {entry.name[:at] for entry in found for at, letter in enumerate(entry.name) if letter == "/"}
         return (entry for entry in found if entry.name and (entry.size or entry.name not in folders))
 
     def entry(self, name: str) -> StoredFile | None:
@@ -172,13 +168,11 @@ class BucketStore:
         import obstore
 
         try:
-            one = obstore.head(self._store, name)
+            return structs.replace(_stored(obstore.head(self._store, name)), name=name)
         except FileNotFoundError:
             return None
         except Exception as error:  # noqa: BLE001 - as above
             raise self._cannot_list(error) from None
-        modified = one["last_modified"].timestamp()
-        return StoredFile(name=name, size=one["size"], modified=modified, tag=one["e_tag"])
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
         """The bytes from `start` up to `end`; after a cut, the rest is asked for."""
@@ -214,10 +208,8 @@ class BucketStore:
             yield bytes(chunk)
 
     def _cannot_list(self, error: Exception) -> CannotVerify:
-        if type(error).__name__ == "InvalidPathError":
-            reason = "an object whose name is no plain path"
-        else:
-            reason = reason_of(error)
+        odd = type(error).__name__ == "InvalidPathError"
+        reason = "an object whose name is no plain path" if odd else reason_of(error)
         how = " without credentials" if self._anonymous else ""
         said = f"expected to list {self._address.url}{how}, found {reason}"
         return CannotVerify(said, next_command=self._address.look)
@@ -231,12 +223,15 @@ class BucketStore:
             "UnauthenticatedError": "artifact-forbidden",
         }
         name = type(error).__name__
-        kind = kinds.get(name, "transfer-failed")
         if name == "PreconditionError":
             return Unusable("artifact-missing", "expected what was listed, found that it has changed")
         how = " without credentials" if self._anonymous else ""
         message = f"expected to read it{how}, found {reason_of(error)}"
-        return Unusable(kind, message, next_command=self._address.look)
+        return Unusable(kinds.get(name, "transfer-failed"), message, next_command=self._address.look)
+
+
+def _stored(one: ObjectMeta) -> StoredFile:
+    return StoredFile(name=one["path"], size=one["size"], modified=one["last_modified"].timestamp(), tag=one["e_tag"])
 
 
 def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
@@ -269,9 +264,3 @@ def reason_of(error: Exception) -> str:
     if status is None:
         return "no answer from the server"
     return f"HTTP {status[1]}" + (f" ({code[1]})" if code else "")
-
-
-def _parents(name: str) -> Iterator[str]:
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        yield name

@@ -179,11 +179,11 @@ class Client:
 
     def get(self, path: str, kind: type[T], **query: str | int) -> T:
         """One JSON answer of the API."""
-        return self._page(self._url(path, query), kind)[0]
+        return self._page(self.url(path, query), kind)[0]
 
     def pages(self, path: str, kind: type[T], **query: str | int) -> Iterator[T]:
         """All pages of an answer, as `Link` headers chain them."""
-        url: str | None = self._url(path, query)
+        url: str | None = self.url(path, query)
         seen: set[str] = set()
         while url is not None:
             if url in seen or len(seen) >= _PAGES:
@@ -240,7 +240,10 @@ class Client:
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:
                 trouble = error_text(error)
                 unreachable = isinstance(error, httpx.ConnectError)
-                if _is_hopeless(error) or (unreachable and attempt >= self.retry.connect_attempts):
+                wrong = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, UnicodeError)
+                # Asking again would only fail again.
+                hopeless = isinstance(error, wrong) or "CERTIFICATE_VERIFY_FAILED" in trouble
+                if hopeless or (unreachable and attempt >= self.retry.connect_attempts):
                     break
             if attempt < attempts:
                 self.pause(attempt)
@@ -261,12 +264,9 @@ class Client:
         """A text without the token."""
         return scrub(text, [self.token.secret] if self.token else [])
 
-    def url(self, path: str) -> str:
+    def url(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
         """The address of a part of the API."""
-        return f"{self.root}{path}"
-
-    def _url(self, path: str, query: Mapping[str, str | int]) -> str:
-        return self.url(path) + (f"?{urlencode(query)}" if query else "")
+        return f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
         import httpx
@@ -402,11 +402,3 @@ def read_reply(response: httpx.Response, most: int, seconds: float | None = None
 def error_text(error: Exception) -> str:
     """What an exception says, less the line of the answer that some repeat: a signed URL may be on it."""
     return str(error).partition(": bytearray(")[0] or type(error).__name__
-
-
-def _is_hopeless(error: Exception) -> bool:
-    """Whether asking again would only fail again."""
-    import httpx
-
-    wrong = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, UnicodeError)
-    return isinstance(error, wrong) or "CERTIFICATE_VERIFY_FAILED" in str(error)

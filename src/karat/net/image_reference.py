@@ -48,16 +48,12 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_loopback(self) -> bool:
         """Whether its registry is this very machine."""
-        return is_loopback(self.host.rpartition(":")[0] if self._has_port else self.host)
+        return is_loopback(re.sub(r":[0-9]+$", "", self.host))
 
     @property
     def api_host(self) -> str:
         """The host that answers for the registry."""
         return _HUB_API if self.host == _HUB else self.host
-
-    @property
-    def _has_port(self) -> bool:
-        return re.search(r":[0-9]+$", self.host) is not None
 
 
 def parse(text: str) -> Reference:

@@ -70,7 +70,12 @@ def find_address(said: str, environment: Mapping[str, str] | None = None, *, ask
     """The index that holds: hunt.toml's, uv's, pip's, else PyPI."""
     env = os.environ if environment is None else environment
     for url, origin in _candidates(said, env, ask_pip=ask_pip):
-        if not _is_web(url):
+        try:
+            parts = urlsplit(url)
+            web = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            web = False
+        if not web:
             raise UsageError(
                 f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}",
                 next_command="edit hunt.toml",
@@ -91,14 +96,6 @@ def without_password(url: str) -> str:
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else url
 
 
-def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
 def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator[tuple[str, str]]:
     if said:
         yield said, "packages.index"
@@ -106,23 +103,13 @@ def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator
         if env.get(name):
             # uv's variable may have a name before the URL.
             yield env[name].rpartition("=")[2] if "=http" in env[name] else env[name], name
-    for path in _uv_files(env):
-        url = _of_uv(path)
-        if url:
-            yield url, str(path)
-    if ask_pip:
-        url = _of_pip()
-        if url:
-            yield url, "pip's configuration"
-
-
-def _uv_files(env: Mapping[str, str]) -> Iterator[Path]:
-    if env.get("UV_CONFIG_FILE"):
-        yield Path(env["UV_CONFIG_FILE"])
-        return
     home = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - no home is no error
-    yield Path(home) / "uv" / "uv.toml"
-    yield Path("/etc/uv/uv.toml")
+    own = env.get("UV_CONFIG_FILE")
+    for path in [Path(own)] if own else [Path(home) / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]:
+        if url := _of_uv(path):
+            yield url, str(path)
+    if ask_pip and (url := _of_pip()):
+        yield url, "pip's configuration"
 
 
 def _of_uv(path: Path) -> str:
@@ -241,8 +228,7 @@ def _of_html(text: str) -> Iterator[IndexFile]:
     reader = _Anchors()
     reader.feed(text)
     for attributes in reader.found:
-        filename = unquote(urlsplit(attributes.get("href") or "").path).rpartition("/")[2]
-        if filename:
+        if filename := unquote(urlsplit(attributes.get("href") or "").path).rpartition("/")[2]:
             yield IndexFile(
                 filename=filename,
                 requires_python=attributes.get("data-requires-python") or "",

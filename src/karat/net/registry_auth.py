@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,15 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
 
 def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
     """The login that the engine keeps for an image's registry, if it keeps one."""
-    for path in _files(env):
+    home = Path(env.get("HOME") or "/nonexistent")
+    # In the order in which podman looks; docker has only the last.
+    files = [
+        Path(env.get("REGISTRY_AUTH_FILE") or "/nonexistent"),
+        Path(env.get("XDG_RUNTIME_DIR") or "/nonexistent") / "containers/auth.json",
+        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json",
+        Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json",
+    ]
+    for path in files:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_Stored)
         except (OSError, ValueError):
@@ -98,17 +107,6 @@ def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
         if login := _of_file(found, reference, path, env):
             return login
     return None
-
-
-def _files(env: Mapping[str, str]) -> Iterator[Path]:
-    """Where logins are kept, in the order in which podman looks; docker has only the last."""
-    home = Path(env.get("HOME") or "/nonexistent")
-    if explicit := env.get("REGISTRY_AUTH_FILE"):
-        yield Path(explicit)
-    if runtime := env.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime) / "containers/auth.json"
-    yield Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json"
-    yield Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
 
 
 def _of_file(found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]) -> Login | None:
@@ -122,8 +120,10 @@ def _of_file(found: _Stored, reference: Reference, path: Path, env: Mapping[str,
         if wanted not in named:
             continue
         key, auth = named[wanted]
-        if login := _decoded(auth, str(path)):
-            return login
+        with suppress(ValueError):
+            user, _, password = base64.b64decode(auth.auth).decode().partition(":")
+            if auth.identitytoken or (user and password):
+                return Login(user, password, token=auth.identitytoken, found_in=str(path))
         if found.store and (login := _ask(found.store, key, env)):
             return login
     return None
@@ -136,16 +136,6 @@ def _plain(key: str) -> str:
     return re.sub(r"^(index|registry-1)\.docker\.io", "docker.io", bare)
 
 
-def _decoded(auth: _Auth, path: str) -> Login | None:
-    try:
-        user, _, password = base64.b64decode(auth.auth).decode().partition(":")
-    except ValueError:
-        return None
-    if auth.identitytoken:
-        return Login(user, password, token=auth.identitytoken, found_in=path)
-    return Login(user, password, found_in=path) if user and password else None
-
-
 def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
     """What a credential helper keeps: it is asked on its stdin, and answers in JSON."""
     if not _HELPER.fullmatch(helper):
@@ -153,12 +143,7 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
     program = f"docker-credential-{helper}"
     try:
         done = subprocess.run(
-            [program, "get"],
-            input=server.encode(),
-            check=False,
-            capture_output=True,
-            timeout=_HELPER_SECONDS,
-            env=dict(env),
+            [program, "get"], input=server.encode(), check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env
         )
         answer = msgspec.json.decode(done.stdout, type=_Helped)
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -224,19 +209,17 @@ class Authorizer:
                 return known  # another thread was quicker
             if self._trouble is not None and self._trouble[0] > began:
                 raise self._trouble[1]  # another thread has just waited in vain
-            found = self._made(challenge, asked, repository)
-            if found is None or found == tried:
+            # A registry that is asked over plain HTTP may be anybody, and may name any realm.
+            login = self._login if is_private(asked) else None
+            if challenge.scheme == "basic":
+                found = login.basic() if login else ""
+            else:
+                token = self._token(challenge, login, f"repository:{repository}:pull")
+                found = f"Bearer {token}" if token else ""
+            if not found or found == tried:
                 return None
             self._headers[repository] = found
             return found
-
-    def _made(self, challenge: Challenge, asked: httpx.URL, repository: str) -> str | None:
-        # A registry that is asked over plain HTTP may be anybody, and may name any realm.
-        login = self._login if is_private(asked) else None
-        if challenge.scheme == "basic":
-            return login.basic() if login else None
-        token = self._token(challenge, login, f"repository:{repository}:pull")
-        return f"Bearer {token}" if token else None
 
     def _token(self, challenge: Challenge, login: Login | None, scope: str) -> str:
         import httpx

@@ -115,21 +115,14 @@ def _ask_gh(env: Mapping[str, str], host: str) -> str:
 
 def scrub(text: str, secrets: Iterable[Secret]) -> str:
     """The text with every secret, also quoted for URLs or in base64, replaced by `***`."""
-    forms = {form for secret in secrets for form in _forms(secret.reveal()) if form}
-    for form in sorted(forms, key=len, reverse=True):
+    forms: set[str] = set()
+    for value in (secret.reveal() for secret in secrets):
+        pieces = [piece for piece in _base64_pieces(value.encode()) if len(piece) >= _SHORTEST_PIECE]
+        forms |= {value, quote(value), quote(value, safe=""), quote_plus(value), *pieces}
+        forms |= {piece.replace("+", "-").replace("/", "_") for piece in pieces}
+    for form in sorted(forms - {""}, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return text
-
-
-def _forms(value: str) -> Iterator[str]:
-    yield value
-    yield quote(value)
-    yield quote(value, safe="")
-    yield quote_plus(value)
-    for piece in _base64_pieces(value.encode()):
-        if len(piece) >= _SHORTEST_PIECE:
-            yield piece
-            yield piece.replace("+", "-").replace("/", "_")
 
 
 def _base64_pieces(value: bytes) -> Iterator[str]:
