@@ -161,8 +161,8 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     from karat.goldens.paths import PathFilter
     from karat.refreshes.refresh import refresh as refresh_
     from karat.refreshes.settings import RefreshOptions
-    from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
     from karat.refreshes.worktree import ensure_may_write, reset_goldens
+    from karat.sources.open import SourceOptions, check_options, open_source, own_files
     from karat.system.command import Command
 
     typed = command or Command("karat", "refresh")

@@ -16,8 +16,8 @@ from karat.findings import ExitCode, Severity, UsageError, exit_code
 from karat.goldens.paths import PathFilter
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State, lines, next_command
-from karat.refreshes.source import SourceOptions, check_options
 from karat.refreshes.worktree import list_goldens
+from karat.sources.open import SourceOptions, check_options
 from karat.sources.source import Job, Run
 from karat.system.command import Command
 

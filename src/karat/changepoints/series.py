@@ -6,13 +6,14 @@ what a person would call it: a regression is one step, a dip is two (there and b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
 
-from karat.findings import UsageError
+from karat.findings import UsageError, suggest
 
 Better = Literal["higher", "lower", "equal"]
 RAREST = 1e-6
@@ -22,6 +23,12 @@ RAREST = 1e-6
 def wrong_usage(message: str) -> UsageError:
     """What cannot be done with what was asked of `karat changes`."""
     return UsageError(message, next_command="karat changes --help")
+
+
+def no_such(option: str, what: str, name: str, known: Sequence[str]) -> UsageError:
+    """An option that should be or name one of some things, and is none of them."""
+    there = ", ".join(known[:20]) or "none"
+    return wrong_usage(f"expected {option} to {what}, found {name!r}{suggest(name, known)}; there are {there}")
 
 
 class Outcome(StrEnum):
@@ -169,13 +176,11 @@ class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Say no to what cannot be meant."""
-        sane = RAREST <= self.false_alarms <= 0.5
-        _require("false_alarms", self.false_alarms, f"between {RAREST:g} and 0.5", sane)
-        _require("smallest", self.smallest, "0 or more", 0 <= self.smallest < float("inf"))
-        _require("min_points", self.min_points, "2 or more", self.min_points >= 2)
-        _require("location", self.location, "between 0.5 and 1", 0.5 <= self.location < 1)
-
-
-def _require(name: str, value: float, wanted: str, holds: bool) -> None:  # noqa: FBT001 - a condition, not a mode
-    if not holds:
-        raise wrong_usage(f"detector option {name}: expected {wanted}, found {value}")
+        for name, wanted, holds in (
+            ("false_alarms", f"between {RAREST:g} and 0.5", RAREST <= self.false_alarms <= 0.5),
+            ("smallest", "0 or more", 0 <= self.smallest < float("inf")),
+            ("min_points", "2 or more", self.min_points >= 2),
+            ("location", "between 0.5 and 1", 0.5 <= self.location < 1),
+        ):
+            if not holds:
+                raise wrong_usage(f"detector option {name}: expected {wanted}, found {getattr(self, name)}")

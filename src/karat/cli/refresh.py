@@ -163,9 +163,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     from msgspec.structs import asdict
 
     from karat.api import refresh
-    from karat.refreshes.report import lines, render, with_options
-    from karat.refreshes.source import SourceOptions, check_options
+    from karat.refreshes.report import lines, with_options
     from karat.report.terminal import print_lines
+    from karat.sources.open import SourceOptions, check_options
 
     where = SourceOptions(
         source=source,
@@ -211,7 +211,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             notice=notice,
         )
     if json_file is not None:
-        deliver(json_file, render(result))
+        deliver(json_file, result.to_json())
     if not quiet and json_file != "-":
         print_lines(lines(result), sys.stdout)
     code = exit_code(result.all_findings())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from karat.cli.output import deliver, one_report_each
 from karat.findings import exit_code
+from karat.system.command import quoted
 
 _EXAMPLES = """
 \b
@@ -76,7 +76,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         for line in [*lines(found), "", "# for karat.toml", *snippet(found).splitlines()]:
             print(printable(line))
     code = exit_code(found.findings)
-    again = f"karat record RUN… -o {shlex.quote(golden or 'GOLDEN')}"
+    again = f"karat record RUN… -o {quoted(golden or 'GOLDEN')}"
     if code:
         print(f"next: {again}  # run the test again; the repeats must be whole", file=sys.stderr)
     elif not found.shown:

@@ -158,8 +158,7 @@ def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
 
 
 def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOptions) -> Acceptance:
-    findings = [f if f.path else replace(f, path=new.path) for f in new.findings]
-    findings += [f if f.path else replace(f, path=new.path) for f in change.findings]
+    findings = [f if f.path else replace(f, path=new.path) for f in (*new.findings, *change.findings)]
     if options.prune:
         findings = [
             replace(f, severity=Severity.INFO, message=f"pruned: {f.message}") if f.kind == "lost-rows" else f
@@ -171,7 +170,11 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
     if objections and not accepted:
         golden = None
         # Of a file that is refused, only the reasons matter; how far its remains moved does not.
-        findings = [_refused(f) for f in objections]
+        advice = {"lost-rows": "; if that is meant, --prune"}
+        findings = [
+            replace(f, message=f"refused, the old golden is kept: {f.message}{advice.get(f.kind, '')}")
+            for f in objections
+        ]
     else:
         # Nothing that is taken fails: whether to believe values that moved is for `karat diff`.
         findings = [replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in findings]
@@ -191,8 +194,3 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
         metrics=merged.metrics,
         verbatim=merged.verbatim,
     )
-
-
-def _refused(finding: Finding) -> Finding:
-    advice = "; if that is meant, --prune" if finding.kind == "lost-rows" else ""
-    return replace(finding, message=f"refused, the old golden is kept: {finding.message}{advice}")

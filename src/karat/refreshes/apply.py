@@ -26,7 +26,7 @@ from karat.refreshes.jobs import UNFINISHED
 from karat.refreshes.report import GoldenOutcome, State
 from karat.refreshes.settings import RefreshOptions, TableSettings
 from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, keep_edits, render, write_golden
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
 _AT_A_TIME = 64
@@ -87,7 +87,16 @@ def assemble(shards: Sequence[Shard], settings: TableSettings, path: str) -> Rea
     if len(tables) < len(shards):
         return Reading(None, tuple(findings))
     columns = settings.columns or tables[0][1].columns
-    findings += _missing_columns(tables, columns, path)
+    for shard, table in tables:
+        lacks = [
+            f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
+            for name in columns
+            if name not in table.columns
+        ]
+        if not set(table.key) <= set(columns):
+            names = ", ".join(table.key)
+            lacks.append(f"the key of {shard.where} is {names}, which [refresh.tables] columns leaves out")
+        findings += [fail("lost-metric", message, path=path) for message in lacks]
     if any(f.kind == "lost-metric" for f in findings):
         return Reading(None, tuple(findings))
     rows: dict[RowKey, tuple[str, ...]] = {}
@@ -112,17 +121,6 @@ def _cell(name: str, text: str, settings: TableSettings) -> str:
         whole, dot, rest = text.partition(".")
         return whole if dot and not rest.strip("0") and whole else text
     return text
-
-
-def _missing_columns(tables: Sequence[tuple[Shard, Table]], columns: Sequence[str], path: str) -> Iterator[Finding]:
-    for shard, table in tables:
-        for name in columns:
-            if name not in table.columns:
-                message = f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
-                yield fail("lost-metric", message, path=path)
-        if not set(table.key) <= set(columns):
-            message = f"the key of {shard.where} is {', '.join(table.key)}, which [refresh.tables] columns leaves out"
-            yield fail("lost-metric", message, path=path)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,10 +168,16 @@ class _Batch:
                 yield made
                 continue
             try:
-                candidates.append(self._with_base(made))
+                current = self.goldens.current(path)
             except CannotVerify as error:
                 # What cannot be read may hold anything, so it is not overwritten.
                 yield _refused(path, claims, [_not_written(path, error, "cannot-read")])
+                continue
+            # --metric puts some metrics into the file that is there now.
+            base = formats.read(current) if current is not None and self.options.metrics else None
+            if base is not None and base.golden is not None:
+                made = structs.replace(made, incoming=structs.replace(made.incoming, base=base), like=current)
+            candidates.append(made)
         olds = self.goldens.old_bytes([c.incoming.path for c in candidates])
         pairs = [
             (candidate.incoming, None if old is None else formats.read(old))
@@ -182,14 +186,6 @@ class _Batch:
         decisions = decide_all(pairs, self.options)
         for candidate, old, decision in zip(candidates, olds, decisions, strict=True):
             yield self._outcome(candidate, old, decision)
-
-    def _with_base(self, candidate: _Candidate) -> _Candidate:
-        """The candidate with the file that --metric puts some metrics into: what is there now."""
-        current = self.goldens.current(candidate.incoming.path)
-        base = formats.read(current) if current is not None and self.options.metrics else None
-        if base is None or base.golden is None:
-            return candidate
-        return structs.replace(candidate, incoming=structs.replace(candidate.incoming, base=base), like=current)
 
     def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | GoldenOutcome:
         winner, findings = settle(claims)
@@ -343,12 +339,8 @@ def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) ->
 
 
 def _cannot_read(claim: Claim, error: OSError) -> Finding:
-    return fail(
-        "cannot-read",
-        f"expected to read {claim.where}, but: {error.strerror}",
-        path=claim.target,
-        next=f"ls -l {quoted(str(claim.file))}",
-    )
+    said = f"expected to read {claim.where}, but: {error.strerror}"
+    return fail("cannot-read", said, path=claim.target, next=Command("ls", "-l", str(claim.file)))
 
 
 def _not_written(path: str, error: KaratError, kind: str) -> Finding:

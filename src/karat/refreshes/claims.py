@@ -139,14 +139,18 @@ class Claimant:
         own = renamed(read_identity([name], self._settings.members) or {}, self._settings.rename)
         declared = manifest.as_identity()
         outside = {**match.identity, **own, **declared}
-        jobs = self._jobs(match, own, manifest)
+        # The jobs that agree with what is inside; a manifest is believed before any name.
+        jobs: Sequence[JobGroup] = [g for g in match.jobs if not clashes(own, g.identity)]
+        if declared:
+            jobs = self._book.possible(match.artifact, outside)
+            if not jobs and "job_id" in declared:  # of a server that this listing does not know
+                jobs = self._book.possible(match.artifact, {k: v for k, v in outside.items() if k != "job_id"})
         if match.jobs and not jobs:
             return _conflict(name, match, outside)
         of_jobs = {**match.identity, **agreed([job.identity for job in jobs])}
         identity = {**of_jobs, **own, **declared}
-        if not is_wanted(identity, self._settings.values):
-            return None
-        if not is_platform(identity.get("platform", ""), self._options.platforms):
+        platform = identity.get("platform", "")
+        if not is_wanted(identity, self._settings.values) or not is_platform(platform, self._options.platforms):
             return None
         if set(clashes(of_jobs, own)) - declared.keys():
             return _conflict(name, match, outside)
@@ -157,18 +161,6 @@ class Claimant:
             target=target, member=name, file=file, artifact=match.artifact, identity=identity, manifest=manifest
         )
         return self._with_job(claim, match, jobs) if jobs else self._without_job(claim)
-
-    def _jobs(self, match: Match, own: Identity, manifest: ArtifactManifest) -> list[JobGroup]:
-        """The jobs that agree with what is inside; a manifest is believed before any name."""
-        declared = manifest.as_identity()
-        if not declared:
-            return [g for g in match.jobs if not clashes(own, g.identity)]
-        inside = {**match.identity, **own, **declared}
-        named = self._book.possible(match.artifact, inside)
-        if not named and "job_id" in declared:
-            inside.pop("job_id")  # of a server that this listing does not know
-            named = self._book.possible(match.artifact, inside)
-        return list(named)
 
     def _with_job(self, claim: Claim, match: Match, jobs: Sequence[JobGroup]) -> Claim | Finding | None:
         """The claim with its job, if that can be told; None if it is not in scope."""

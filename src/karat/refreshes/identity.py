@@ -268,7 +268,13 @@ class Targets:
             alike = self._by_casefold.get(name.casefold())
             likely = [name] if name in self.known or not alike else alike
         if len(likely) != 1:
-            return refused("identity-incomplete", self._why(likely, name))
+            alike = self._by_name.get(name)
+            why = "there is no golden of that name, and [refresh] target is not set"
+            if likely:
+                why = f"it may be any of {len(likely)} goldens ({', '.join(likely[:3])}, …)"
+            elif alike:
+                why = f"only the end of its path fits {alike[0]}, and folders of another name may mean another case"
+            return refused("identity-incomplete", why)
         (path,) = likely
         if path not in self.known and any(glob_regex(glob).fullmatch(path) for glob in self._settings.known_only):
             why = f"there is no golden at {path}, and files of its kind are taken only where one exists"
@@ -298,10 +304,3 @@ class Targets:
                 scored.append((shared, path))
         best = max((score for score, _ in scored), default=0)
         return [path for score, path in scored if score == best]
-
-    def _why(self, likely: Sequence[str], name: str) -> str:
-        if likely:
-            return f"it may be any of {len(likely)} goldens ({', '.join(likely[:3])}, …)"
-        if alike := self._by_name.get(name):
-            return f"only the end of its path fits {alike[0]}, and folders of another name may mean another case"
-        return "there is no golden of that name, and [refresh] target is not set"

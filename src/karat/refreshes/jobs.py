@@ -8,7 +8,8 @@ nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
@@ -202,7 +203,9 @@ def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, lis
         }
         filled = {name: facts.get(name, "") for name in placeholders(rest)}
         if all(filled.values()):
-            url = f"{scheme}://{_filled_url(rest, filled)}"
+            # A repository is OWNER/NAME: its slash is part of the path, no other value's is.
+            safe = {name: quote(value, safe="/" if name == "repo" else "") for name, value in filled.items()}
+            url = f"{scheme}://{re.sub(r'{([a-z_]+)}', lambda m: safe[m[1]], rest)}"  # noqa: B023 - called at once
             found.append(
                 Artifact(
                     id=f"url-{job.id}",
@@ -216,13 +219,6 @@ def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, lis
     return found
 
 
-def _filled_url(template: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        # A repository is OWNER/NAME: its slash is part of the path, no other value's is.
-        template = template.replace(f"{{{name}}}", quote(value, safe="/" if name == "repo" else ""))
-    return template
-
-
 def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
     """The artifacts to download: those that may be wanted, as far as names can tell."""
     # A table needs all of its shards, also those of jobs that passed.
@@ -232,7 +228,11 @@ def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: Refres
     superseded: list[str] = []
     out_of_scope = 0
     for match in matches:
-        if not _on_platform(match, options.platforms):
+        # An artifact may be of a wanted platform if nothing tells; its inside may tell more.
+        known = {match.identity.get("platform", "")}
+        if known == {""}:
+            known = {g.identity.get("platform", "") for g in match.jobs}
+        if known and "" not in known and not any(is_platform(name, options.platforms) for name in known):
             continue
         if match.jobs and all(group.supersedes(match.artifact) for group in match.jobs):
             superseded.append(match.artifact.name)
@@ -249,14 +249,6 @@ def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: Refres
 
 def _table(identity: Identity) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, v.casefold()) for k, v in identity.items() if k not in _SHARD))
-
-
-def _on_platform(match: Match, wanted: Sequence[str]) -> bool:
-    """Whether an artifact may be of a wanted platform; its inside may tell more."""
-    known = {match.identity.get("platform", "")}
-    if known == {""}:
-        known = {g.identity.get("platform", "") for g in match.jobs}
-    return not known or "" in known or any(is_platform(name, wanted) for name in known)
 
 
 def is_platform(name: str, wanted: Sequence[str]) -> bool:

@@ -37,14 +37,14 @@ class GoldenOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     state: State
+    artifacts: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    """The metrics that were taken, where not all were."""
+    provenance: Provenance | None = None
     change: Change | None = None
     """Old against new, whether it was taken or not."""
     findings: tuple[Finding, ...] = ()
-    artifacts: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()
-    provenance: Provenance | None = None
-    metrics: tuple[str, ...] = ()
-    """The metrics that were taken, where not all were."""
 
 
 class RefreshScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.refresh-report/1."""
-        return render(self)
+        return encode(document(self))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per golden that came in."""
@@ -156,10 +156,10 @@ _SHOWN = 20
 
 def lines(result: RefreshReport) -> Iterator[Line]:
     """The report: what was asked for, what was refused, what was taken with a warning, the totals."""
-    yield from _head(result)
+    root = common_root(outcome.path for outcome in result.outcomes)
+    yield from _head(result, root)
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
     warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
-    root = common_root(outcome.path for outcome in result.outcomes)
     if fails:
         yield ()
         yield ((f"Not refreshed ({len(fails):,})", "bold"),)
@@ -177,8 +177,7 @@ def lines(result: RefreshReport) -> Iterator[Line]:
         yield ("next: ", "dim"), (command, "cyan")
 
 
-def _head(result: RefreshReport) -> Iterator[Line]:
-    root = common_root(outcome.path for outcome in result.outcomes)
+def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     yield (
         (f"{result.origin}, scope {result.scope.name}", "bold"),
         (f"  {root}/" if root else "", "dim"),
@@ -272,11 +271,7 @@ def document(result: RefreshReport) -> dict[str, Any]:
         },
         "goldens": [
             {
-                "path": outcome.path,
-                "state": outcome.state.value,
-                "artifacts": list(outcome.artifacts),
-                "members": list(outcome.members),
-                "metrics": list(outcome.metrics),
+                **structs.asdict(outcome),
                 "provenance": structs.asdict(outcome.provenance) if outcome.provenance else None,
                 "change": change_json(outcome.change) if outcome.change else None,
                 "findings": [finding_json(f) for f in outcome.findings],
@@ -284,13 +279,9 @@ def document(result: RefreshReport) -> dict[str, Any]:
             for outcome in result.outcomes
         ],
         "findings": [finding_json(f) for f in result.findings],
-        "not_refreshed": list(result.record.not_refreshed) if result.record else [],
-        "unmatched": list(result.unmatched),
-        "reset": list(result.reset),
-        "locks": list(result.locks),
+        "not_refreshed": result.record.not_refreshed if result.record else [],
+        "unmatched": result.unmatched,
+        "reset": result.reset,
+        "locks": result.locks,
         "next": next_command(result),
     }
-
-
-def render(result: RefreshReport) -> bytes:
-    return encode(document(result))

@@ -43,8 +43,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "schema": "karat.stage/1",
             "staged": self.done,
-            "goldens": list(self.goldens),
-            "beside": list(self.beside),
+            "goldens": self.goldens,
+            "beside": self.beside,
             "forced": self.forced,
             "unresolved": [finding_json(f) for f in self.unresolved],
             "findings": [finding_json(f) for f in self.findings],
@@ -103,8 +103,11 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     locks = _differing(root, *there) if there else []
     beside = [*locks, *_samples(root, goldens, wanted)]
     if csv is not None:
-        named = _inside(root, csv)
-        beside += [named] if goldens or beside else []
+        path = Path(os.path.normpath(Path.cwd() / csv))
+        if not path.is_file() or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
+            said = f"expected the CSV {csv} to be a plain file inside {root}"
+            raise UsageError(said, next_command="karat diff --csv FILE")
+        beside += [path.resolve().relative_to(root.resolve()).as_posix()] if goldens or beside else []
     staged = StageReport(
         root=str(root),
         goldens=goldens,
@@ -125,7 +128,12 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
             some = paths[i : i + 200]
             git.run_git(root, "--literal-pathspecs", "add", "--all", "--", *some)
         for lock in set(locks) & partly.keys():
-            _add_lines(root, lock, list(partly[lock].values()))
+            # Some lines of a lock: those of goldens that are not staged would speak of other files.
+            names = set(partly[lock].values())
+            entries = {name: entry for name, entry in indexed_lock(root, lock).items() if name not in names}
+            entries |= {name: entry for name, entry in read_lock(root / lock).items() if name in names}
+            oid = git.write_object(root, encode_lock(entries))
+            git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
     return structs.replace(staged, beside=tuple(beside), done=True)
 
 
@@ -145,14 +153,6 @@ def _differing(root: Path, *specs: str) -> list[str]:
     return sorted(os.fsdecode(line[3:]) for line in lines if line)
 
 
-def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
-    """Stage some lines of a lock: those of goldens that are not staged would speak of other files."""
-    entries = {name: entry for name, entry in indexed_lock(root, lock).items() if name not in names}
-    entries |= {name: entry for name, entry in read_lock(root / lock).items() if name in names}
-    oid = git.write_object(root, encode_lock(entries))
-    git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
-
-
 def _samples(root: Path, goldens: Sequence[str], wanted: PathFilter) -> list[str]:
     """The repeats that `karat record` keeps beside a golden belong to it, also where only they changed."""
     stems = {path.rpartition(".")[0] for path in goldens}
@@ -166,15 +166,6 @@ def _samples(root: Path, goldens: Sequence[str], wanted: PathFilter) -> list[str
         if stem in stems or any(wanted(path) and (root / path).is_file() for path in paths):
             found.append(name)
     return found
-
-
-def _inside(root: Path, csv: str) -> str:
-    path = Path(os.path.normpath(Path.cwd() / csv))
-    if not path.is_file() or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
-        raise UsageError(
-            f"expected the CSV {csv} to be a plain file inside {root}", next_command="karat diff --csv FILE"
-        )
-    return path.resolve().relative_to(root.resolve()).as_posix()
 
 
 def _edited(root: Path, by_lock: dict[str, dict[str, str]]) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +65,7 @@ def read_golden(root: Path, path: str) -> bytes | None:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
             return None
         raise CannotVerify(
-            f"expected to read {path}, but: {error.strerror}", next_command=f"ls -l {quoted(str(root / path))}"
+            f"expected to read {path}, but: {error.strerror}", next_command=Command("ls", "-l", str(root / path))
         ) from error
 
 
@@ -176,7 +175,7 @@ def write_golden(root: Path, path: str, data: bytes, temporary: Path | None = No
     except OSError as error:
         raise CannotVerify(
             f"expected to write {target}, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
+            next_command=Command("ls", "-ld", str(target.parent)),
         ) from error
 
 
@@ -309,16 +308,12 @@ def apply_reset(reset: Reset) -> list[Finding]:
             some = reset.restored[i : i + 200]
             git.run_git(root, "--literal-pathspecs", "checkout-index", "--force", "--", *some)
         for lock, names in reset.lines.items():
-            _restore_lines(root, lock, names)
+            # Some lines of a lock as the index has them; the others speak of goldens that stay.
+            entries = {name: entry for name, entry in read_lock(root / lock).items() if name not in names}
+            entries |= {name: entry for name, entry in indexed_lock(root, lock).items() if name in names}
+            if entries:
+                ensure_inside(root, root / lock)
+                write_lock(root / lock, entries)
+            else:
+                (root / lock).unlink(missing_ok=True)
     return kept
-
-
-def _restore_lines(root: Path, lock: str, names: Sequence[str]) -> None:
-    """Some lines of a lock as the index has them; the others speak of goldens that stay."""
-    now = {name: entry for name, entry in read_lock(root / lock).items() if name not in names}
-    now |= {name: entry for name, entry in indexed_lock(root, lock).items() if name in names}
-    if now:
-        ensure_inside(root, root / lock)
-        write_lock(root / lock, now)
-    else:
-        (root / lock).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "where": finding.where,
         "message": finding.message,
         "numbers": dict(finding.numbers),
-        "next": finding.next,
+        "next": None if finding.next is None else str(finding.next),
     }
 
 

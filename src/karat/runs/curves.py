@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -153,7 +153,22 @@ def findings_of_runs(
     expected = settings.steps
     if expected is None and isinstance(old, Series) and not wanted:
         expected = last_step(old)
-    findings = [f for repeat in repeats for f in _findings_of_run(repeat, expected, settings)]
+    findings: list[Finding] = []
+    for repeat in repeats:
+        found = list(repeat.reading.findings)
+        run = repeat.reading.golden
+        if isinstance(run, Series):
+            if not run.scalars and last_step(run) is None:
+                # A golden of nothing would pass whatever it is compared with.
+                message = f"expected a finite value among the steps to keep, found none in {repeat.path}"
+                found.append(fail("empty", message, path=repeat.path))
+            short = short_run(run, expected, "the old golden's last step")
+            if short is not None and settings.steps is None:
+                found.append(replace(short, path=repeat.path))
+        # A cut file is no crash of a run that came to its end; where nobody knows the end, it is.
+        ended = expected is not None and all(finding.kind != "short-run" for finding in found)
+        cut = Severity.WARN if ended else Severity.FAIL
+        findings += [replace(f, severity=cut) if f.kind == "truncated" else f for f in found]
     asked = matching(old, wanted)
     for repeat in repeats:
         # Metrics of the golden that --metric asks for and a run does not have.
@@ -168,24 +183,6 @@ def findings_of_runs(
     return findings
 
 
-def _findings_of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> Iterator[Finding]:
-    found = list(repeat.reading.findings)
-    golden = repeat.reading.golden
-    if isinstance(golden, Series):
-        if not golden.scalars and last_step(golden) is None:
-            # A golden of nothing would pass whatever it is compared with.
-            message = f"expected a finite value among the steps to keep, found none in {repeat.path}"
-            found.append(fail("empty", message, path=repeat.path))
-        short = short_run(golden, expected, "the old golden's last step")
-        if short is not None and settings.steps is None:
-            found.append(replace(short, path=repeat.path))
-    # A cut file is no crash of a run that came to its end; where nobody knows the end, it is.
-    ended = expected is not None and all(finding.kind != "short-run" for finding in found)
-    severity = Severity.WARN if ended else Severity.FAIL
-    for finding in found:
-        yield replace(finding, severity=severity) if finding.kind == "truncated" else finding
-
-
 def new_golden(
     repeats: Sequence[Repeat], combine: Combine, old: Golden | None, wanted: Sequence[str], form: str | None
 ) -> Golden | None:
@@ -195,12 +192,8 @@ def new_golden(
         return None
     series = [golden for golden in goldens if isinstance(golden, Series)]
     if len(series) == len(goldens):
-        return onto(
-            old if isinstance(old, Series) else None,
-            combined(series, combine),
-            wanted,
-            declare=form in {None, "series-json"},
-        )
+        before = old if isinstance(old, Series) else None
+        return onto(before, combined(series, combine), wanted, declare=form in {None, "series-json"})
     if len(goldens) > 1 or wanted:
         shapes = ", ".join(sorted({golden.shape for golden in goldens}))
         raise UsageError(

@@ -11,11 +11,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
-from karat.findings import Finding, Severity, fail, info, warn
+from karat.findings import Severity, fail, info, warn
 from karat.goldens.series_json import text_number
-from karat.goldens.shapes import Golden, Metric, Reading, Series
+from karat.goldens.shapes import Metric, Reading, Series
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.runs.curves import ends_behind
 from karat.runs.settings import STEP
@@ -25,20 +23,11 @@ FORMAT = "log"
 _INT64 = 2**63
 
 
-class Log(msgspec.Struct, frozen=True):
-    """What the patterns found in a file; no golden if they found nothing."""
+def read_log(path: Path, patterns: Mapping[str, str]) -> tuple[Reading, bool]:
+    """What the patterns find, no golden if nothing; and whether one had to be called off, so that nobody knows.
 
-    reading: Reading
-    stuck: bool = False
-    """Whether a pattern had to be called off, so that nobody knows what it would have found."""
-
-    @property
-    def golden(self) -> Golden | None:
-        return self.reading.golden
-
-
-def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
-    """What the patterns find. An OSError is the caller's."""
+    An OSError is the caller's.
+    """
     with path.open("rb") as stream, SearchTimer() as watch:
         found = _LogReader(patterns, watch)
         try:
@@ -48,8 +37,18 @@ def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
                     found.too_long.add(line)
                 found.search(text[:LONGEST_LINE], line)
         except StuckError:
-            return Log(Reading(None, (_stuck(found.pattern, found.line),), FORMAT), stuck=True)
-    return Log(found.reading())
+            name, line = found.pattern, found.line
+            stuck = fail(
+                "unreadable",
+                f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
+                " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
+                metric=name,
+                where=f"line {line}",
+                numbers={"line": line},
+                next=f"edit karat.toml  # the pattern of {name} in [record] log",
+            )
+            return Reading(None, (stuck,), FORMAT), True
+    return found.reading(), False
 
 
 class _LogReader:
@@ -130,15 +129,3 @@ class _LogReader:
             again = info("superseded", message, numbers={"replaced": self.again})
             self.odd.add(ends_behind(self.step, self.furthest) or again)
         return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
-
-
-def _stuck(name: str, line: int) -> Finding:
-    return fail(
-        "unreadable",
-        f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
-        " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
-        metric=name,
-        where=f"line {line}",
-        numbers={"line": line},
-        next=f"edit karat.toml  # the pattern of {name} in [record] log",
-    )

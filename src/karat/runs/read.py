@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 
 from msgspec import structs
 
@@ -26,6 +25,7 @@ from karat.runs.log import read_log
 from karat.runs.settings import RecordSettings
 from karat.runs.tensorboard import read_events
 from karat.runs.tfrecord import looks_like_records
+from karat.system.command import Command
 
 _TENSORBOARD, _CSV = "tensorboard", "series-csv"
 _RAW = frozenset({_TENSORBOARD, _CSV, "series-lines", "log"})
@@ -56,7 +56,7 @@ def read_run(
         reading = read(path, settings, shape)
     except OSError as error:
         message = f"expected to read {path}, but: {error.strerror or error}"
-        unread = fail("cannot-read", message, path=str(path), next=f"ls -ld {quote(str(path))}")
+        unread = fail("cannot-read", message, path=str(path), next=Command("ls", "-ld", str(path)))
         return Reading(None, (unread,))
     findings = list(reading.findings)
     golden = reading.golden
@@ -91,31 +91,25 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
         return read_csv(path)
     log = None
     if settings.log and not text.lstrip().startswith("{"):
-        log = read_log(path, settings.log)
-    if log is not None and (log.golden is not None or log.stuck):
-        return log.reading
-    whole = _read_whole(path, settings)
-    if log is None or whole.golden is not None:
-        return whole
+        log, stuck = read_log(path, settings.log)
+        if log.golden is not None or stuck:
+            return log
     # Patterns that find nothing do not make it a log; what they did find is reported if it is nothing else.
-    return structs.replace(whole, findings=(*log.reading.findings, *whole.findings))
-
-
-def _read_whole(path: Path, settings: RecordSettings) -> Reading:
+    odd = log.findings if log is not None else ()
     size = path.stat().st_size
     if size > _LARGEST:
         message = (
             f"expected at most {_LARGEST:,} bytes in a file that is neither events, CSV of steps nor a log"
             f" with patterns, found {size:,}"
         )
-        return Reading(None, (fail("unreadable", message, next=_LOG_NEEDS),))
+        return Reading(None, (*odd, fail("unreadable", message, next=_LOG_NEEDS)))
     reading = formats.read(path.read_bytes())
     if reading.golden is not None:
         return reading
     patterns = "karat config --show-origin  # the patterns of [record] log match no line"
     hint = patterns if settings.log else _LOG_NEEDS
     findings = tuple(f if f.next else replace(f, next=hint) for f in reading.findings)
-    return structs.replace(reading, findings=findings)
+    return structs.replace(reading, findings=(*odd, *findings))
 
 
 def _read_events(paths: Sequence[Path]) -> Reading:
@@ -135,7 +129,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
             files.append(path)
         if len(files) > _MOST_FILES:
             message = f"expected the folder of one run, found more than {_MOST_FILES:,} files in {folder}"
-            return Reading(None, (fail("unreadable", message, next=f"ls {quote(str(folder))}"),))
+            return Reading(None, (fail("unreadable", message, next=Command("ls", str(folder))),))
     files.sort()
     events = []
     for path in files:
@@ -158,7 +152,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
             "unreadable",
             f"expected the event files of one run in {folder}, found {len(runs)} runs: {names}; name one",
             numbers={"runs": len(runs)},
-            next=f"ls {quote(str(runs[0]))}",
+            next=Command("ls", str(runs[0])),
         )
         return Reading(None, (several,))
     if events:
@@ -167,7 +161,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
         return _read_file(files[0], settings, shape)
     found = f"{len(files)} files and no event file" if files else "no file"
     message = f"expected event files in {folder}, or one other file, found {found}"
-    return Reading(None, (fail("unreadable", message, next=f"ls -R {quote(str(folder))}"),))
+    return Reading(None, (fail("unreadable", message, next=Command("ls", "-R", str(folder))),))
 
 
 def step_column(line: str) -> int | None:

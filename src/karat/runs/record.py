@@ -7,7 +7,6 @@ in between finds on the next try what is there already, and does the rest.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -236,8 +235,21 @@ class _Recording:
         of_runs = findings_of_runs(repeats, self.old_golden, self.settings, options.metrics)
         new = new_golden(repeats, options.combine, self.old_golden, options.metrics, self.format)
         change = None if new is None else self._compare(new, of_runs)
-        judged = _Judgement(of_runs, self._objections(change), empty=new is None, accept=options.accept_incomplete)
-        samples = None if judged.refused else self._samples(repeats)
+        # That nothing could be compared is an objection to writing.
+        exists = bool(self.old_bytes and self.old_bytes.strip())
+        taken = "; the new one is taken without a comparison"
+        compared = [
+            replace(f, severity=Severity.FAIL, message=f.message.removesuffix(taken))
+            if f.kind == "no-baseline" and exists
+            else f
+            for f in (change.findings if change else ())
+        ]
+        judged = _Judgement(of_runs, compared, empty=new is None, accept=options.accept_incomplete)
+        samples = None
+        # One run alone says nothing of noise.
+        if not judged.refused and (len(repeats) > 1 or samples_path(self.path).exists()):
+            before = Samples() if options.replace_samples else read_samples(samples_path(self.path))
+            samples = before.plus(samples_of(repeats))
         earlier = len(samples.runs) - len(repeats) if samples is not None else 0
         if change is not None and earlier > 0 and change.verdict.value in {"drift", "break"}:
             are = "1 earlier sample is" if earlier == 1 else f"{earlier} earlier samples are"
@@ -268,17 +280,6 @@ class _Recording:
         )
         return recorded, judged.code
 
-    def _objections(self, change: Change | None) -> list[Finding]:
-        """What the comparison says; that nothing could be compared is an objection to writing."""
-        exists = bool(self.old_bytes and self.old_bytes.strip())
-        taken = "; the new one is taken without a comparison"
-        return [
-            replace(f, severity=Severity.FAIL, message=f.message.removesuffix(taken))
-            if f.kind == "no-baseline" and exists
-            else f
-            for f in (change.findings if change else ())
-        ]
-
     def _repeat(self, path: Path) -> Repeat:
         shape = self.old_golden.shape if self.old_golden else None
         if self.format == "table-csv":
@@ -292,9 +293,8 @@ class _Recording:
         try:
             sha256 = fingerprint(path) if reading.golden is not None else ""
         except OSError as error:
-            raise CannotVerify(
-                f"expected to read {path} again, but: {error.strerror}", next_command=f"ls -ld {shlex.quote(str(path))}"
-            ) from error
+            said = f"expected to read {path} again, but: {error.strerror}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(path))) from error
         return Repeat(path=str(path), reading=reading, sha256=sha256)
 
     def _like_golden(self, path: Path, reading: Reading) -> Reading:
@@ -326,14 +326,6 @@ class _Recording:
         pair = GoldenPair(path=str(self.path), old=old, new=Reading(new))
         return compare(pair, self.options.rules, status=tuple(self.options.status))
 
-    def _samples(self, repeats: list[Repeat]) -> Samples | None:
-        """All samples that are known now; None where one run alone says nothing of noise."""
-        path = samples_path(self.path)
-        if len(repeats) < 2 and not path.exists():
-            return None
-        before = Samples() if self.options.replace_samples else read_samples(path)
-        return before.plus(samples_of(repeats))
-
     def _write(self, golden: Golden, samples: Samples | None, *, accepted: bool) -> tuple[str, bool]:
         """What became of the golden's file, and whether the lock has a new line."""
         like = self.old_bytes if self.old and self.old.format == self.format else None
@@ -347,10 +339,7 @@ class _Recording:
         origin = Provenance(
             source="record",
             run=known.get("run_id"),
-            attempt=known.get("attempt"),
-            commit=known.get("commit"),
-            job=known.get("job"),
-            image=known.get("image"),
+            **{name: known.get(name) for name in ("attempt", "commit", "job", "image")},
             date=datetime.now(UTC).date().isoformat(),
             accepted="--accept-incomplete" if accepted else None,
         )
@@ -420,17 +409,15 @@ def _read_golden(path: Path) -> bytes | None:
     if path.is_symlink():  # asked before anything is written, the samples too
         raise UsageError(
             f"expected a plain file at {path}, found a symbolic link; record what it points at",
-            next_command=f"readlink -f {shlex.quote(str(path))}",
+            next_command=Command("readlink", "-f", str(path)),
         )
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CannotVerify(
-            f"expected to read the golden {path}, but: {error.strerror}",
-            next_command=f"ls -ld {shlex.quote(str(path))}",
-        ) from error
+        said = f"expected to read the golden {path}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path))) from error
 
 
 def _write_file(path: Path, data: bytes) -> None:
@@ -438,10 +425,8 @@ def _write_file(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, data)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
-        ) from error
+        said = f"expected to write {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 class LockLine(msgspec.Struct, frozen=True, kw_only=True):

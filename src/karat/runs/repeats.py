@@ -13,7 +13,6 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -24,6 +23,7 @@ from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.goldens.paths import SAMPLES
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
 from karat.report.words import count
+from karat.system.command import Command
 
 Combine: TypeAlias = Literal["first", "median", "mean"]
 SCHEMA = "karat.samples/1"
@@ -199,13 +199,11 @@ def read_samples(path: Path) -> Samples:
     except FileNotFoundError:
         return Samples()
     except OSError as error:
-        raise CannotVerify(
-            f"expected to read the samples in {path}, but: {error.strerror}", next_command=f"ls -l {quote(str(path))}"
-        ) from error
+        said = f"expected to read the samples in {path}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
     except (ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise CannotVerify(
-            f"expected {SCHEMA} in {path}, found: {error}", next_command=f"git checkout -- {quote(str(path))}"
-        ) from error
+        said = f"expected {SCHEMA} in {path}, found: {error}"
+        raise CannotVerify(said, next_command=Command("git", "checkout", "--", str(path))) from error
 
 
 def _samples(file: _File) -> Samples:
@@ -231,24 +229,23 @@ def _samples(file: _File) -> Samples:
 def render_samples(samples: Samples) -> bytes:
     """The bytes of a samples file: one line per run and metric."""
     runs = ",\n".join(f"    {_json({'name': r.name, 'sha256': r.sha256})}" for r in samples.runs)
-    blocks = ",\n".join(
-        f"    {_json(name)}: {_block([one.metrics.get(name) for one in samples.series])}"
-        for name in sorted(names_of(samples.series))
-    )
-    text = f'{{\n  "schema": "{SCHEMA}",\n  "runs": [\n{runs}\n  ],\n  "metrics": {{\n{blocks}\n  }}\n}}\n'
+    blocks = []
+    for name in sorted(names_of(samples.series)):
+        metrics = [one.metrics.get(name) for one in samples.series]
+        steps = grid(metrics)[0].tolist()
+        rows = []
+        for metric in metrics:
+            pairs = zip(metric.steps.tolist(), metric.values.tolist(), strict=True) if metric else ()
+            # JSON has no word for NaN and infinities; null is a step that the run did not have.
+            held = {step: value if math.isfinite(value) else str(value) for step, value in pairs}
+            rows.append(f"        {_json([held.get(step) for step in steps])}")
+        values = ",\n".join(rows)
+        blocks.append(
+            f'    {_json(name)}: {{\n      "steps": {_json(steps)},\n      "values": [\n{values}\n      ]\n    }}'
+        )
+    held_by = ",\n".join(blocks)
+    text = f'{{\n  "schema": "{SCHEMA}",\n  "runs": [\n{runs}\n  ],\n  "metrics": {{\n{held_by}\n  }}\n}}\n'
     return text.encode("utf-8", "backslashreplace")
-
-
-def _block(metrics: Sequence[Metric | None]) -> str:
-    steps = grid(metrics)[0].tolist()
-    rows = []
-    for metric in metrics:
-        pairs = zip(metric.steps.tolist(), metric.values.tolist(), strict=True) if metric else ()
-        # JSON has no word for NaN and infinities; null is a step that the run did not have.
-        held = {step: value if math.isfinite(value) else str(value) for step, value in pairs}
-        rows.append(f"        {_json([held.get(step) for step in steps])}")
-    values = ",\n".join(rows)
-    return f'{{\n      "steps": {_json(steps)},\n      "values": [\n{values}\n      ]\n    }}'
 
 
 def _json(value: Any) -> str:

@@ -43,18 +43,16 @@ class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.steps is not None and self.steps < 0:
             raise ValueError(f"steps must be at least 0, found {self.steps}")
         if self.log:
-            _check_patterns(self.log)
-
-
-def _check_patterns(log: Mapping[str, str]) -> None:
-    if STEP not in log:
-        raise ValueError(f'log needs a pattern named "{STEP}", found {", ".join(sorted(log))}')
-    if len(log) == 1:
-        raise ValueError(f'log needs a pattern for a metric beside "{STEP}", found none')
-    for name, pattern in log.items():
-        try:
-            groups = re.compile(pattern).groups
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f'log: expected a regular expression for "{name}", found {pattern!r}: {error}') from error
-        if groups != 1:
-            raise ValueError(f'log: expected one group (…) in the pattern of "{name}", found {groups}')
+            if STEP not in self.log:
+                raise ValueError(f'log needs a pattern named "{STEP}", found {", ".join(sorted(self.log))}')
+            if len(self.log) == 1:
+                raise ValueError(f'log needs a pattern for a metric beside "{STEP}", found none')
+            for name, pattern in self.log.items():
+                try:
+                    groups = re.compile(pattern).groups
+                except (re.error, OverflowError, RecursionError) as error:
+                    raise ValueError(
+                        f'log: expected a regular expression for "{name}", found {pattern!r}: {error}'
+                    ) from error
+                if groups != 1:
+                    raise ValueError(f'log: expected one group (…) in the pattern of "{name}", found {groups}')

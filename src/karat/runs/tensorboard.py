@@ -121,7 +121,11 @@ def scalar(data: bytes) -> float | None:
     if count != 1 or kind not in _CONTENT:
         return None
     if content:
-        return _from_content(kind, content)
+        form = _CONTENT[kind]
+        if struct.calcsize(form) != len(content):
+            return None
+        (element,) = struct.unpack(form, content)
+        return _bfloat(element) if kind == _BFLOAT else float(element)
     found = [item for field in listed.get(_LISTED[kind], ()) for item in _numbers(kind, field)]
     return found[0] if len(found) == 1 else None
 
@@ -133,14 +137,6 @@ def _elements(shape: bytes) -> int:
             sizes = [size for n, _, size in fields(value) if n == 1 and isinstance(size, int)]
             count *= signed(sizes[-1]) if sizes else 0
     return count
-
-
-def _from_content(kind: int, content: bytes) -> float | None:
-    form = _CONTENT[kind]
-    if struct.calcsize(form) != len(content):
-        return None
-    (value,) = struct.unpack(form, content)
-    return _bfloat(value) if kind == _BFLOAT else float(value)
 
 
 def _numbers(kind: int, field: Field) -> list[float]:
@@ -255,14 +251,9 @@ class Scalars:
                 step = signed(value)  # type: ignore[arg-type]
             elif number == 5 and kind == BYTES:
                 summaries.append(value)  # type: ignore[arg-type]
-        values = [
-            value
-            for summary in summaries
-            for number, kind, value in fields(summary)
-            if number == 1 and isinstance(value, bytes)
-        ]
-        for item in values:
-            self._value(item, step)
+        for number, _, value in [field for summary in summaries for field in fields(summary)]:
+            if number == 1 and isinstance(value, bytes):
+                self._value(value, step)
 
     def _value(self, data: bytes, step: int) -> None:
         tag, found, tensor, plugin = b"", None, None, None
@@ -279,14 +270,11 @@ class Scalars:
                 plugin = _plugin(value)
         if plugin is not None:  # only the first event of a tag says it
             self.curves.setdefault(tag, Curve()).plugin = plugin
-        if found is None and tensor is not None and self._is_scalar(tag):
+        curve = self.curves.get(tag)
+        if found is None and tensor is not None and (curve is None or curve.plugin in _SCALARS):
             found = scalar(tensor)
         if found is not None:
             self._take(tag, step, found)
-
-    def _is_scalar(self, tag: bytes) -> bool:
-        curve = self.curves.get(tag)
-        return curve is None or curve.plugin in _SCALARS
 
 
 def _plugin(metadata: bytes) -> str:

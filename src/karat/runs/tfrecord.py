@@ -175,7 +175,13 @@ def records(stream: BinaryIO, note: Callable[[Finding], None]) -> Iterator[list[
         base, buffer = base + behind, rest
         if not more:
             if buffer:
-                note(_cut(base, buffer))
+                wanted = _FRAME + _LENGTH.unpack_from(buffer)[0] if len(buffer) >= _HEADER else _FRAME
+                said = (
+                    f"expected a record of at least {wanted:,} bytes at byte {base:,}, found {len(buffer):,}:"
+                    " the file ends inside a record, so its writer died or is still writing"
+                )
+                numbers = {"offset": base, "expected": wanted, "found": len(buffer)}
+                note(warn("truncated", said, where=f"byte {base}", numbers=numbers))
             return
 
 
@@ -211,7 +217,10 @@ def _sound(
         starts, lengths = starts[:first], lengths[:first]
     good = _stored(buffer, starts + lengths) == masked(crc32c(buffer, starts, lengths))
     for at in np.flatnonzero(~good).tolist():
-        note(_bad_data(base + int(starts[at]), int(lengths[at])))
+        offset, length = base + int(starts[at]), int(lengths[at])
+        said = f"expected a record of {length:,} bytes at byte {offset:,}, found bytes that do not match their checksum"
+        numbers = {"offset": offset, "length": length}
+        note(fail("unreadable", f"{said}; it was left out", where=f"byte {offset}", numbers=numbers))
     if lost:
         note(_bad_length(base + int(headers[first])))
     pairs = zip(starts[good].tolist(), (starts + lengths)[good].tolist(), strict=True)
@@ -227,17 +236,6 @@ def _stored(buffer: bytes, places: Places) -> Places:
     return stored
 
 
-def _cut(offset: int, rest: bytes) -> Finding:
-    wanted = _FRAME + _LENGTH.unpack_from(rest)[0] if len(rest) >= _HEADER else _FRAME
-    return warn(
-        "truncated",
-        f"expected a record of at least {wanted:,} bytes at byte {offset:,}, found {len(rest):,}:"
-        " the file ends inside a record, so its writer died or is still writing",
-        where=f"byte {offset}",
-        numbers={"offset": offset, "expected": wanted, "found": len(rest)},
-    )
-
-
 def _bad_length(offset: int) -> Finding:
     return fail(
         "unreadable",
@@ -245,14 +243,4 @@ def _bad_length(offset: int) -> Finding:
         " checksum; nothing behind it can be read",
         where=f"byte {offset}",
         numbers={"offset": offset},
-    )
-
-
-def _bad_data(offset: int, length: int) -> Finding:
-    return fail(
-        "unreadable",
-        f"expected a record of {length:,} bytes at byte {offset:,}, found bytes that do not match"
-        " their checksum; it was left out",
-        where=f"byte {offset}",
-        numbers={"offset": offset, "length": length},
     )

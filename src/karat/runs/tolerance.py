@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,6 +44,7 @@ from karat.runs.repeats import (
     samples_path,
 )
 from karat.runs.settings import RecordSettings
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -137,7 +137,10 @@ class _Work:
             inside = (steps >= window[0]) & (steps <= window[1])
             chosen = values[:, inside] if inside.any() else values
             self.values, self.check, self.outliers = np.median(chosen, axis=1)[:, None], "median", 0
-        self.relative = _has_size(self.values)
+        size = np.abs(self.values)
+        typical = float(np.median(size))
+        one_side = bool((self.values > 0).all() or (self.values < 0).all())
+        self.relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
 
     def recommendation(self, rate: float) -> Recommendation:
         if self.check == "approx" and bool((self.values == self.values[0]).all()):
@@ -187,14 +190,6 @@ class _Work:
         with np.errstate(divide="ignore"):
             shifts = np.concatenate([(1 + allowed) / up - 1, 1 - (1 - allowed) / down])
         return float(shifts.max())
-
-
-def _has_size(values: Matrix) -> bool:
-    """Whether all values are far enough from zero, and on one side of it, for relative deviations."""
-    size = np.abs(values)
-    typical = float(np.median(size))
-    one_side = bool((values > 0).all() or (values < 0).all())
-    return one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
 
 
 def _widened(apart: Values, observed: float, rate: float) -> tuple[float, Callable[[float], float] | None]:
@@ -297,7 +292,19 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
             f"expected at least 2 repeats of one test, {where})", next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN"
         )
     # Where the golden's curves are those of a run, that run is the golden.
-    same = [one for one in series if against is None or _same_curves(one, against)]
+    same = [
+        one
+        for one in series
+        if against is None
+        or (
+            one.metrics.keys() == against.metrics.keys()
+            and all(
+                np.array_equal(metric.steps, against.metrics[name].steps)
+                and np.array_equal(metric.values, against.metrics[name].values, equal_nan=True)
+                for name, metric in one.metrics.items()
+            )
+        )
+    ]
     reference = same[0] if same else against
     assert reference is not None  # noqa: S101 - without a golden, the first run is it
 
@@ -351,10 +358,8 @@ def _read_repeats(
         reading = read_run(path, settings)
         if reading.golden is None:
             first = reading.findings[0]
-            raise CannotVerify(
-                f"expected a run in {name}, but: {first.message}",
-                next_command=first.next or f"ls -ld {shlex.quote(name)}",
-            )
+            look = first.next or Command("ls", "-ld", name)
+            raise CannotVerify(f"expected a run in {name}, but: {first.message}", next_command=look)
         if not isinstance(reading.golden, Series):
             raise UsageError(
                 f"expected a series in {name}, found a {reading.golden.shape}; repeats are of curves",
@@ -374,23 +379,14 @@ def _read_golden(path: str) -> Series:
     try:
         golden = formats.read(Path(path).read_bytes()).golden
     except OSError as error:
-        raise CannotVerify(
-            f"expected to read the golden {path}, but: {error.strerror}", next_command=f"ls -ld {shlex.quote(path)}"
-        ) from error
+        said = f"expected to read the golden {path}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", path)) from error
     if not isinstance(golden, Series):
         raise UsageError(
             f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}",
             next_command="karat tolerance --help",
         )
     return golden
-
-
-def _same_curves(series: Series, golden: Series) -> bool:
-    return series.metrics.keys() == golden.metrics.keys() and all(
-        np.array_equal(metric.steps, golden.metrics[name].steps)
-        and np.array_equal(metric.values, golden.metrics[name].values, equal_nan=True)
-        for name, metric in series.metrics.items()
-    )
 
 
 def snippet(found: Tolerances) -> str:

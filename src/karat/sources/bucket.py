@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import unquote, urlsplit
@@ -56,7 +57,14 @@ class BucketFetch:
         if not group.packed:
             names = {group.member(entry): entry for entry in group.entries}
             chosen = {name: entry for name, entry in names.items() if wanted(name)}
-            _check_sizes(chosen, self._limits)
+            for name, entry in chosen.items():
+                if entry.size > self._limits.member:
+                    said = f"{shown(name)} has {entry.size:,} bytes, at most {self._limits.member:,} are allowed"
+                    raise Unusable("archive-refused", said)
+            total = sum(entry.size for entry in chosen.values())
+            if total > self._limits.total:
+                said = f"its wanted files have {total:,} bytes, at most {self._limits.total:,} are allowed"
+                raise Unusable("archive-refused", said)
             here = self._shelf.here(list(chosen))
             tasks = [partial(self._file, name, entry) for name, entry in chosen.items() if name not in here]
             self._watch.begin(sum(e.size for name, e in chosen.items() if name not in here))
@@ -107,31 +115,17 @@ class BucketFetch:
         """Bytes of an object; what is here of them already is not asked for again."""
         path = self._shelf.part(start, end)
         with path.open("ab", buffering=0) as file:
-            for chunk in self._store.read(entry, start + file.tell(), end):
-                self._check_stopped()
-                file.write(chunk)
-                self._watch.advance(len(chunk))
+            self._copy(entry, start + file.tell(), end, file)
         return path
 
     def _file(self, name: str, entry: StoredFile) -> tuple[str, CachedFile]:
-        def fill(file: BinaryIO) -> None:
-            for chunk in self._store.read(entry, 0, entry.size):
-                self._check_stopped()
-                file.write(chunk)
-                self._watch.advance(len(chunk))
+        return name, self._shelf.keep_member(name, partial(self._copy, entry, 0, entry.size))
 
-        return name, self._shelf.keep_member(name, fill)
-
-
-def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
-    for name, entry in chosen.items():
-        if entry.size > limits.member:
-            said = f"{shown(name)} has {entry.size:,} bytes, at most {limits.member:,} are allowed"
-            raise Unusable("archive-refused", said)
-    total = sum(entry.size for entry in chosen.values())
-    if total > limits.total:
-        said = f"its wanted files have {total:,} bytes, at most {limits.total:,} are allowed"
-        raise Unusable("archive-refused", said)
+    def _copy(self, entry: StoredFile, start: int, end: int, file: RawIOBase | BinaryIO) -> None:
+        for chunk in self._store.read(entry, start, end):
+            self._check_stopped()
+            file.write(chunk)
+            self._watch.advance(len(chunk))
 
 
 def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Bucket | Folder:
@@ -193,24 +187,18 @@ class Bucket:
         return group_files(self._store.entries())
 
     def _fetched(self, artifact: Artifact, wanted: Wanted, progress: Progress | None) -> Fetched:
-        def then(problem: Unusable) -> str:
-            return problem.next_command or self._address.look
-
-        obtain = partial(self._obtained, artifact, wanted)
-        return fetch_one(artifact, progress, obtain, then)
-
-    def _obtained(self, artifact: Artifact, wanted: Wanted, watch: TransferProgress) -> Obtained:
         group, store = self._groups.get(artifact.id), self._store
-        if group is None or store is None:
-            where = self._address.url
-            raise Unusable("artifact-missing", f"expected it in {where}, found no such objects")
 
-        def onto(shelf: Shelf) -> Obtained:
-            fetch = BucketFetch(store, shelf, self._limits, watch, self._check_stopped)
-            return fetch.obtain(group, wanted)
+        def obtain(watch: TransferProgress) -> Obtained:
+            if group is None or store is None:
+                raise Unusable("artifact-missing", f"expected it in {self._address.url}, found no such objects")
+            return self._cache.with_shelf(
+                ("bucket", self._address.url, group.id, version(group)),
+                lambda shelf: BucketFetch(store, shelf, self._limits, watch, self._check_stopped).obtain(group, wanted),
+                called_off=self._check_stopped,
+            )
 
-        key = ("bucket", self._address.url, group.id, version(group))
-        return self._cache.with_shelf(key, onto, called_off=self._check_stopped)
+        return fetch_one(artifact, progress, obtain, lambda problem: problem.next_command or self._address.look)
 
     def _check_stopped(self) -> None:
         if self._stopped.is_set():

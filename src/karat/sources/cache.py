@@ -232,7 +232,16 @@ class Cache:
         self._temporary: Path | None = None
         self._presence: int | None = None
         self.folder = self._prepare(cache_folder(env))
-        self.answers = Answers(self.folder / "answers", _salt(self.folder))
+        # Random bytes of this cache, so that its file names betray neither URL nor token.
+        path = self.folder / "salt"
+        try:
+            if not path.exists() or path.stat().st_size != 32:
+                write_bytes(path, os.urandom(32), durable=False)
+                path.chmod(0o600)
+            salt = path.read_bytes()
+        except OSError:
+            salt = os.urandom(32)
+        self.answers = Answers(self.folder / "answers", salt)
 
     @contextmanager
     def shelf(self, *key: str, called_off: Callable[[], object] = lambda: None) -> Iterator[Shelf]:
@@ -243,11 +252,7 @@ class Cache:
         name = sha256_text(*key)[:40]
         lock = self._locked(name, called_off)
         try:
-            if lock is None:
-                with self.temporary_shelf() as shelf:
-                    yield shelf
-            else:
-                yield Shelf(self.folder / "shelves" / name)
+            yield self._temporary_shelf() if lock is None else Shelf(self.folder / "shelves" / name)
         finally:
             if lock is not None:
                 os.close(lock)
@@ -260,13 +265,11 @@ class Cache:
         except OSError:
             pass
         # A full or broken cache must not cost the work; there may be room elsewhere.
-        with self.temporary_shelf() as shelf:
-            return work(shelf)
+        return work(self._temporary_shelf())
 
-    @contextmanager
-    def temporary_shelf(self) -> Iterator[Shelf]:
+    def _temporary_shelf(self) -> Shelf:
         """A place that no other process knows, and that goes when the cache is closed."""
-        yield Shelf(self._make_temporary() / os.urandom(8).hex())
+        return Shelf(self._make_temporary() / os.urandom(8).hex())
 
     def close(self) -> None:
         """Leaves; whoever is the last also tidies up."""
@@ -349,15 +352,3 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink()
-
-
-def _salt(folder: Path) -> bytes:
-    """Random bytes of this cache, so that its file names betray neither URL nor token."""
-    path = folder / "salt"
-    try:
-        if not path.exists() or path.stat().st_size != 32:
-            write_bytes(path, os.urandom(32), durable=False)
-            path.chmod(0o600)
-        return path.read_bytes()
-    except OSError:
-        return os.urandom(32)

@@ -115,10 +115,16 @@ class Download:
 
     def _bring(self, path: Path, start: int, end: int | None) -> str | None:
         """One request for what is still missing; what went wrong, if the body did not end well."""
-        have = self._usable_part(path, end and end - start)
+        have, validator = _size(path), self._shelf.record.validator
+        if have and (not (self._address.lasting or validator) or (end is not None and have > end - start)):
+            path.unlink()  # it may not be gone on from
+            have = 0
         if end is not None and have == end - start:
             return None
-        headers = self._range_headers(start + have, end, resumed=have > 0)
+        headers = {}
+        if end is not None or have:
+            headers = {"Range": f"bytes={start + have}-{'' if end is None else end - 1}"}
+            headers |= {"If-Range": validator} if validator else {}
         with self._client.open(self._address.url, headers, at=self._place) as response:
             if response.status_code == 206:
                 ours, theirs = self._shelf.record.validator, _validator(response)
@@ -134,23 +140,6 @@ class Download:
             if end is not None:
                 raise Changed
             return self._start_over(response, path)
-
-    def _usable_part(self, path: Path, most: int | None) -> int:
-        """How many bytes are here and may be gone on from."""
-        have = _size(path)
-        known = self._address.lasting or self._shelf.record.validator
-        if have and (not known or (most is not None and have > most)):
-            path.unlink()
-            return 0
-        return have
-
-    def _range_headers(self, first: int, end: int | None, *, resumed: bool) -> dict[str, str]:
-        if end is None and not resumed:
-            return {}
-        headers = {"Range": f"bytes={first}-{'' if end is None else end - 1}"}
-        if self._shelf.record.validator:
-            headers["If-Range"] = self._shelf.record.validator
-        return headers
 
     def _start_over(self, response: httpx.Response, path: Path) -> str | None:
         self._shelf.belongs_to(_validator(response))

@@ -11,19 +11,20 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import shlex
 import stat
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.net.buckets import StoredFile
-from karat.sources.source import Artifact, Fetched, Listing, Progress
+from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import Archive, Unusable, no_room, shown
+from karat.system.command import Command
 
 ROOT = "."
 
@@ -95,19 +96,15 @@ class Folder:
         )
 
     def fetch(
-        self, artifacts: Sequence[Artifact], wanted: Callable[[str], bool], progress: Progress | None = None
+        self, artifacts: Sequence[Artifact], wanted: Wanted, progress: Progress | None = None
     ) -> Iterator[Fetched]:
         """The wanted files: of archives unpacked, of folders as they lie."""
         if self._groups is None:
             self.listing()
         for artifact in artifacts:
-            if progress is not None:
-                progress.begin(artifact, None)
-            try:
-                yield self._fetch(artifact, wanted)
-            finally:
-                if progress is not None:
-                    progress.end(artifact)
+            group = (self._groups or {}).get(artifact.id)
+            obtain = partial(self._obtain, group, wanted)
+            yield fetch_one(artifact, progress, obtain, partial(self._then, group))
 
     def close(self) -> None:
         """Delete what was unpacked."""
@@ -124,7 +121,7 @@ class Folder:
             raise UsageError(said, next_command="karat refresh --help") from None
         except (OSError, RuntimeError) as error:
             said = f"expected a folder or a zip archive at {self._path}; it cannot be read ({_why(error)})"
-            raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(self._path))}") from None
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(self._path))) from None
         if stat.S_ISDIR(mode):
             return group_files(_walk(self._root, findings))
         if not stat.S_ISREG(mode) or not is_archive(self._path.name):
@@ -134,30 +131,23 @@ class Folder:
         entry = _entry(self._path.resolve().name, self._path.stat())
         return (Group(name=self._path.name, packed=True, entries=(entry,)),)
 
-    def _fetch(self, artifact: Artifact, wanted: Callable[[str], bool]) -> Fetched:
-        group = (self._groups or {}).get(artifact.id)
-        if group is None:
-            gone = f"expected it in {self._path}, found no such files"
-            problem = Unusable("artifact-missing", gone)
-        else:
-            read = self._unpacked if group.packed else self._loose
-            try:
-                return read(artifact, group, wanted)
-            except Unusable as error:
-                problem = error
-        then = problem.next_command or self._look(group)
-        return Fetched(artifact=artifact, findings=(problem.finding(artifact.name, then),))
-
-    def _look(self, group: Group | None) -> str:
+    def _then(self, group: Group | None, problem: Unusable) -> str:
         """The command with which a person looks for themselves."""
+        if problem.next_command:
+            return problem.next_command
         if group is not None and group.packed:
-            return f"python3 -m zipfile --test {shlex.quote(str(self._root / group.entries[0].name))}"
+            return str(Command("python3", "-m", "zipfile", "--test", str(self._root / group.entries[0].name)))
         # A name that cannot be printed cannot be pasted either.
-        named = group is not None and group.name != ROOT and group.name.isprintable()
-        inside = group.name if group is not None and named else ""
-        return f"ls -lR {shlex.quote(str(self._root / inside))}"
+        inside = group.name if group is not None and group.name != ROOT and group.name.isprintable() else ""
+        return str(Command("ls", "-lR", str(self._root / inside)))
 
-    def _unpacked(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
+    def _obtain(self, group: Group | None, wanted: Wanted, watch: TransferProgress) -> Obtained:
+        watch.begin(None)
+        if group is None:
+            raise Unusable("artifact-missing", f"expected it in {self._path}, found no such files")
+        if not group.packed:
+            names = {group.member(entry): entry for entry in group.entries}
+            return tuple(names), {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
         path = self._usable(group.entries[0])
         members = {}
         try:
@@ -174,12 +164,7 @@ class Folder:
         except OSError as error:
             full = error.errno in {errno.ENOSPC, errno.EDQUOT}
             raise (no_room(error) if full else _unreadable(group.name, error)) from None
-        return Fetched(artifact=artifact, names=archive.names, members=members)
-
-    def _loose(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
-        names = {group.member(entry): entry for entry in group.entries}
-        members = {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
-        return Fetched(artifact=artifact, names=tuple(names), members=members)
+        return archive.names, members
 
     def _usable(self, entry: StoredFile) -> Path:
         """A plain, readable file under the root, looked at once more: disks change."""
@@ -210,7 +195,7 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
     """Every file below the root; folders behind links are named, not entered."""
 
     def note(kind: str, severity: Severity, name: str, message: str) -> None:
-        look = f"ls -ld {shlex.quote(_printable(str(root / name)))}"
+        look = Command("ls", "-ld", _printable(str(root / name)))
         text = f"{shown(name or ROOT)}: {message}"
         findings.append(Finding(kind=kind, severity=severity, message=text, path=_printable(name or ROOT), next=look))
 
@@ -227,7 +212,7 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
             name = f"{prefix}{one.name}"
             if one.is_dir(follow_symlinks=False):
                 waiting.append(f"{name}/")
-            elif one.is_symlink() and _is_folder(root / name):
+            elif one.is_symlink() and os.path.isdir(root / name):  # noqa: PTH112 - a link in a circle is no error
                 message = "it is a link to a folder, and not followed"
                 note("archive-refused", Severity.WARN, name, message)
             else:
@@ -257,13 +242,6 @@ def _entry(name: str, facts: os.stat_result) -> StoredFile:
 def _printable(name: str) -> str:
     """A name that can be printed and written, whatever bytes the disk has."""
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def _unreadable(name: str, error: Exception) -> Unusable:

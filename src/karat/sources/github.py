@@ -17,8 +17,8 @@ from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Job, Listing, Run
-from karat.sources.transfer import ArtifactRequest, Forge, Notice
+from karat.sources.source import Artifact, Job, Listing, Notice, Run
+from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -209,8 +209,10 @@ class GitHub(Forge):
     def _runs_of_commit(self) -> tuple[list[_Run], list[Finding]]:
         """Completed runs of the commit, and a warning for each that is not."""
         findings: list[Finding] = []
-        sha = self._full_sha()
+        sha = (self._sha or "").lower()
         try:
+            if not _SHA.fullmatch(sha):  # the list of runs wants it in full
+                sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
             found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         except Refused as error:
             raise self._no_such(error) from None
@@ -233,21 +235,24 @@ class GitHub(Forge):
         said = f"{run.label} has not finished ({run.status}); it {so}"
         return warn("not-refreshed", said, next=f"gh run watch {run.id} --repo {self._for_gh}")
 
-    def _full_sha(self) -> str:
-        """The commit in full, as the list of runs wants it."""
-        sha = (self._sha or "").lower()
-        if _SHA.fullmatch(sha):
-            return sha
-        try:
-            return self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
-        except Refused as error:
-            raise self._no_such(error) from None
-
     def _jobs(self, run: _Run, findings: list[Finding]) -> list[Job]:
         path = f"{self._home}/actions/runs/{run.id}/jobs"
         pages = self._all(path, _Jobs, f"jobs of {run.label}", findings, filter="all")
         found = {job.id: job for page in pages for job in page.items}
-        return [_job(run, job) for _, job in sorted(found.items())]
+        return [
+            Job(
+                id=str(job.id),
+                run_id=str(run.id),
+                name=job.name,
+                attempt=job.run_attempt or 1,
+                conclusion=job.conclusion if job.status == "completed" else None,
+                labels=tuple(dict.fromkeys(filter(None, (*job.labels, job.runner_name, job.runner_group_name)))),
+                started=job.started_at.timestamp() if job.started_at else None,
+                completed=job.completed_at.timestamp() if job.completed_at else None,
+                url=job.html_url,
+            )
+            for _, job in sorted(found.items())
+        ]
 
     def _artifacts(self, run: _Run, findings: list[Finding]) -> list[Artifact]:
         path = f"{self._home}/actions/runs/{run.id}/artifacts"
@@ -283,18 +288,3 @@ class GitHub(Forge):
         seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
         said = f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})"
         return CannotVerify(said, next_command=f"gh run list --repo {self._for_gh}")
-
-
-def _job(run: _Run, job: _Job) -> Job:
-    where = (*job.labels, job.runner_name or "", job.runner_group_name or "")
-    return Job(
-        id=str(job.id),
-        run_id=str(run.id),
-        name=job.name,
-        attempt=job.run_attempt or 1,
-        conclusion=job.conclusion if job.status == "completed" else None,
-        labels=tuple(dict.fromkeys(label for label in where if label)),
-        started=job.started_at.timestamp() if job.started_at else None,
-        completed=job.completed_at.timestamp() if job.completed_at else None,
-        url=job.html_url,
-    )

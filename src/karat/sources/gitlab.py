@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -20,8 +20,8 @@ from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Job, Listing, Run
-from karat.sources.transfer import ArtifactRequest, Forge, Notice
+from karat.sources.source import Artifact, Job, Listing, Notice, Run
+from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
 
@@ -71,11 +71,22 @@ class _Job(msgspec.Struct, frozen=True):
     artifacts_file: _File | None = None
     artifacts_expire_at: datetime | None = None
 
-    @property
-    def conclusion(self) -> str | None:
-        if self.status == "failed" and self.failure_reason in _TIMEOUTS:
-            return "timed_out"
-        return _CONCLUSIONS.get(self.status)
+    def job(self, pipeline: str, attempt: int) -> Job:
+        """The job as every source lists it."""
+        runner = self.runner or _Runner()
+        timed_out = self.status == "failed" and self.failure_reason in _TIMEOUTS
+        return Job(
+            id=str(self.id),
+            run_id=pipeline,
+            name=self.name,
+            attempt=attempt,
+            conclusion="timed_out" if timed_out else _CONCLUSIONS.get(self.status),
+            labels=tuple(dict.fromkeys(filter(None, (*self.tag_list, runner.description, runner.name)))),
+            stage=self.stage,
+            started=self.started_at.timestamp() if self.started_at else None,
+            completed=self.finished_at.timestamp() if self.finished_at else None,
+            url=self.web_url,
+        )
 
     def outdated(self, now: float) -> bool:
         """Whether its archive may be deleted; that of a branch's newest job is kept all the same."""
@@ -93,16 +104,18 @@ class _Place(msgspec.Struct, frozen=True):
     pipeline: int
     name: str = ""
 
+    @property
+    def label(self) -> str:
+        return f"pipeline {self.pipeline}" + (f" ({self.name})" if self.name else "")
 
-class _Found:
-    """What has been learnt so far; filled from several threads, by pipeline."""
 
-    def __init__(self) -> None:
-        self.runs: dict[int, Run] = {}
-        self.jobs: dict[int, list[_Job]] = {}
-        self.bridges: dict[int, list[_Bridge]] = {}
-        self.projects: dict[int, str] = {}
-        self.findings: list[Finding] = []
+class _Seen(msgspec.Struct, frozen=True):
+    """What a pipeline turned out to be."""
+
+    run: Run
+    project: str
+    jobs: list[_Job]
+    bridges: list[_Bridge]
 
 
 class GitLab(Forge):
@@ -147,26 +160,49 @@ class GitLab(Forge):
 
     def listing(self) -> Listing:
         """The pipeline and all below it: runs, jobs of every attempt, one artifact per job."""
-        found = _Found()
+        seen: dict[int, _Seen] = {}
+        findings: list[Finding] = []
         level = [_Place(self._project, self._pipeline)]
         while level:
-            self._gather([partial(self._look, place, found) for place in level])
-            level = self._below(level, found)
-        order = sorted(found.runs)
+            self._gather([partial(self._look, place, seen, findings) for place in level])
+            level = self._below(level, seen, findings)
+        pipelines = [seen[number] for number in sorted(seen)]
         now = self._clock()
-        self._projects = {str(job.id): found.projects[number] for number in order for job in found.jobs[number]}
-        self._outdated = {str(job.id) for number in order for job in found.jobs[number] if job.outdated(now)}
-        jobs = {number: _attempts(number, found.jobs[number]) for number in order}
+        jobs: list[Job] = []
+        artifacts: list[Artifact] = []
+        for pipeline in pipelines:
+            attempts: Counter[str] = Counter()  # jobs of one name, in the order they were made
+            for listed in sorted(pipeline.jobs, key=lambda job: job.id):
+                attempts[listed.name] += 1
+                job = listed.job(pipeline.run.id, attempts[listed.name])
+                jobs.append(job)
+                self._projects[job.id] = pipeline.project
+                outdated = listed.outdated(now)
+                if outdated:
+                    self._outdated.add(job.id)
+                file = listed.artifacts_file
+                # A date in the past without a file: there was one. Without a date there never was.
+                if file is not None or outdated:
+                    artifacts.append(
+                        Artifact(
+                            id=job.id,
+                            name=job.name,
+                            run_id=job.run_id,
+                            size=file.size if file else None,
+                            expired=file is None,
+                            created=job.completed,
+                            job_id=job.id,
+                            attempt=job.attempt,
+                        )
+                    )
         return Listing(
             source="gitlab",
             origin=f"pipeline {self._pipeline} of {self._project}",
             repo=self._project,
-            runs=tuple(found.runs[number] for number in order),
-            jobs=tuple(job for number in order for job in jobs[number]),
-            artifacts=tuple(
-                artifact for number in order for artifact in _artifacts(found.jobs[number], jobs[number], now)
-            ),
-            findings=tuple(sorted(found.findings, key=lambda finding: finding.message)),
+            runs=tuple(pipeline.run for pipeline in pipelines),
+            jobs=tuple(jobs),
+            artifacts=tuple(artifacts),
+            findings=tuple(sorted(findings, key=lambda finding: finding.message)),
         )
 
     def _command(self) -> Command:
@@ -192,7 +228,7 @@ class GitLab(Forge):
             missing_means="artifact-expired" if artifact.id in self._outdated else "artifact-missing",
         )
 
-    def _look(self, place: _Place, found: _Found) -> None:
+    def _look(self, place: _Place, seen: dict[int, _Seen], findings: list[Finding]) -> None:
         """One pipeline: itself, its jobs, its bridges."""
         home = f"/projects/{quote(place.project, safe='')}/pipelines/{place.pipeline}"
         try:
@@ -202,38 +238,34 @@ class GitLab(Forge):
         except Refused as error:
             if place.pipeline == self._pipeline:
                 raise self._no_such(error) from None
-            said = f"{_label(place)} of project {place.project} could not be listed: {error}"
-            found.findings.append(fail("not-refreshed", said, next=error.next_command))
+            said = f"{place.label} of project {place.project} could not be listed: {error}"
+            findings.append(fail("not-refreshed", said, next=error.next_command))
             return
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
-            said = f"{_label(place)} has not finished ({pipeline.status}); it may still leave more"
-            found.findings.append(warn("not-refreshed", said, next=self._command()))
-        found.projects[place.pipeline] = place.project
-        found.jobs[place.pipeline] = jobs
-        found.bridges[place.pipeline] = bridges
-        found.runs[place.pipeline] = Run(
-            id=str(place.pipeline), commit=pipeline.sha, name=place.name, conclusion=over, url=pipeline.web_url
-        )
+            said = f"{place.label} has not finished ({pipeline.status}); it may still leave more"
+            findings.append(warn("not-refreshed", said, next=self._command()))
+        run = Run(id=str(place.pipeline), commit=pipeline.sha, name=place.name, conclusion=over, url=pipeline.web_url)
+        seen[place.pipeline] = _Seen(run, place.project, jobs, bridges)
 
     def _all(self, path: str, kind: type[list[_Item]], **query: str) -> list[_Item]:
         return [item for page in self._client.pages(path, kind, **query, per_page=_PAGE) for item in page]
 
-    def _below(self, level: Sequence[_Place], found: _Found) -> list[_Place]:
+    def _below(self, level: Sequence[_Place], seen: dict[int, _Seen], findings: list[Finding]) -> list[_Place]:
         """The pipelines that these have started, each once."""
         below: dict[int, _Place] = {}
         for place in level:
-            for bridge in found.bridges.get(place.pipeline, []):
+            for bridge in seen[place.pipeline].bridges if place.pipeline in seen else ():
                 child = bridge.downstream_pipeline
                 if child is None:
                     if bridge.status == "failed":
-                        said = f"{bridge.name} of {_label(place)} failed before it started its pipeline"
+                        said = f"{bridge.name} of {place.label} failed before it started its pipeline"
                         retry = self._glab(place.project, bridge.id, "retry")
-                        found.findings.append(warn("not-refreshed", said, next=retry))
-                elif child.id not in found.runs:
+                        findings.append(warn("not-refreshed", said, next=retry))
+                elif child.id not in seen:
                     project = place.project if child.project_id is None else str(child.project_id)
                     below.setdefault(child.id, _Place(project, child.id, bridge.name))
-        if len(found.runs) + len(below) > _MOST_PIPELINES:
+        if len(seen) + len(below) > _MOST_PIPELINES:
             said = f"expected at most {_MOST_PIPELINES} pipelines below {self._pipeline}, found more"
             raise CannotVerify(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
         return list(below.values())
@@ -248,52 +280,3 @@ class GitLab(Forge):
             f"none, or {seen} (HTTP 404)",
             next_command="karat refresh --source gitlab --project PROJECT --pipeline-id N --scope all",
         )
-
-
-def _attempts(pipeline: int, jobs: Sequence[_Job]) -> list[Job]:
-    """Jobs of one name in the order they were made: attempt 1, 2, and so on."""
-    numbers: dict[str, int] = defaultdict(int)
-    found = []
-    for job in sorted(jobs, key=lambda job: job.id):
-        numbers[job.name] += 1
-        runner = job.runner or _Runner()
-        where = (*job.tag_list, runner.description or "", runner.name or "")
-        found.append(
-            Job(
-                id=str(job.id),
-                run_id=str(pipeline),
-                name=job.name,
-                attempt=numbers[job.name],
-                conclusion=job.conclusion,
-                labels=tuple(dict.fromkeys(label for label in where if label)),
-                stage=job.stage,
-                started=job.started_at.timestamp() if job.started_at else None,
-                completed=job.finished_at.timestamp() if job.finished_at else None,
-                url=job.web_url,
-            )
-        )
-    return found
-
-
-def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterator[Artifact]:
-    by_id = {str(job.id): job for job in known}
-    for job in jobs:
-        source = by_id[job.id]
-        file = source.artifacts_file
-        # A date in the past without a file: there was one. Without a date there never was.
-        if file is None and not source.outdated(now):
-            continue
-        yield Artifact(
-            id=job.id,
-            name=job.name,
-            run_id=job.run_id,
-            size=file.size if file else None,
-            expired=file is None,
-            created=job.completed,
-            job_id=job.id,
-            attempt=job.attempt,
-        )
-
-
-def _label(place: _Place) -> str:
-    return f"pipeline {place.pipeline}" + (f" ({place.name})" if place.name else "")

@@ -128,6 +128,7 @@ class Source(Protocol):
         """Let go of connections, and of files that are not worth keeping."""
 
 
+Notice = Callable[[str], None]
 Wanted = Callable[[str], bool]
 Obtained = tuple[tuple[str, ...], dict[str, Path]]
 """All names of an artifact, and its wanted files."""
@@ -146,7 +147,8 @@ class TransferProgress:
         """It starts, and so many bytes will come; later calls are ignored."""
         if self._progress and not self._begun:
             self._progress.begin(self._artifact, total)
-            self._progress.advance(self._artifact, self.received)
+            if self.received:
+                self._progress.advance(self._artifact, self.received)
         self._begun = True
 
     def advance(self, count: int) -> None:

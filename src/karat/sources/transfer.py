@@ -7,6 +7,7 @@ where the server gives one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -21,7 +22,7 @@ from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.sources.cache import Cache, Shelf
 from karat.sources.download import ArtifactAddress, Changed, Cut, Download, RangeFile, merge_spans, span_bytes
-from karat.sources.source import Artifact, Fetched, Obtained, Progress, TransferProgress, Wanted, fetch_one
+from karat.sources.source import Artifact, Fetched, Notice, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, find_directory
 from karat.system.hashes import sha256_file
 from karat.system.pool import in_parallel, worker_count
@@ -47,10 +48,7 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What it is called if the server does not know it: GitLab forgets what has expired."""
 
 
-Notice = Callable[[str], None]
-
-
-class Forge:
+class Forge(ABC):
     """What GitHub and GitLab have in common: a client with its cache, and artifacts fetched side by side."""
 
     def __init__(  # noqa: PLR0913 - every part can be replaced by a test
@@ -104,8 +102,9 @@ class Forge:
         self._client.close()
         self._cache.close()
 
+    @abstractmethod
     def _request(self, artifact: Artifact) -> ArtifactRequest:
-        raise NotImplementedError
+        """Where the artifact is, and what it is kept under."""
 
     def _gather(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Asks questions side by side; the first that fails ends it."""
@@ -127,12 +126,12 @@ class Forge:
                     kind = request.missing_means
                 raise Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command) from None
 
-        return fetch_one(request.artifact, progress, obtain, partial(self._next, request))
+        def then(problem: Unusable) -> str:
+            if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
+                return request.remake
+            return problem.next_command or request.look or self._client.advice.again
 
-    def _next(self, request: ArtifactRequest, problem: Unusable) -> str:
-        if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
-            return request.remake
-        return problem.next_command or request.look or self._client.advice.again
+        return fetch_one(request.artifact, progress, obtain, then)
 
     def _onto(self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress) -> Obtained:
         """Names and wanted members; what an earlier process left is doubted before the server is."""
@@ -185,14 +184,21 @@ class _Fetch:
     def from_server(self, wanted: Wanted) -> Obtained:
         """The wanted members by ranges where that saves bytes, else out of the whole archive."""
         total = self._true_size()
-        if total is not None and total > _SMALL:
-            found = self._by_ranges(total, wanted)
-            if found is not None:
-                return found
+        if total is not None and total > _SMALL and (some := self._by_ranges(total, wanted)) is not None:
+            return some
         self._watch.begin(total or self._request.artifact.size)
         small = total is not None and 0 < total <= _SMALL
         whole = self._download.byte_range(0, total or 0) if small else self._download.whole()
-        return self._unpacked(self._verified(whole), wanted)
+        # The whole archive must be what the server's digest says.
+        found = sha256_file(whole)
+        kind, _, expected = (self._request.artifact.digest or "").partition(":")
+        if kind == "sha256" and expected.lower() != found:
+            with whole.open("rb") as file:
+                find_directory(file)  # a page, or half an archive, has a name of its own
+            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
+        kept = self._shelf.keep_archive(whole, found)
+        self._shelf.drop_parts()
+        return self._unpacked(kept, wanted)
 
     def _true_size(self) -> int | None:
         """The archive's size by the server that has it; None if it is small, or sent whole."""
@@ -227,18 +233,6 @@ class _Fetch:
         if found is not None:
             self._shelf.drop_parts()
         return found
-
-    def _verified(self, path: Path) -> Path:
-        """The whole archive, if it is what the server's digest says."""
-        found = sha256_file(path)
-        kind, _, expected = (self._request.artifact.digest or "").partition(":")
-        if kind == "sha256" and expected.lower() != found:
-            with path.open("rb") as file:
-                find_directory(file)  # a page, or half an archive, has a name of its own
-            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
-        kept = self._shelf.keep_archive(path, found)
-        self._shelf.drop_parts()
-        return kept
 
     def _unpacked(self, path: Path, wanted: Wanted) -> Obtained:
         with path.open("rb") as file:

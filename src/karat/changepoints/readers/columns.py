@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -31,8 +31,8 @@ from karat.changepoints.readers.sheets import (
     read_cell,
     utc,
 )
-from karat.changepoints.series import wrong_usage
-from karat.findings import Finding, Severity, suggest, warn
+from karat.changepoints.series import no_such, wrong_usage
+from karat.findings import Finding, Severity, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LimitedFindings
 
@@ -67,7 +67,12 @@ class NumberFormat(msgspec.Struct, frozen=True, kw_only=True):
         match = _match(text)
         if match is None:
             return None
-        value = _value(match[2], self.decimal)
+        mantissa, mark, exponent = re.sub("[eE]", "e", match[2].replace("−", "-")).partition("e")
+        whole, _, fraction = mantissa.partition(self.decimal)
+        if not _WHOLE.fullmatch(whole) or not (fraction.isdecimal() or not fraction):
+            return None
+        digits = re.sub(f"[{_APART}]", "", whole)
+        value = text_number(f"{digits}.{fraction or '0'}{mark}{exponent}")
         # Zero is zero in any unit.
         return value if (match[1] or match[3]) == self.unit or value == 0 else None
 
@@ -101,15 +106,6 @@ def _decimal(bodies: Sequence[str], *, decimal_comma: bool) -> str:
     grouped = all(_GROUPED.fullmatch(body) for body in commas)
     several = any(body.count(",") > 1 for body in commas)
     return "." if not commas or several or (grouped and not decimal_comma) else ","
-
-
-def _value(body: str, decimal: str) -> float | None:
-    mantissa, mark, exponent = re.sub("[eE]", "e", body.replace("−", "-")).partition("e")
-    whole, _, fraction = mantissa.partition(decimal)
-    if not _WHOLE.fullmatch(whole) or not (fraction.isdecimal() or not fraction):
-        return None
-    digits = re.sub(f"[{_APART}]", "", whole)
-    return text_number(f"{digits}.{fraction or '0'}{mark}{exponent}")
 
 
 class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +151,14 @@ class _Chosen:
         self.asked = list(
             dict.fromkeys(at for name in options.metrics for at in table.fits(name) or [self.named(name, "--metric")])
         )
-        self.formats = self._formats()
+        # Column → how its numbers are written, where that is not plain; labels and dates are no numbers.
+        self.formats: dict[int, NumberFormat] = {}
+        for at, name in enumerate(table.names):
+            if at in self.asked or not (self._base(at) in {*_TIMES, *_LABELS} or name in {options.x, options.time}):
+                held = [cell for cell in self.column(at) if not is_empty(cell)]
+                form = number_format(held, decimal_comma=table.decimal_comma)
+                if form is not None:
+                    self.formats[at] = form
         self.counters: list[int] = []  # columns that only number the rows
         self.moments: list[datetime] | None = None
         self.time = self._time()
@@ -168,23 +171,7 @@ class _Chosen:
     def named(self, name: str, option: str) -> int:
         if name in self.table.names:
             return self.table.names.index(name)
-        raise wrong_usage(
-            f"expected {option} to name a column of {self.table.source}, found {name!r}{suggest(name, self.table.names)};"
-            f" there are {', '.join(self.table.names[:20])}"
-        )
-
-    def _formats(self) -> dict[int, NumberFormat]:
-        """Column → how its numbers are written, where that is not plain; labels and dates are no numbers."""
-        said = {self.options.x, self.options.time}
-        found = {}
-        for at, name in enumerate(self.table.names):
-            named = self._base(at) in {*_TIMES, *_LABELS} or name in said
-            if at in self.asked or not named:
-                held = [cell for cell in self.column(at) if not is_empty(cell)]
-                form = number_format(held, decimal_comma=self.table.decimal_comma)
-                if form is not None:
-                    found[at] = form
-        return found
+        raise no_such(option, f"name a column of {self.table.source}", name, self.table.names)
 
     def units(self) -> dict[str, str]:
         """Metric → the unit that its cells are written with."""
@@ -211,9 +198,14 @@ class _Chosen:
             at = self.named(self.options.time, "--time")
             self.moments = parse_dates(self.column(at), clock=True)
             if self.moments is None:
+                odd = (
+                    f"{str(cell)[:40]!r} on {self.place(row)}"
+                    for row, cell in enumerate(self.column(at))
+                    if parse_dates([cell], clock=True) is None
+                )
                 raise wrong_usage(
                     f"expected every cell of column {self.options.time!r} of {self.table.source} to say when,"
-                    f" as 2023-08-24, 2023-08-24T13:00Z or seconds since 1970; {self._no_moment(at)}"
+                    f" as 2023-08-24, 2023-08-24T13:00Z or seconds since 1970; found {next(odd, 'a mixture of forms')}"
                 )
             return at
         for at in self._candidates(_TIMES):
@@ -225,12 +217,6 @@ class _Chosen:
                 if self.moments is not None:
                     return at
         return None
-
-    def _no_moment(self, at: int) -> str:
-        for row, cell in enumerate(self.column(at)):
-            if parse_dates([cell], clock=True) is None:
-                return f"found {str(cell)[:40]!r} on {self.place(row)}"
-        return "found a mixture of forms"
 
     def _candidates(self, wanted: Sequence[str]) -> list[int]:
         """Columns that are no metric: those with a telling name first."""
@@ -316,7 +302,13 @@ class _Chosen:
         if self.x is None:
             return [str(n) for n in range(1, len(self.table.rows) + 1)]
         if self.x == self.time and self.moments is not None:
-            return [_moment_label(cell, when) for cell, when in zip(self.column(self.x), self.moments, strict=True)]
+            # A date is its own label, 20230824 too; a number of seconds is written out.
+            return [
+                cell.strip()
+                if isinstance(cell, str) and (number(cell) is None or len(cell.strip()) == 8)
+                else utc(when).strftime("%Y-%m-%dT%H:%M:%SZ")
+                for cell, when in zip(self.column(self.x), self.moments, strict=True)
+            ]
         texts = [str(cell).strip() if not is_empty(cell) else "" for cell in self.column(self.x)]
         if all(_SHA.fullmatch(text) for text in texts) and len({text[:_SHORT] for text in texts}) == len(set(texts)):
             return [text[:_SHORT] for text in texts]
@@ -325,9 +317,8 @@ class _Chosen:
     def order(self) -> Sequence[datetime | float | None]:
         if self.moments is not None:
             return [utc(when) for when in self.moments]
-        nothing = [None] * len(self.table.rows)
         if self.x is None or not self._counts(self.x):
-            return nothing
+            return [None] * len(self.table.rows)
         return [number(cell) for cell in self.column(self.x)]
 
     def cells(self, n: int, row: Sequence[Any]) -> dict[str, Cell]:
@@ -362,21 +353,17 @@ class _Chosen:
             said.append(f"labels are column {self.table.names[self.x]!r} (--x names another)")
         if self.time is not None and self.time != self.x:
             said.append(f"ordered by column {self.table.names[self.time]!r} (--time names another)")
-        return (*said, *self._left_out())
-
-    def _left_out(self) -> Iterator[str]:
-        """Columns that somebody may miss among the metrics."""
         if self.asked:
-            return
-        for at in self.counters[:_FEW]:
-            yield f"column {self.table.names[at]!r} counts the rows and was left out (--metric takes it)"
+            return tuple(said)
+        # Columns that somebody may miss among the metrics.
+        for name in (self.table.names[at] for at in self.counters[:_FEW]):
+            said += [f"column {name!r} counts the rows and was left out (--metric takes it)"]
         taken = {self.x, self.time, *self.metrics, *self.counters}
         odd = [(at, cell) for at in range(len(self.table.names)) if at not in taken if (cell := self._numberish(at))]
         for at, cell in odd[:_FEW]:
-            yield (
-                f"column {self.table.names[at]!r} was left out: most of its cells, as {cell[:40]!r}, are no numbers"
-                " of one unit"
-            )
+            why = f"most of its cells, as {cell[:40]!r}, are no numbers of one unit"
+            said.append(f"column {self.table.names[at]!r} was left out: {why}")
+        return tuple(said)
 
     def _numberish(self, at: int) -> str:
         """The first cell of a column that looks like measurements, and is none that can be read; empty for others."""
@@ -385,11 +372,3 @@ class _Chosen:
         held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not is_empty(c)]
         fits = [cell for cell in held if _NUMBERISH.fullmatch(cell.strip())]
         return fits[0] if 2 * len(fits) > len(held) else ""
-
-
-def _moment_label(cell: Any, when: datetime) -> str:
-    if isinstance(cell, str) and number(cell) is None:
-        return cell.strip()
-    if isinstance(cell, str) and len(cell.strip()) == 8:  # 20230824 reads well as it is
-        return cell.strip()
-    return utc(when).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from math import isfinite
 from pathlib import Path
-from shlex import quote
 from statistics import fmean
 
 import msgspec
@@ -26,12 +25,13 @@ from karat.changepoints.readers.sheets import (
     number_cell,
     utc,
 )
-from karat.changepoints.series import wrong_usage
-from karat.findings import UsageError, suggest, warn
+from karat.changepoints.series import no_such, wrong_usage
+from karat.findings import UsageError, warn
 from karat.goldens.formats import read as read_golden
 from karat.goldens.line_records import flat
 from karat.goldens.shapes import Document, Golden, Metric, Series, Table
 from karat.goldens.text_file import LimitedFindings
+from karat.system.command import Command
 from karat.system.git import Blobs, find_root, run_git
 
 _COMMIT = b"\x02"
@@ -63,7 +63,11 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     except ValueError as error:
         raise wrong_usage(f"expected --golden to be in the work tree {root}, found {whole}") from error
     past = versions(root, inside)
-    contents = _contents(root, past)
+    contents: list[bytes | None] = []
+    if past:
+        with closing(Blobs(root)) as blobs:
+            there = iter(list(blobs.read([version.blob for version in past if version.blob])))
+        contents = [next(there) if version.blob else None for version in past]
     if whole.is_file():
         current = whole.read_bytes()
         if not past or contents[-1] != current:
@@ -72,14 +76,20 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
             contents.append(current)
     if not past:
         said = f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}"
-        raise UsageError(said, next_command=f"git log --oneline -- {quote(path)}")
+        raise UsageError(said, next_command=Command("git", "log", "--oneline", "--", path))
     odd = LimitedFindings()
     read = [
         _cells(version, data, options, odd) if version.blob else None
         for version, data in zip(past, contents, strict=True)
     ]
     known = dict.fromkeys(name for cells in read if cells for name in cells)
-    metrics = _wanted(list(known), path, options)
+    metrics = tuple(known)[:_MOST]
+    if options.metrics:
+        fits = [[name for name in known if name == one or fnmatchcase(name, one)] for one in options.metrics]
+        for wanted, found in zip(options.metrics, fits, strict=True):
+            if not found:
+                raise no_such("--metric", f"be a metric of {path}", wanted, list(known))
+        metrics = tuple(dict.fromkeys(name for found in fits for name in found))
     notes = []
     if run_git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
         notes.append("the clone is shallow: its history is cut (git fetch --unshallow brings the rest)")
@@ -119,29 +129,6 @@ def versions(root: Path, path: str) -> list[Version]:
     return found[::-1]
 
 
-def _contents(root: Path, past: Sequence[Version]) -> list[bytes | None]:
-    if not past:
-        return []
-    with closing(Blobs(root)) as blobs:
-        found = iter(list(blobs.read([version.blob for version in past if version.blob])))
-    return [next(found) if version.blob else None for version in past]
-
-
-def _wanted(known: Sequence[str], source: str, options: ReadOptions) -> tuple[str, ...]:
-    if not options.metrics:
-        return tuple(known[:_MOST])
-    found: dict[str, None] = {}
-    for wanted in options.metrics:
-        fits = [name for name in known if name == wanted or fnmatchcase(name, wanted)]
-        if not fits:
-            raise wrong_usage(
-                f"expected --metric to be a metric of {source}, found {wanted!r}{suggest(wanted, known)};"
-                f" there are {', '.join(known[:20]) or 'none'}"
-            )
-        found.update(dict.fromkeys(fits))
-    return tuple(found)
-
-
 def _row(version: Version, cells: Mapping[str, Cell] | None, metrics: Sequence[str]) -> SheetRow:
     """A version that cannot be read is broken; in one that can, a metric may be missing."""
     if cells is None:
@@ -164,7 +151,7 @@ def _cells(version: Version, data: bytes | None, options: ReadOptions, odd: Limi
     if reading.golden is None:
         said = reading.findings[0].message if reading.findings else "it is no golden"
         message = f"version {short or WORK_TREE}: {said}; it counts as a point that could not be tried"
-        then = f"git show {quote(f'{version.commit}:{version.path}')}" if version.commit else None
+        then = Command("git", "show", f"{version.commit}:{version.path}") if version.commit else None
         odd.add(warn("unreadable", message, path=version.path, where=short, next=then))
         return None
     return values_of(reading.golden, options)

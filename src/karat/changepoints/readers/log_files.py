@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 from typing import BinaryIO, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from karat.changepoints.readers.sheets import parse_date, utc
 from karat.changepoints.series import wrong_usage
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import glob_regex
+from karat.system.command import Command
 from karat.system.git import find_root, resolve, run_git
 
 Kind = Literal["date", "day", "commit", "name"]
@@ -72,18 +72,26 @@ def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:
 
 def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> LogNames:
     """The same by an expression of the user's, with named groups."""
-    expression = _compiled(pattern)
+    known = {"date", "year", "month", "day", "hour", "minute", "commit", "label"}
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise wrong_usage(f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}") from error
+    groups = set(expression.groupindex)
+    if not groups or groups - known:
+        raise wrong_usage(
+            f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
+            f" found {', '.join(expression.groupindex) or 'none'}"
+        )
     found = {path: match for path in paths if (match := expression.search(path))}
     parts = {path: match.groupdict() for path, match in found.items()}
-    groups = set(expression.groupindex)
     if "commit" in groups:
         commits = {path: named["commit"] or "" for path, named in parts.items()}
         names = {p: LogName(label=parts[p].get("label") or c, commit=c) for p, c in commits.items()}
         return LogNames(kind="commit", found=names)
     if groups & {"date", "day"}:
         dated = {p: n for p, g in parts.items() if (n := _by_groups(g, found[p].group(), year)) is not None}
-        known = all(name.dated for name in dated.values())
-        if known:
+        if all(name.dated for name in dated.values()):
             return LogNames(kind="date", found=dated)
         return LogNames(kind="day", found=_with_years(dated, year))
     names = {p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()}
@@ -98,20 +106,6 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    known = {"date", "year", "month", "day", "hour", "minute", "commit", "label"}
-    try:
-        found = re.compile(pattern)
-    except re.error as error:
-        raise wrong_usage(f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}") from error
-    if not found.groupindex or set(found.groupindex) - known:
-        raise wrong_usage(
-            f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
-            f" found {', '.join(found.groupindex) or 'none'}"
-        )
-    return found
-
-
 def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -> LogName | None:
     label = groups.get("label") or whole
     if groups.get("date"):
@@ -119,9 +113,8 @@ def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -
         return None if when is None else LogName(label=label, at=utc(when), dated=True)
     numbers = {key: int(value) for key, value in groups.items() if value and value.isdecimal()}
     known = numbers.get("year", year)
-    at = _moment(
-        known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0), numbers.get("minute", 0)
-    )
+    parts = {"month": 1, "day": 1, "hour": 0, "minute": 0}
+    at = _moment(known or _LEAP, *(numbers.get(name, default) for name, default in parts.items()))
     return None if at is None else LogName(label=label, at=at, dated=known is not None)
 
 
@@ -194,8 +187,14 @@ def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, Log
     for path, name in found.items():
         if name.at is None:
             continue
-        later = name.at.timetuple().tm_yday < start
-        at = _in_year(name.at, base + 1 if later else base, path)
+        then = base + 1 if name.at.timetuple().tm_yday < start else base
+        try:
+            at = name.at.replace(year=then)
+        except ValueError as error:
+            day = f"{name.at:%m-%d}"
+            raise wrong_usage(
+                f"expected the names of logs to be days of {then}, found {path}: there is no {day} in that year"
+            ) from error
         made[path] = LogName(label=name.label, at=at, dated=year is not None)
     return made
 
@@ -209,14 +208,6 @@ def _first_day(days: Sequence[int]) -> int:
     return start if longest > max(days[0] + 366 - days[-1], 60) else days[0]
 
 
-def _in_year(at: datetime, year: int, path: str) -> datetime:
-    try:
-        return at.replace(year=year)
-    except ValueError as error:
-        said = f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year"
-        raise wrong_usage(said) from error
-
-
 class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Where commits stand in a history."""
 
@@ -227,12 +218,10 @@ class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 def commit_order(commits: tuple[str, ...], start: Path) -> CommitOrder | None:
     """The order of commits in the history of the repository around `start`; None outside of one."""
-    if shutil.which("git") is None:
-        return None
     try:
-        root = find_root(start)
+        root = find_root(start) if shutil.which("git") else None
     except CannotVerify:  # a repository of somebody else, which git will not read
-        return None
+        root = None
     if root is None:
         return None
     known = {commit: full for commit in commits if (full := resolve(root, commit)) is not None}
@@ -256,7 +245,7 @@ def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
         matches = sorted(_meant(word, root))
         if not matches:
             said = f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means"
-            raise UsageError(said, next_command=f"ls -ld {quote(_base(word) or '.')}")
+            raise UsageError(said, next_command=Command("ls", "-ld", _base(word) or "."))
         found.update(dict.fromkeys(matches))
     return tuple(found)
 

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from shlex import quote
 from typing import BinaryIO, Self
 
 import msgspec
@@ -48,6 +47,7 @@ from karat.changepoints.signatures import TAIL, died_of, find_signature, normali
 from karat.findings import info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
+from karat.system.command import Command
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
@@ -285,7 +285,7 @@ def _cells(
     except (OSError, EOFError, zlib.error) as error:
         said = getattr(error, "strerror", None) or str(error)
         said = f"expected to read {path}, but: {said}"
-        odd.add(warn("cannot-read", said, path=path, next=f"ls -l {quote(path)}"))
+        odd.add(warn("cannot-read", said, path=path, next=Command("ls", "-l", path)))
         return {metric.name: BROKEN for metric in matches.metrics}
     if matches.odd:
         said = f"expected a number where --metric matches, found {matches.odd[0]!r}; it was ignored"
@@ -299,12 +299,11 @@ def _cells(
 def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
     none = MISSING if all(found.values()) else _reason(tail)
-    cells: dict[str, Cell] = {}
-    for metric, values in found.items():
-        chosen = choose(values, options.which)
-        read = [number_cell(value, nan=options.nan) for value in chosen]
-        cells[metric] = join_cells(read) if read else none
-    return cells
+    chosen = {metric: choose(values, options.which) for metric, values in found.items()}
+    return {
+        metric: join_cells(number_cell(value, nan=options.nan) for value in values) if values else none
+        for metric, values in chosen.items()
+    }
 
 
 def _reason(tail: bytes) -> NoSample:

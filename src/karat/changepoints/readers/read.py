@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 
 import msgspec
 from msgspec import structs
@@ -36,6 +35,7 @@ from karat.changepoints.readers.sheets import (
 )
 from karat.changepoints.series import Better, Observation, Outcome, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
+from karat.system.command import Command
 
 STDIN = "-"
 _PLAIN = ReadOptions()
@@ -95,7 +95,13 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
         from karat.changepoints.readers.logs import read_logs
 
         return [read_logs([source], options)]
-    data = _bytes(source, path)
+    try:
+        if source != STDIN and path.is_char_device():  # /dev/zero has no end
+            raise wrong_usage(f"expected {source} to be a file or a pipe, found a device")
+        data = sys.stdin.buffer.read() if source == STDIN else path.read_bytes()
+    except OSError as error:
+        said = f"expected to read {source}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", source)) from error
     tables = _tables(data, "stdin" if source == STDIN else source, path, options)
     if len(tables) > 1 and options.metrics:
         # Of several tables in one document, those that have a metric that was asked for.
@@ -110,18 +116,6 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
                 next_command=_HELP,
             )
     return with_metrics
-
-
-def _bytes(source: str, path: Path) -> bytes:
-    try:
-        if source == STDIN:
-            return sys.stdin.buffer.read()
-        if path.is_char_device():  # /dev/zero has no end
-            raise wrong_usage(f"expected {source} to be a file or a pipe, found a device")
-        return path.read_bytes()
-    except OSError as error:
-        said = f"expected to read {source}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"ls -l {quote(source)}") from error
 
 
 def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:
@@ -299,7 +293,10 @@ def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
     if len(moments) != len(rows):
         return tuple(rows)
     step = regular_step(moments)
-    form = next((form for form in _FORMS if _labels_fit(rows, moments, form)), "")
+    # The form in which the rows' labels write their moments.
+    pairs = list(zip(rows, moments, strict=True))
+    fits = (form for form in _FORMS if sum(at.strftime(form) == row.label for row, at in pairs) >= 0.8 * len(rows))
+    form = next(fits, "")
     if step is None or not form:
         return tuple(rows)
     if step % _DAY == 0 and "%H" in form:
@@ -308,7 +305,7 @@ def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
     if step == _DAY and (moments[-1] - moments[0]).days >= 14:
         idle = set(range(7)) - {moment.weekday() for moment in moments}
     out = [rows[0]] if rows else []
-    for (before, at), (row, moment) in pairwise(zip(rows, moments, strict=True)):
+    for (before, at), (row, moment) in pairwise(pairs):
         missing = round((moment - at).total_seconds() / step) - 1
         for n in range(1, min(missing, 100_000) + 1):
             then = at + timedelta(seconds=n * step)
@@ -318,12 +315,6 @@ def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
         out.append(row)
     # One date that is far off would invent a thousand nights.
     return tuple(out) if len(out) <= 3 * len(rows) + 14 else tuple(rows)
-
-
-def _labels_fit(rows: Sequence[SheetRow], moments: Sequence[datetime], form: str) -> bool:
-    """Whether the rows' labels write their moments in this form."""
-    pairs = zip(rows, moments, strict=True)
-    return sum(moment.strftime(form) == row.label for row, moment in pairs) >= 0.8 * len(rows)
 
 
 def regular_step(moments: Sequence[datetime]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,8 +21,8 @@ from karat.changepoints.readers.sheets import (
     since_1970,
     utc,
 )
-from karat.changepoints.series import Better, Outcome, wrong_usage
-from karat.findings import CannotVerify, suggest
+from karat.changepoints.series import Better, Outcome, no_such, wrong_usage
+from karat.findings import CannotVerify
 from karat.system.command import Command
 
 if TYPE_CHECKING:
@@ -49,10 +48,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
                     f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}"
                 )
             if table not in names:
-                raise wrong_usage(
-                    f"expected --table to name a table of {source}, found {table!r}{suggest(table, names)};"
-                    f" there are {', '.join(names[:20])}"
-                )
+                raise no_such("--table", f"name a table of {source}", table, names)
             columns = _columns(connection, table)
             if table == _VIEW and set(_JOURNAL) <= set(columns):
                 return _journal(connection, source, options)
@@ -62,7 +58,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
             return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
     except sqlite3.Error as error:
         said = f"expected to read the SQLite database {source}, but: {error}"
-        raise CannotVerify(said, next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'") from error
+        raise CannotVerify(said, next_command=Command("sqlite3", source, "PRAGMA integrity_check")) from error
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -80,10 +76,7 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
     for row in connection.execute(query):
         stages.setdefault(str(row[0]), []).append(row)
     if options.stage and options.stage not in stages:
-        raise wrong_usage(
-            f"expected --stage to be a stage of the hunt, found {options.stage!r}{suggest(options.stage, list(stages))};"
-            f" there are {', '.join(stages)}"
-        )
+        raise no_such("--stage", "be a stage of the hunt", options.stage, list(stages))
     wanted = {options.stage: stages[options.stage]} if options.stage else stages
     settings: dict[str, tuple[str, str]] = {}
     if {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
@@ -107,12 +100,9 @@ def _stage(
     there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
     # Those of the hunt first, in its order.
     metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))
-    unknown = [name for name in options.metrics if name not in metrics]
-    if unknown:
-        raise wrong_usage(
-            f"expected --metric to be a metric of {source}, found {unknown[0]!r}{suggest(unknown[0], metrics)};"
-            f" there are {', '.join(metrics)}"
-        )
+    for name in options.metrics:
+        if name not in metrics:
+            raise no_such("--metric", f"be a metric of {source}", name, metrics)
     wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
     points: dict[Any, list[Sequence[Any]]] = {}
     for row in rows:

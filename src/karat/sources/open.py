@@ -1,7 +1,7 @@
 """From the options of a command line to a source.
 
 Kinds of source register under the entry point `karat.sources`, the built-in ones like a third party's:
-a callable that takes `SourceOptions`, the settings and a function that tells the person something, and
+a callable that takes `SourceOptions`, the settings [refresh] and a function that tells the person something, and
 returns a `Source`. `--source NAME` and `--source NAME://…` pick it by name.
 """
 
@@ -11,15 +11,13 @@ import os
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.refreshes.settings import RefreshSettings
-from karat.sources.source import Source
+from karat.sources.source import Notice, Source
 from karat.system import git
-
-Notice = Callable[[str], None]
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +44,22 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.source.partition("://")[0]
 
 
-Factory = Callable[[SourceOptions, RefreshSettings, Notice | None], Source]
+class SourceSettings(Protocol):
+    """What of karat.toml's [refresh] the built-in sources look at."""
+
+    @property
+    def repo(self) -> str | None: ...
+    @property
+    def project(self) -> str | None: ...
+
+
+Factory = Callable[[SourceOptions, SourceSettings, Notice | None], Source]
 
 BUILT_IN = {
-    "github": "karat.refreshes.source:github",
-    "gitlab": "karat.refreshes.source:gitlab",
-    "folder": "karat.refreshes.source:folder",
-    **dict.fromkeys(("s3", "gs", "az", "file"), "karat.refreshes.source:bucket"),
+    "github": "karat.sources.open:github",
+    "gitlab": "karat.sources.open:gitlab",
+    "folder": "karat.sources.open:folder",
+    **dict.fromkeys(("s3", "gs", "az", "file"), "karat.sources.open:bucket"),
 }
 _ONLY_WITH = {
     "repo": ("github",),
@@ -78,7 +85,7 @@ def check_options(options: SourceOptions) -> None:
             )
 
 
-def open_source(options: SourceOptions, settings: RefreshSettings, notice: Notice | None = None) -> Source:
+def open_source(options: SourceOptions, settings: SourceSettings, notice: Notice | None = None) -> Source:
     """The source that the options mean."""
     kind = options.kind
     if kind in BUILT_IN:
@@ -117,7 +124,7 @@ def own_files(options: SourceOptions, cwd: Path) -> tuple[str, ...]:
     return () if tracked or any(c in name for c in "*?{") else (f"{name}/**",)
 
 
-def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
+def github(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:
     """A workflow run, or all runs of a commit."""
     from karat.sources.github import GitHub
 
@@ -139,7 +146,7 @@ def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | N
     return GitHub(repo, run_id=options.run_id, sha=options.sha, workflow=options.workflow, notice=notice)
 
 
-def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
+def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:
     """A pipeline and its child pipelines."""
     from karat.sources.gitlab import GitLab
 
@@ -159,7 +166,7 @@ def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | N
     return GitLab(project, options.pipeline_id, notice=notice)
 
 
-def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice | None) -> Source:
+def folder(options: SourceOptions, _settings: SourceSettings, _notice: Notice | None) -> Source:
     """A folder of artifacts on this disk, such as `gh run download` leaves."""
     from karat.sources.folder import Folder
 
@@ -171,7 +178,7 @@ def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice |
     return Folder(Path(options.path))
 
 
-def bucket(options: SourceOptions, _settings: RefreshSettings, notice: Notice | None) -> Source:
+def bucket(options: SourceOptions, _settings: SourceSettings, notice: Notice | None) -> Source:
     """A bucket, or the part of one below a prefix; file:// is a folder."""
     from karat.sources.bucket import open_bucket
 
