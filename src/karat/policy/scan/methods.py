@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
 from karat.policy.scan.facts import Call, Decorator, Method
-from karat.policy.scan.source import dotted, literal, negated, number, text_of, truth
+from karat.policy.scan.source import dotted, literal, negated, number, parameter_names, text_of, truth
 from karat.policy.scan.vocabulary import FREE_CHECKS, is_check, is_test
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -22,30 +21,6 @@ _PLAIN_MODULES = frozenset({"np", "numpy", "paddle", "math", "core", "base", "fl
 _SKIPS = ("skipTest", "pytest.skip", "SkipTest")
 _ENDS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"})
 """Calls that nothing comes after."""
-
-
-@dataclass(slots=True)
-class Known:
-    """Names of a body that stand for the op test, or for a check of it."""
-
-    tests: dict[str, str]
-    """Name → which parameter of a function it is; nothing for a method's own `self`."""
-    checks: dict[str, ast.Attribute] = field(default_factory=dict)
-    """`check = self.check_grad`."""
-
-    def learn(self, name: str, value: ast.expr) -> None:
-        """An assignment: `me = self`, `check = self.check_grad`."""
-        if isinstance(value, ast.Name) and value.id in self.tests:
-            self.tests[name] = self.tests[value.id]
-        elif self.is_check(value):
-            self.checks[name] = value  # type: ignore[assignment]
-
-    def is_check(self, node: ast.AST) -> bool:
-        """Whether the expression is a check of the test, called or not."""
-        return isinstance(node, ast.Attribute) and is_check(node.attr) and self.is_test(node.value)
-
-    def is_test(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in self.tests
 
 
 def takes_failure(node: ast.AST) -> bool:
@@ -79,98 +54,8 @@ def drops(statements: Sequence[ast.stmt]) -> bool:
     return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))
 
 
-def calls(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator[Call]:
-    """Calls that may check a gradient, or lead to one that does."""
-    yield from _asked(node, known, when, caught=caught)
-    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-        if known.is_check(argument):
-            assert isinstance(argument, ast.Attribute)  # noqa: S101 - as is_check says
-            who = text_of(node.func)
-            more = () if who.endswith("partial") else (f"{who} calls it",)
-            yield Call(
-                name=argument.attr,
-                line=node.lineno,
-                when=when + more,
-                object=_object(argument, known),
-                caught=caught or takes_failure(node),
-            )
-
-
-def _asked(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator[Call]:
-    function = _function(node.func, known)
-    if isinstance(function, ast.Attribute):
-        value = function.value
-        if known.is_test(value):
-            yield _made(node, function.attr, when, caught=caught, object=_object(function, known))
-            return
-        if isinstance(value, ast.Call) and dotted(value.func) == "super":
-            yield _made(node, function.attr, when, caught=caught, receiver="super")
-            return
-    whole = dotted(function)
-    if not whole:
-        return
-    owner, _, name = whole.rpartition(".")
-    if name in FREE_CHECKS:
-        yield _made(node, name, when, caught=caught, receiver="free", owner=whole)
-        return
-    if whole.partition(".")[0] in _PLAIN_MODULES:
-        return
-    for place, test in _handed(node, known):
-        if place == "0" and owner and not test:
-            yield _made(node, name, when, caught=caught, receiver="class", owner=owner)
-        else:
-            yield Call(
-                name=name,
-                line=node.lineno,
-                receiver="free",
-                owner=whole,
-                when=when,
-                caught=caught,
-                place=place,
-                object=test,
-            )
-
-
-def _function(node: ast.expr, known: Known) -> ast.expr:
-    """What is called, behind a walrus, an alias or `getattr(self, "check_grad")`."""
-    if isinstance(node, ast.NamedExpr):
-        node = node.value
-    if isinstance(node, ast.Name) and node.id in known.checks:
-        return known.checks[node.id]
-    if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
-        name = literal(node.args[1])
-        if name is not None:
-            return ast.Attribute(value=node.args[0], attr=name)
-    return node
-
-
-def _handed(node: ast.Call, known: Known) -> Iterator[tuple[str, str]]:
-    """(place or keyword, which test) of every argument that is an op test."""
-    places = [(str(index), argument) for index, argument in enumerate(node.args)]
-    places += [(keyword.arg or "**", keyword.value) for keyword in node.keywords]
-    for place, argument in places:
-        if isinstance(argument, ast.Name) and argument.id in known.tests:
-            yield place, known.tests[argument.id]
-
-
-def _object(node: ast.Attribute, known: Known) -> str:
-    return known.tests[node.value.id] if isinstance(node.value, ast.Name) else ""
-
-
-def _made(node: ast.Call, name: str, when: When, *, caught: bool, **more: str) -> Call:
-    keywords: dict[str, str] = {}
-    numbers: dict[str, float] = {}
-    if is_check(name) or name in FREE_CHECKS:
-        for keyword in node.keywords:
-            keywords[keyword.arg or "**"] = text_of(keyword.value)
-            value = number(keyword.value)
-            if value is not None and keyword.arg is not None:
-                numbers[keyword.arg] = value
-    return Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]
-
-
 def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
-    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
+    body = _Body(dict.fromkeys(parameter_names(node.args)[:1], ""))
     body.function(node)
     empty = never = ""
     if is_test(node.name):
@@ -194,7 +79,7 @@ def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When)
 
 def function_of(node: FunctionNode) -> Method | None:
     """What a function does with whichever of its parameters is an op test; None if it does nothing with any."""
-    body = _Body(Known({name: name for name in _parameters(node.args)}))
+    body = _Body({name: name for name in parameter_names(node.args)})
     body.function(node)
     calls = tuple(call for call in body.calls if call.object)
     return Method(name=node.name, line=node.lineno, calls=calls, does=body.does) if calls else None
@@ -202,14 +87,10 @@ def function_of(node: FunctionNode) -> Method | None:
 
 def lambda_of(name: str, node: ast.Lambda) -> Method:
     """What a method does that is written as a lambda."""
-    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
+    body = _Body(dict.fromkeys(parameter_names(node.args)[:1], ""))
     body.expressions(node.body, ())
     empty = "does nothing that could fail" if is_test(name) and not body.does else ""
     return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does, empty=empty)
-
-
-def _parameters(arguments: ast.arguments) -> list[str]:
-    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
 
 def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
@@ -229,8 +110,11 @@ def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body)
 class _Body:
     """Walks statements in the order in which they run."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, tests: dict[str, str], checks: dict[str, ast.Attribute] | None = None) -> None:
+        self._tests = tests
+        """Names of the op test → which parameter of a function it is; nothing for a method's own `self`."""
+        self._checks = {} if checks is None else checks
+        """Names of its checks: `check = self.check_grad`."""
         self.calls: list[Call] = []
         self.does = False
         self.skipped = False
@@ -295,7 +179,7 @@ class _Body:
                     self._block(case.body, (*when, condition))
                     when = (*when, negated(condition))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                inner = _Body(self._known)
+                inner = _Body(self._tests, self._checks)
                 inner.function(node, when)
                 self._keep(node.name, inner)
             case ast.ClassDef() | ast.Pass():
@@ -330,28 +214,31 @@ class _Body:
         (target, *others), value = node.targets, node.value
         if isinstance(target, ast.Name) and not others:
             if isinstance(value, ast.Lambda):
-                inner = _Body(self._known)
+                inner = _Body(self._tests, self._checks)
                 inner.expressions(value.body, when)
                 self._keep(target.id, inner)
                 return
-            self._known.learn(target.id, value)
+            match value:
+                case ast.Name(id=test) if test in self._tests:
+                    self._tests[target.id] = self._tests[test]
+                case ast.Attribute(attr=name, value=ast.Name(id=test)) if is_check(name) and test in self._tests:
+                    self._checks[target.id] = value
         self.expressions(node, when)
 
     def _if(self, node: ast.If, when: When) -> tuple[bool, When]:
         open_ = truth(node.test) is None
         depth, ended = len(when), list[bool]()
-        while True:  # an elif is an if in an else, hundreds deep in generated files
-            self.expressions(node.test, when)
-            known = truth(node.test)
-            if known is None:
-                condition = text_of(node.test)
-                ended.append(self._block(node.body, (*when, condition)))
-                when = (*when, negated(condition))
-            after = None if known else otherwise(node)
-            if after is None:
+        for test, body in arms(node):
+            if test is not None:
+                self.expressions(test, when)
+            known = test is None or truth(test)
+            if known:
+                ended.append(self._block(body, when))
                 break
-            node = after
-        ended.append(self._block(node.body if known else node.orelse, when))
+            if known is None and test is not None:
+                condition = text_of(test)
+                ended.append(self._block(body, (*when, condition)))
+                when = (*when, negated(condition))
         if all(ended) or not open_:
             return all(ended), ()
         not_first = when[depth]
@@ -381,14 +268,22 @@ class _Body:
                 case ast.Name(id=name):
                     self._loaded.add(name)
                     continue
-                case ast.IfExp() | ast.BoolOp():
-                    self._branches(inner, when)
+                case ast.IfExp(test=test, body=body, orelse=orelse):
+                    self.expressions(test, when)
+                    self._guarded(body, when, test, holds=True)
+                    self._guarded(orelse, when, test, holds=False)
+                    continue
+                case ast.BoolOp(op=op, values=[first, *rest]):
+                    self.expressions(first, when)
+                    # Whether the first decides is known of it alone; what comes after shares that condition.
+                    for value in rest:
+                        self._guarded(value, when, first, holds=isinstance(op, ast.And))
                     continue
                 case ast.Call():
                     if not dotted(inner.func).endswith(_SKIPS):
                         self.does = True
                         self._called += 1
-                        self.calls.extend(calls(inner, self._known, when, caught=self._caught > 0))
+                        self._note(inner, when)
                     if takes_failure(inner):  # assertRaises(AssertionError, lambda: self.check_grad())
                         self._caught += 1
                         for argument in inner.args:
@@ -401,18 +296,59 @@ class _Body:
                     self.yields = True
             pending += ast.iter_child_nodes(inner)
 
-    def _branches(self, node: ast.IfExp | ast.BoolOp, when: When) -> None:
-        """Expressions of which only a part may be reached."""
-        match node:
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                self.expressions(test, when)
-                self._guarded(body, when, test, holds=True)
-                self._guarded(orelse, when, test, holds=False)
-            case ast.BoolOp(op=op, values=[first, *rest]):
-                self.expressions(first, when)
-                # Whether the first decides is known of it alone; what comes after shares that condition.
-                for value in rest:
-                    self._guarded(value, when, first, holds=isinstance(op, ast.And))
+    def _note(self, node: ast.Call, when: When) -> None:
+        """Keep a call that may check a gradient, or lead to one that does."""
+        function: ast.AST = node.func.value if isinstance(node.func, ast.NamedExpr) else node.func
+        match function:
+            case ast.Name(id=name) if name in self._checks:
+                function = self._checks[name]
+            case ast.Call(func=ast.Name(id="getattr"), args=[value, key, *_]) if (asked := literal(key)) is not None:
+                function = ast.Attribute(value=value, attr=asked)
+        match function:
+            case ast.Attribute(attr=name, value=ast.Name(id=owner)) if owner in self._tests:
+                self._add(node, name, when, object=self._tests[owner])
+            case ast.Attribute(attr=name, value=ast.Call(func=ast.Name(id="super"))):
+                self._add(node, name, when, receiver="super")
+            case _:
+                self._free(node, dotted(function), when)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            match argument:
+                case ast.Attribute(attr=name, value=ast.Name(id=owner)) if is_check(name) and owner in self._tests:
+                    who = text_of(node.func)
+                    more = () if who.endswith("partial") else (f"{who} calls it",)
+                    caught = self._caught > 0 or takes_failure(node)
+                    test = self._tests[owner]
+                    self.calls.append(Call(name=name, line=node.lineno, when=when + more, caught=caught, object=test))
+
+    def _free(self, node: ast.Call, whole: str, when: When) -> None:
+        """A call of a function, or of a class's method, that is handed the test."""
+        owner, _, name = whole.rpartition(".")
+        if name in FREE_CHECKS:
+            self._add(node, name, when, receiver="free", owner=whole)
+        elif whole and whole.partition(".")[0] not in _PLAIN_MODULES:
+            handed = [(str(index), argument) for index, argument in enumerate(node.args)]
+            handed += [(keyword.arg or "**", keyword.value) for keyword in node.keywords]
+            for place, argument in handed:
+                if isinstance(argument, ast.Name) and argument.id in self._tests:
+                    test = self._tests[argument.id]
+                    if place == "0" and owner and not test:
+                        self._add(node, name, when, receiver="class", owner=owner)
+                    else:
+                        self._add(node, name, when, receiver="free", owner=whole, place=place, object=test)
+
+    def _add(self, node: ast.Call, name: str, when: When, **more: str) -> None:
+        keywords: dict[str, str] = {}
+        numbers: dict[str, float] = {}
+        if "place" not in more and (is_check(name) or name in FREE_CHECKS):
+            for keyword in node.keywords:
+                keywords[keyword.arg or "**"] = text_of(keyword.value)
+                value = number(keyword.value)
+                if value is not None and keyword.arg is not None:
+                    numbers[keyword.arg] = value
+        caught = self._caught > 0
+        self.calls.append(
+            Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]
+        )
 
     def _guarded(self, node: ast.expr, when: When, condition: ast.expr, *, holds: bool) -> None:
         known = truth(condition)
@@ -427,9 +363,10 @@ class _Body:
             ]
 
 
-def otherwise(node: ast.If) -> ast.If | None:
-    """The `elif` of an `if`."""
-    match node.orelse:
-        case [ast.If() as after]:
-            return after
-    return None
+def arms(node: ast.If) -> Iterator[tuple[ast.expr | None, list[ast.stmt]]]:
+    """The condition and body of an `if` and of every `elif`, and those of the `else`, which has no condition."""
+    rest: list[ast.stmt] = [node]
+    while len(rest) == 1 and isinstance(rest[0], ast.If):  # hundreds deep in generated files
+        yield rest[0].test, rest[0].body
+        rest = rest[0].orelse
+    yield None, rest

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import io
+import operator
 import re
 import tokenize
 import unicodedata
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 
 from karat.policy.scan.facts import Reference
 
 _LARGEST = 32 << 20
 """Bytes beyond which nobody wrote a test by hand; such a file would cost minutes and gigabytes."""
 _LONGEST = 80
+_DEEPEST = 8
+"""Expressions in expressions, and names for names, beyond which a value is unknown."""
+_MOST_PAIRS = 64
+_LARGEST_POWER = 400
 _JOINED = re.compile(r" (?:and|or|if) ")
 
 
@@ -173,32 +179,87 @@ def truth(node: ast.AST) -> bool | None:
     return None
 
 
-def literal(node: ast.AST | None) -> str | None:
-    """The text of a string literal, joined literals included."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = literal(node.left), literal(node.right)
-        return None if left is None or right is None else left + right
-    return None
+def literal(
+    node: ast.AST | None, meaning: Callable[[ast.AST], ast.AST | None] | None = None, depth: int = 0
+) -> str | None:
+    """The text of a string literal, or of several joined; `meaning` says what a name stands for."""
+    if meaning is not None and node is not None:
+        named, node = node, meaning(node)
+        depth += node is not named
+        if depth > _DEEPEST:  # `text = text + more`
+            return None
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [left, right]
+        case ast.JoinedStr(values=values):
+            parts = [value.value if isinstance(value, ast.FormattedValue) else value for value in values]
+        case _:
+            return None
+    texts = [literal(part, meaning, depth) for part in parts]
+    return None if None in texts else "".join(map(str, texts))
 
 
 def number(node: ast.AST) -> float | None:
     """The value of a number that is written out: `0.01`, `-1`, `1e-3 * 2`."""
+    found = numbers(node, lambda _node, _depth: [])
+    return found[0] if len(found) == 1 else None
+
+
+def numbers(node: ast.AST, known: Callable[[ast.AST, int], list[float]], depth: int = 0) -> list[float]:
+    """Every number that an expression may be worth, none where that is unknown; `known` says it of names and calls."""
+    if depth > _DEEPEST:
+        return []
     match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int() | float() as value):
-            try:
-                return float(value)
-            except OverflowError:
-                return None
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return _applied(float, value)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = number(operand)
-            return None if inner is None else -inner
-        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as op, right=right):
-            one, other = number(left), number(right)
-            if one is None or other is None or (isinstance(op, ast.Div) and other == 0):
-                return None
-            return one * other if isinstance(op, ast.Mult) else one / other
-    return None
+            return [-n for n in numbers(operand, known, depth + 1)]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            others = numbers(right, known, depth + 1)
+            pairs = [(a, b) for a in numbers(left, known, depth + 1) for b in others]
+            return [n for a, b in pairs[:_MOST_PAIRS] for n in _applied(_OPERATIONS[type(op)], a, b)]
+        case ast.IfExp(body=body, orelse=orelse):
+            return all_of(numbers(each, known, depth + 1) for each in (body, orelse))
+        case ast.Call(func=ast.Name(id="min" | "max"), args=[_, *_] as given):
+            return all_of(numbers(each, known, depth + 1) for each in given)
+    return known(node, depth + 1)
+
+
+def all_of(each: Iterable[list[float]]) -> list[float]:
+    """What any of several may be worth; nothing if one of them is unknown."""
+    found = list(each)
+    return [n for one in found for n in one] if all(found) else []
+
+
+def _applied(operation: Callable[..., float], *operands: float) -> list[float]:
+    try:
+        return [float(operation(*operands))]
+    except (ArithmeticError, ValueError, TypeError):
+        return []
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: lambda a, b: a**b if abs(b) <= _LARGEST_POWER else float("nan"),
+}
+
+
+def parameter_names(arguments: ast.arguments) -> list[str]:
+    """Every parameter but those that take all the rest."""
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    """Parameters that have a default, and that."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    for argument, value in (
+        *zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ):
+        if value is not None:
+            yield argument.arg, value

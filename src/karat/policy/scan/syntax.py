@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
 import msgspec
 
 from karat.policy.scan.facts import Binding, ClassFacts, Decorator, FileFacts, Flag, Made, Method, Reference, Scope
-from karat.policy.scan.methods import FunctionNode, When, function_of, lambda_of, method_of, otherwise
+from karat.policy.scan.methods import FunctionNode, When, arms, function_of, lambda_of, method_of
 from karat.policy.scan.source import (
     Unreadable,
     column,
+    defaults,
     dotted,
     literal,
     members_of,
     negated,
+    parameter_names,
     parse,
     reference,
     text_of,
@@ -36,8 +38,7 @@ Given = Literal["keyword", "positional", "empty", "none", "computed"]
 def facts_of(source: bytes, path: str) -> FileFacts:
     """What the file says about op tests; where it cannot be read, `problem` says why. It never raises."""
     try:
-        reader = _Reader()
-        reader.open(Scope(kind="module"))
+        reader = _FactReader()
         reader.block(parse(source).body, 0, ())
     except Unreadable as error:
         return FileFacts(path=path, problem=str(error), line=error.line)
@@ -75,11 +76,11 @@ def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterat
             )
 
 
-class _Reader:
+class _FactReader:
     """Collects facts while going through statements; expressions are looked at only where they matter."""
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = []
+        self.scopes = [Scope(kind="module")]
         self.classes: list[ClassFacts] = []
         self.bindings: list[Binding] = []
         self.made: list[Made] = []
@@ -87,19 +88,20 @@ class _Reader:
         self.renamed: dict[str, ast.expr] = {}
         """What decorates, by the names that the file gives it."""
         self._returns: dict[int, list[Reference]] = {}
+        self._bodies: dict[int, _ClassBody] = {}
+        """Scope → the class body that it is."""
 
-    def open(self, scope: Scope) -> int:
-        self.scopes.append(scope)
-        return len(self.scopes) - 1
-
-    def block(self, statements: Sequence[ast.stmt], scope: int, when: When) -> None:
+    def block(self, statements: Iterable[ast.stmt], scope: int, when: When) -> None:
         for statement in statements:
             self.statement(statement, scope, when)
 
-    def statement(self, node: ast.stmt, scope: int, when: When) -> None:
+    def statement(self, node: ast.stmt, scope: int, when: When) -> None:  # noqa: C901, PLR0912 - one branch per kind
+        body = self._bodies.get(scope)
         match node:
             case ast.ClassDef():
                 self._class(node, scope, when)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if body is not None:
+                body.method(node, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node, scope)
             case ast.Import() | ast.ImportFrom():
@@ -107,26 +109,24 @@ class _Reader:
                 for alias in node.names if isinstance(node, ast.ImportFrom) else ():
                     if alias.asname and may_skip(ast.Name(alias.name)):
                         self.renamed[alias.asname] = ast.Name(alias.name)
-            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                self.assign(node, scope, when)
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if node.value is not None:
+                self._assign(node, node.value, scope, when)
             case ast.Expr(value=value):
                 self._calls(value, scope, when=when)
             case ast.Return(value=ast.expr() as value):
                 self._returns.setdefault(scope, []).append(reference(value))
                 self._calls(value, scope)
             case ast.Delete():
-                for target in node.targets:
-                    self._bind(scope, dotted(target), node.lineno, "deleted")
-                    owner, _, name = dotted(target).rpartition(".")
-                    self._patch(scope, owner, name, None, when)
-            case _:
-                self._compound(node, scope, when)
-
-    def _compound(self, node: ast.stmt, scope: int, when: When) -> None:
-        match node:
+                for name in map(dotted, node.targets):
+                    if body is not None:
+                        body.methods.pop(name, None)
+                        body.attributes.pop(name, None)
+                    else:
+                        self._bind(scope, name, node.lineno, "deleted")
+                        self._patch(scope, name, None, when)
             case ast.If():
-                for body, more in branches(node):
-                    self.block(body, scope, when + more)
+                for part, more in branches(node):
+                    self.block(part, scope, when + more)
             case ast.For() | ast.AsyncFor():
                 self._loop(node.target, node.iter, scope)
                 self.block([*node.body, *node.orelse], scope, when)
@@ -135,8 +135,7 @@ class _Reader:
             case ast.With() | ast.AsyncWith():
                 self.block(node.body, scope, when)
             case ast.Try() | ast.TryStar():
-                for part in try_parts(node):
-                    self.block(part, scope, when)
+                self.block(chain(node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody), scope, when)
             case ast.Match():
                 for case in node.cases:
                     self.block(case.body, scope, (*when, text_of(node.subject)))
@@ -149,43 +148,56 @@ class _Reader:
                 Binding(scope=scope, name=name, line=line, kind=kind, reference=target, index=index)  # type: ignore[arg-type]
             )
 
-    def assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int, when: When = ()) -> None:
+    def _assign(
+        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, value: ast.expr, scope: int, when: When
+    ) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if node.value is None:
-            return
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and may_skip(node.value):
-            self.renamed[targets[0].id] = node.value
+        body = self._bodies.get(scope)
+        if body is not None and not isinstance(node, ast.AugAssign):
+            when = ()
+            for target in targets:
+                body.attribute(dotted(target), value, node.lineno)
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and may_skip(value):
+            self.renamed[targets[0].id] = value
         for target in targets:
-            self._assigned(target, node.value, scope, when)
+            self._assigned(target, value, scope, when)
 
     def _assigned(self, target: ast.expr, value: ast.expr, scope: int, when: When) -> None:
-        name = dotted(target) or _global(target)
+        name = dotted(target)
+        match target:
+            case ast.Subscript(value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(key))):
+                name = key  # by which factories name what they made
         owner, _, last = name.rpartition(".")
         if owner and FLAGS.fullmatch(last):
-            self._flag(last, owner, value, target.lineno, scope)
+            self.flags.append(Flag(name=last, line=target.lineno, value=text_of(value), owner=owner, scope=scope))
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             for one, part in zip(target.elts, value.elts, strict=False):
                 self._assigned(one, part, scope, when)
         else:
-            if name and _may_be_class(value):
+            may_be_class = isinstance(value, _CLASS_EXPRESSIONS)
+            if isinstance(value, ast.Call):
+                may_be_class = dotted(value.func) == "type" or any(map(dotted, value.args))
+            if name and may_be_class:
                 self._bind(scope, name, target.lineno, "alias", reference(value))
-            if owner:
-                self._patch(scope, owner, last, value, when)
-            if not when:
-                self._decorated(scope, name, value)
+            self._patch(scope, name, value, when)
+            match value:
+                # `T = unittest.skip("why")(T)`: a decorator that is called by hand.
+                case ast.Call(func=function, args=[ast.Name(id=given)], keywords=[]) if given == name and not when:
+                    found = decorators([function], self.renamed)
+                    index = self._latest(name, scope) if found else None
+                    if index is not None:
+                        cls = self.classes[index]
+                        self.classes[index] = msgspec.structs.replace(cls, decorators=cls.decorators + found)
             # After the alias: what is bound last wins.
             self._calls(value, scope, name, when)
 
-    def _flag(self, name: str, owner: str, value: ast.expr, line: int, scope: int) -> None:
-        self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope))
-
-    def _patch(self, scope: int, owner: str, name: str, value: ast.expr | None, when: When) -> None:
+    def _patch(self, scope: int, whole: str, value: ast.expr | None, when: When) -> None:
         """`T.test_check_grad = None`, `del T.test_check_grad`: a class that is changed after its statement."""
-        if not owner or not (is_test(name) or is_check(name) or name == "__test__"):
-            return
-        index = self._latest(owner, scope)
-        if index is not None:
-            self.classes[index] = patched(self.classes[index], name, value, when)
+        owner, _, name = whole.rpartition(".")
+        if owner and (is_test(name) or is_check(name) or name == "__test__"):
+            index = self._latest(owner, scope)
+            if index is not None:
+                self.classes[index] = patched(self.classes[index], name, value, when)
 
     def _latest(self, name: str, scope: int) -> int | None:
         """The class that a name means in a scope, so far."""
@@ -193,16 +205,6 @@ class _Reader:
             if (self.classes[index].name, self.classes[index].scope) == (name, scope):
                 return index
         return None
-
-    def _decorated(self, scope: int, name: str, value: ast.expr) -> None:
-        """`T = unittest.skip("why")(T)`: a decorator that is called by hand."""
-        match value:
-            case ast.Call(func=function, args=[ast.Name(id=given)], keywords=[]) if given == name:
-                found = decorators([function], self.renamed)
-                index = self._latest(name, scope) if found else None
-                if index is not None:
-                    cls = self.classes[index]
-                    self.classes[index] = msgspec.structs.replace(cls, decorators=cls.decorators + found)
 
     def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
         """What a loop's names stand for: any of what it goes over."""
@@ -217,8 +219,20 @@ class _Reader:
     def _calls(self, node: ast.expr, scope: int, bound: str = "", when: When = ()) -> None:
         """Calls that may make classes: `make(A)`, `[make(A), make(B)]`, `[make(p) for p in (A, B)]`."""
         match node:
-            case ast.Call():
-                self._call(node, scope, bound, when)
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[on, key, *rest]):
+                owner, name = dotted(on), literal(key) or ""
+                value = rest[0] if len(rest) == 1 else None
+                if value is not None and FLAGS.fullmatch(name):
+                    line = node.lineno
+                    self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope))
+                self._patch(scope, f"{owner}.{name}", value, when)
+            case ast.Call(func=ast.Name(id="type"), args=[_, _, _]):
+                self._typed(node, scope, bound)
+            case ast.Call() if function := dotted(node.func):
+                handed = (*node.args, *(k.value for k in node.keywords))
+                held = any(isinstance(a, ast.Starred | ast.List | ast.Tuple) or dotted(a) for a in handed)
+                if held or any(s.defaults and s.name == function for s in self.scopes):
+                    self.made.append(Made(scope=scope, line=node.lineno, call=reference(node)))
             case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Dict(values=values):
                 for value in values:
                     self._calls(value, scope, when=when)
@@ -231,59 +245,39 @@ class _Reader:
                     self._loop(loop.target, loop.iter, scope)
                 self._calls(value, scope, when=when)
 
-    def _call(self, node: ast.Call, scope: int, bound: str = "", when: When = ()) -> None:
-        function = dotted(node.func)
-        if function in {"setattr", "delattr"} and len(node.args) > 1:
-            owner, name = dotted(node.args[0]), literal(node.args[1]) or ""
-            value = node.args[2] if len(node.args) == 3 else None
-            if value is not None and FLAGS.fullmatch(name):
-                self._flag(name, owner, value, node.lineno, scope)
-            self._patch(scope, owner, name, value, when)
-            return
-        if function == "type" and len(node.args) == 3:
-            self._typed(node, scope, bound)
-            return
-        handed = (*node.args, *(k.value for k in node.keywords))
-        held = any(isinstance(a, ast.Starred | ast.List | ast.Tuple) or dotted(a) for a in handed)
-        if function and (held or any(s.defaults and s.name == function for s in self.scopes)):
-            self.made.append(Made(scope=scope, line=node.lineno, call=reference(node)))
-
     def _typed(self, node: ast.Call, scope: int, bound: str) -> None:
         """`type("TestX", (OpTest,), {...})`: a class without a statement."""
         bases = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         name = literal(node.args[0]) or bound or "type(…)"
         members = members_of(node.args[2])
         dynamic = () if members is not None else (Reference(text=text_of(node.args[2])),)
-        index = len(self.classes)
         made = ClassFacts(
             name=name,
             qualname=self._qualname(scope, name),
             line=node.lineno,
             scope=scope,
             body=scope,
-            bases=(*(reference(base) for base in bases), *dynamic),
+            bases=(*map(reference, bases), *dynamic),
         )
         for member, value in (members or {}).items():
             if is_test(member) or is_check(member):
                 made = patched(made, member, value, ())
+        self._bind(scope, bound or name, node.lineno, "class", index=len(self.classes))
         self.classes.append(made)
-        self._bind(scope, bound or name, node.lineno, "class", index=index)
 
     def _function(self, node: FunctionNode, scope: int) -> None:
-        arguments = node.args
-        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-        defaults = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
-        defaults |= {a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d}
+        given = dict(defaults(node.args))
         made = Scope(
             kind="function",
             parent=scope,
             name=node.name,
             line=node.lineno,
-            parameters=(*names, *(a.arg for a in arguments.kwonlyargs)),
-            defaults={name: reference(value) for name, value in defaults.items() if dotted(value)},
-            constants={name: known for name, value in defaults.items() if (known := truth(value)) is not None},
+            parameters=tuple(parameter_names(node.args)),
+            defaults={name: reference(value) for name, value in given.items() if dotted(value)},
+            constants={name: known for name, value in given.items() if (known := truth(value)) is not None},
         )
-        index = self.open(made)
+        index = len(self.scopes)
+        self.scopes.append(made)
         self._bind(scope, node.name, node.lineno, "function", index=index)
         self.block(node.body, index, ())
         self.scopes[index] = msgspec.structs.replace(
@@ -299,138 +293,88 @@ class _Reader:
         return ".".join(reversed(parts))
 
     def _class(self, node: ast.ClassDef, scope: int, when: When) -> None:
-        body = self.open(Scope(kind="class", parent=scope, name=node.name, line=node.lineno))
-        index = len(self.classes)
+        index, inside = len(self.classes), len(self.scopes)
+        self.scopes.append(Scope(kind="class", parent=scope, name=node.name, line=node.lineno))
         self._bind(scope, node.name, node.lineno, "class", index=index)
-        qualname = self._qualname(scope, node.name)
-        self.classes.append(ClassFacts(name=node.name, qualname=qualname, line=node.lineno))
-        parts = _ClassBody(self, body)
-        parts.block(node.body, ())
-        self.classes[index] = ClassFacts(
-            name=node.name,
-            qualname=qualname,
-            line=node.lineno,
+        facts = ClassFacts(name=node.name, qualname=self._qualname(scope, node.name), line=node.lineno)
+        self.classes.append(facts)
+        body = self._bodies[inside] = _ClassBody(self, inside)
+        self.block(node.body, inside, ())
+        self.classes[index] = msgspec.structs.replace(
+            facts,
             scope=scope,
-            body=body,
-            bases=tuple(reference(base) for base in node.bases),
+            body=inside,
+            bases=tuple(map(reference, node.bases)),
             decorators=decorators(node.decorator_list, self.renamed),
-            methods=tuple(parts.methods.values()),
-            flags=tuple(parts.flags),
-            attributes=parts.attributes,
-            op=parts.op,
-            dtype=parts.dtype,
+            methods=tuple(body.methods.values()),
+            flags=tuple(body.flags),
+            attributes=body.attributes,
+            op=body.op,
+            dtype=(body.dtypes.pop() if len(body.dtypes) == 1 else "?") if body.dtypes else None,
             when=when,
         )
 
 
-def _may_be_class(node: ast.expr) -> bool:
-    if isinstance(node, ast.Call):
-        return dotted(node.func) == "type" or any(dotted(a) for a in node.args)
-    return isinstance(node, _CLASS_EXPRESSIONS)
-
-
-def _global(node: ast.expr) -> str:
-    """`X` for `globals()["X"]`, the way by which factories name what they made."""
-    match node:
-        case ast.Subscript(value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(name))):
-            return name
-    return ""
-
-
 class _ClassBody:
-    def __init__(self, reader: _Reader, scope: int) -> None:
+    """What the statements of a class, and of its methods, set on it."""
+
+    def __init__(self, reader: _FactReader, scope: int) -> None:
         self._reader = reader
         self._scope = scope
         self.methods: dict[str, Method] = {}
-        self.flags: list[Flag] = []
         self.attributes: dict[str, str] = {}
+        self.flags: list[Flag] = []
         self.op: str | None = None
         self.dtypes: set[str] = set()
 
-    @property
-    def dtype(self) -> str | None:
-        """The only dtype that the class sets; `?` for several, or one that cannot be read off."""
-        if not self.dtypes:
-            return None
-        return next(iter(self.dtypes)) if len(self.dtypes) == 1 else "?"
-
-    def block(self, statements: Sequence[ast.stmt], when: When) -> None:
-        for node in statements:
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
-                    before = self.methods.get(node.name)
-                    self.methods[node.name] = merged(before, method) if before and when else method
-                    self.attributes.pop(node.name, None)
-                    self._assignments(node.body, node.args.args[0].arg if node.args.args else "self")
-                case ast.Assign() | ast.AnnAssign():
-                    self._assigned(node)
-                case ast.If():
-                    for body, more in branches(node):
-                        self.block(body, when + more)
-                case ast.Try() | ast.TryStar():
-                    for part in try_parts(node):
-                        self.block(part, when)
-                case ast.With() | ast.For() | ast.While():
-                    self.block([*node.body, *getattr(node, "orelse", ())], when)
-                case ast.Delete():
-                    for target in node.targets:
-                        self.methods.pop(dotted(target), None)
-                        self.attributes.pop(dotted(target), None)
-                case _:
-                    self._reader.statement(node, self._scope, when)
-
-    def _assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
-        if node.value is None:
-            return
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            self._attribute(dotted(target), node.value, node.lineno)
-        self._reader.assign(node, self._scope)
-
-    def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
-        """What methods set on the object or its class."""
-        pending = [*reversed(statements)]
+    def method(self, node: FunctionNode, when: When) -> None:
+        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+        before = self.methods.get(node.name)
+        self.methods[node.name] = merged(before, method) if before and when else method
+        self.attributes.pop(node.name, None)
+        # What it sets on the object or its class.
+        me = node.args.args[0].arg if node.args.args else "self"
+        pending: list[ast.stmt] = [*reversed(node.body)]
         while pending:
-            node = pending.pop()
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._set(dotted(target), node.value, node.lineno, me)
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                self._setattr(node.value)
-            elif isinstance(node, ast.ClassDef):
-                self._reader.statement(node, self._scope, ())
-            else:
-                handlers = [s for handler in getattr(node, "handlers", ()) for s in handler.body]
-                parts = (getattr(node, part, ()) for part in ("body", "orelse", "finalbody"))
-                pending += reversed([*chain(*parts), *handlers])
+            match pending.pop():
+                case ast.Assign(targets=targets, value=value, lineno=line):
+                    for target in targets:
+                        self._set(dotted(target), value, line, me)
+                case ast.AnnAssign(target=target, value=ast.expr() as value, lineno=line):
+                    self._set(dotted(target), value, line, me)
+                case ast.Expr(value=ast.Call(func=called, args=given, lineno=line)):
+                    if dotted(called) == "setattr" and len(given) == 3 and FLAGS.fullmatch(literal(given[1]) or ""):
+                        owner = dotted(given[0])
+                        self._flag(literal(given[1]) or "", given[2], line, "" if owner in {"self", "cls"} else owner)
+                case ast.ClassDef() as inner:
+                    self._reader.statement(inner, self._scope, ())
+                case other:
+                    handlers = [s for handler in getattr(other, "handlers", ()) for s in handler.body]
+                    parts = (getattr(other, part, ()) for part in ("body", "orelse", "finalbody"))
+                    pending += reversed([*chain(*parts), *handlers])
 
     def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
         owner, _, last = name.rpartition(".")
-        if not owner:
-            return
         if owner in {me, "cls", f"{me}.__class__"}:
-            self._attribute(last, value, line)
-        elif FLAGS.fullmatch(last):
-            self.flags.append(Flag(name=last, line=line, value=text_of(value), owner=owner))
+            self.attribute(last, value, line)
+        elif owner and FLAGS.fullmatch(last):
+            self._flag(last, value, line, owner)
 
-    def _setattr(self, node: ast.Call) -> None:
-        if dotted(node.func) != "setattr" or len(node.args) != 3:
-            return
-        name = literal(node.args[1])
-        if name is not None and FLAGS.fullmatch(name):
-            owner = dotted(node.args[0])
-            owner = "" if owner in {"self", "cls"} else owner
-            self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]), owner=owner))
+    def _flag(self, name: str, value: ast.expr, line: int, owner: str = "") -> None:
+        self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner))
 
-    def _attribute(self, name: str, value: ast.expr, line: int) -> None:
+    def attribute(self, name: str, value: ast.expr, line: int) -> None:
         if not name or "." in name:
             return
         if FLAGS.fullmatch(name):
-            self.flags.append(Flag(name=name, line=line, value=text_of(value)))
+            self._flag(name, value, line)
         elif name == "op_type":
             self.op = literal(value) or self.op
         elif name == "dtype":
-            self.dtypes.add(_dtype(value))
+            dtype = literal(value) or dotted(value).rpartition(".")[2]
+            # The original keeps bfloat16 in unsigned integers, which numpy knows.
+            dtype = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(dtype, dtype)
+            self.dtypes.add(dtype if _DTYPE.fullmatch(dtype) else "?")
         elif isinstance(value, ast.Lambda) and (is_test(name) or is_check(name)):
             self.methods[name] = lambda_of(name, value)
             self.attributes.pop(name, None)
@@ -470,41 +414,24 @@ def patched(facts: ClassFacts, name: str, value: ast.expr | None, when: When) ->
     return msgspec.structs.replace(facts, methods=tuple(kept), attributes=attributes)
 
 
-def branches(node: ast.If) -> list[tuple[list[ast.stmt], When]]:
+def branches(node: ast.If) -> Iterator[tuple[list[ast.stmt], When]]:
     """The branches that can be taken, those of every `elif` included, each with its conditions."""
-    found: list[tuple[list[ast.stmt], When]] = []
     before: tuple[str, ...] = ()
-    while True:
-        known = truth(node.test)
-        if known:
-            return [*found, (node.body, before)]
-        condition = text_of(node.test)
-        if condition.startswith("__name__ =="):
-            found.append((node.body, before))
+    for test, body in arms(node):
+        known = test is None or truth(test)
+        condition = text_of(test) if test is not None else ""
+        if known or condition.startswith("__name__ =="):
+            yield body, before
         elif known is None:
-            found.append((node.body, (*before, condition)))
+            yield body, (*before, condition)
             before = (*before, negated(condition))
-        after = otherwise(node)
-        if after is None:
-            return [*found, (node.orelse, before)]
-        node = after
-
-
-def try_parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:
-    return [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
-
-
-def _dtype(value: ast.expr) -> str:
-    name = literal(value) or dotted(value).rpartition(".")[2]
-    # The original keeps bfloat16 in unsigned integers, which numpy knows.
-    name = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(name, name)
-    return name if _DTYPE.fullmatch(name) else "?"
+        if known:
+            return
 
 
 def decorators(nodes: Iterable[ast.expr], renamed: Mapping[str, ast.expr]) -> tuple[Decorator, ...]:
     """Those that skip, or expect a failure; `renamed` says what a name of the file's own stands for."""
-    found = (_decorator(node, renamed) for node in nodes)
-    return tuple(decorator for decorator in found if decorator is not None)
+    return tuple(found for node in nodes if (found := _decorator(node, renamed)) is not None)
 
 
 def may_skip(node: ast.expr) -> bool:
@@ -519,17 +446,17 @@ def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | N
     call = called or (meant if isinstance(meant, ast.Call) else None)
     name = dotted(meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node))
     last = name.rpartition(".")[2]
+    made = Decorator(name=name, line=node.lineno, called=call is not None)
     if last == SKIP_RULE:
         reason, given = _reason(call)
-        return Decorator(name=name, line=node.lineno, called=call is not None, reason=reason, given=given)
+        return msgspec.structs.replace(made, reason=reason, given=given)
+    if last == "skip" or (last in EXPECTS_FAILURE and (call is None or not call.args)):
+        return made
     if last in EXPECTS_FAILURE:
-        condition = _condition(call, "skipif") if call is not None and call.args else ""
-        return Decorator(name=name, line=node.lineno, called=call is not None, condition=condition)
-    if last == "skip":
-        return Decorator(name=name, line=node.lineno, called=call is not None)
+        return msgspec.structs.replace(made, condition=_condition(call, "skipif"))
     if "skip" not in last.lower() or last.startswith("skip_check_"):
         return None
-    return Decorator(name=name, line=node.lineno, called=call is not None, condition=_condition(call, last))
+    return msgspec.structs.replace(made, condition=_condition(call, last))
 
 
 def _condition(call: ast.Call | None, last: str) -> str:
@@ -550,8 +477,6 @@ def _reason(call: ast.Call | None) -> tuple[str | None, Given]:
         return None, "computed" if unpacked else "none"
     text = literal(node)
     if text is None:
-        nothing = isinstance(node, ast.Constant) and node.value is None
-        return None, "none" if nothing else "computed"
-    if not text.strip():
-        return text, "empty"
-    return text, "keyword" if by_name else "positional"
+        return None, "none" if isinstance(node, ast.Constant) and node.value is None else "computed"
+    given: Given = "keyword" if by_name else "positional"
+    return text, given if text.strip() else "empty"
