@@ -10,16 +10,16 @@ import ast
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from karat.findings import CannotVerify
-from karat.policy.scan.names import Modules, stem
-from karat.policy.scan.source import Unreadable, dotted, parse
+from karat.policy.scan.names import Modules, below, stem
+from karat.policy.scan.source import Unreadable, all_of, defaults, dotted, literal, numbers, parse
 from karat.policy.scan.syntax import import_bindings
 from karat.policy.scan.vocabulary import ANYWHERE, IN_CHECKS, SKIP_RULE
 from karat.system import git
@@ -27,7 +27,6 @@ from karat.system import git
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _DEEPEST = 8
 _MOST_ORIGINS = 60
-_LARGEST_POWER = 400
 _NUMBERS = frozenset({"float", "int", "float16", "float32", "float64", "abs"})
 
 Parameters: TypeAlias = Mapping[str, Definition]
@@ -60,7 +59,7 @@ class Bindings:
         for node in ast.walk(tree):
             self._note(node)
 
-    def _note(self, node: ast.AST) -> None:
+    def _note(self, node: ast.AST) -> None:  # noqa: C901, PLR0912 - one branch per kind
         match node:
             case ast.Call(func=function):
                 self.calls[bound_name(function).removeprefix(".")].append(node)
@@ -70,42 +69,29 @@ class Bindings:
                         self.stars.append(binding.module)
                     elif "." not in binding.name:
                         self.imports[binding.name].add((binding.module, binding.target))
-                        means = binding.target or binding.module.rpartition(".")[2]
-                        self._alias(binding.name, means)
+                        self._alias(binding.name, binding.target or binding.module.rpartition(".")[2])
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self.functions[node.name].append(node)
                 self.bodies.append((node.name, _mentioned(node.body)))
             case ast.ClassDef(name=name, bases=bases, body=body):
                 self.bases += bases
-                self._class(name, body)
-            case _:
-                self._assignment(node)
-
-    def _assignment(self, node: ast.AST) -> None:
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._bind(target, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                for statement in body:
+                    if isinstance(statement, ast.FunctionDef) and statement.name in _ENTRANCES:
+                        self.bodies.append((name, _mentioned(statement.body)))
+                    # What a class body binds is read as an attribute.
+                    for target, value in _assignments(statement):
+                        if isinstance(target, ast.Name):
+                            self.values[f".{target.id}"].append(value)
+            case ast.NamedExpr(target=target, value=value):
                 self._bind(target, value)
             case ast.AugAssign(target=target, op=op, value=value):
                 self._bind(target, ast.BinOp(left=target, op=op, right=value))
             case ast.For() | ast.AsyncFor() | ast.comprehension():
                 for each in node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List | ast.Set) else (node.iter,):
                     self._bind(node.target, each)
-
-    def _class(self, name: str, body: Sequence[ast.stmt]) -> None:
-        """What a class body binds is read as an attribute."""
-        for statement in body:
-            match statement:
-                case ast.Assign(targets=targets, value=value):
-                    names = [target for target in targets if isinstance(target, ast.Name)]
-                    for target in names:
-                        self.values[f".{target.id}"].append(value)
-                case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value):
-                    self.values[f".{target}"].append(value)
-                case ast.FunctionDef() if statement.name in _ENTRANCES:
-                    self.bodies.append((name, _mentioned(statement.body)))
+            case _:
+                for target, value in _assignments(node):
+                    self._bind(target, value)
 
     def _bind(self, target: ast.AST, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -118,10 +104,8 @@ class Bindings:
             return
         self.values[name].append(value)
         inner = value.value if isinstance(value, ast.NamedExpr) else value
-        if isinstance(target, ast.Name) and isinstance(inner, ast.Name):
-            self._alias(name, inner.id)
-        elif isinstance(target, ast.Name) and isinstance(inner, ast.Attribute):
-            self._alias(name, inner.attr)
+        if isinstance(target, ast.Name) and isinstance(inner, ast.Name | ast.Attribute):
+            self._alias(name, bound_name(inner).removeprefix("."))
 
     def _alias(self, name: str, means: str) -> None:
         if name != means:
@@ -135,22 +119,30 @@ def bound_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def returned(function: Definition) -> Iterator[ast.expr]:
+def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of an assignment statement."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((target, value) for target in targets)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield target, value
+
+
+def _returned(function: Definition) -> Iterator[ast.expr]:
     for node in ast.walk(function):
         if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
             yield node.value
 
 
-def arguments(function: Definition) -> list[ast.arg]:
-    """Every parameter, also those that take all the rest."""
-    given = function.args
-    found = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
-    return [argument for argument in found if argument is not None]
-
-
 def _mentioned(body: Iterable[ast.stmt]) -> frozenset[str]:
-    names = (bound_name(node) for statement in body for node in ast.walk(statement))
-    return frozenset(name for name in names if name)
+    return frozenset(filter(None, (bound_name(node) for statement in body for node in ast.walk(statement))))
+
+
+def _expression(name: str) -> ast.expr:
+    """`TOL` as it stands in a program, or `.tol` as an attribute of something."""
+    if name.startswith("."):
+        return ast.Attribute(value=ast.Constant(value=None), attr=name[1:], ctx=ast.Load())
+    return ast.Name(id=name, ctx=ast.Load())
 
 
 class FileNames:
@@ -161,57 +153,46 @@ class FileNames:
         self._load = load
         self._skips: set[str] = set()
         self._searched = False
-        self._foreign: dict[tuple[str, ...], bool] = {}
+        self._foreign: dict[str, bool] = {}
         self._depth = 0
 
     def canonical(self, node: ast.AST) -> str:
         """The last part of the name that an expression means: `skip_check_grad_ci` for `op_test.skip_check_grad_ci`."""
-        return next(iter(self._canonical(node, 0)), "")
+        return next(iter(self._canonical(node)), "")
 
     def is_skip(self, node: ast.AST) -> bool:
         """Whether an expression means the skip decorator, or what this file or another made of it."""
-        if any(name == SKIP_RULE or name in self._carriers for name in self._canonical(node, 0)):
+        if any(name == SKIP_RULE or name in self._carriers for name in self._canonical(node)):
             return True
-        return self._comes_as_skip(node)
+        name = dotted(node)
+        if name not in self._foreign:
+            self._foreign[name] = False  # for those who ask in a circle
+            there = self._imported(node, skips=True)
+            self._foreign[name] = any(other.asked(partial(other.is_skip, it)) for other, it in there)
+        return self._foreign[name]
 
-    def numbers(self, node: ast.AST, parameters: Parameters) -> tuple[float, ...]:
+    def finite_numbers(self, node: ast.AST, parameters: Parameters) -> list[float]:
         """Every number that an expression may be worth; none where that is unknown."""
-        found = self._numbers(node, parameters, 0)
-        return tuple(found) if found and all(map(isfinite, found)) else ()
+        found = self.numbers(node, parameters)
+        return found if all(map(isfinite, found)) else []
 
-    def text(self, node: ast.AST, depth: int = 0) -> str | None:
+    def text(self, node: ast.AST) -> str | None:
         """The text that an expression is worth: a literal, several joined, or a name for one."""
-        if depth > _DEEPEST:  # `text = text + more`
-            return None
-        match self.literal(node):
-            case ast.Constant(value=str(text)):
-                return text
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return self._joined((left, right), depth)
-            case ast.JoinedStr(values=values):
-                parts = (v.value if isinstance(v, ast.FormattedValue) else v for v in values)
-                return self._joined(parts, depth)
-        return None
-
-    def _joined(self, nodes: Iterable[ast.expr], depth: int) -> str | None:
-        texts = [self.text(node, depth + 1) for node in nodes]
-        return "".join(map(str, texts)) if None not in texts else None
+        return literal(node, self.literal)
 
     def texts(self, node: ast.AST) -> tuple[str, ...] | None:
         """The texts of a set, list or tuple of literals, or of one literal; None for anything else."""
         found = self.literal(node)
         if isinstance(found, ast.Call) and self.canonical(found.func) in {"set", "frozenset"}:
-            if not found.args:
-                return ()
-            found = found.args[0]
-        if isinstance(found, ast.Constant) and isinstance(found.value, str):
-            return (found.value,)
-        if not isinstance(found, ast.Set | ast.List | ast.Tuple):
-            return None
-        texts = [e.value for e in found.elts if isinstance(e, ast.Constant)]
-        if len(texts) != len(found.elts) or not all(isinstance(t, str) for t in texts):
-            return None
-        return tuple(sorted({str(text) for text in texts}))
+            found = found.args[0] if found.args else ast.Set(elts=[])
+        match found:
+            case ast.Constant(value=str(text)):
+                return (text,)
+            case ast.Set(elts=elements) | ast.List(elts=elements) | ast.Tuple(elts=elements):
+                texts = [element.value for element in elements if isinstance(element, ast.Constant)]
+                if len(texts) == len(elements) and all(isinstance(text, str) for text in texts):
+                    return tuple(sorted(map(str, set(texts))))
+        return None
 
     def literal(self, node: ast.AST) -> ast.expr | None:
         """The one expression that a name was given in this file, or the expression itself."""
@@ -238,7 +219,7 @@ class FileNames:
                 # A name may be bound here and imported, too, and only running tells which is the last.
                 if not given or isinstance(inner, ast.Name):
                     for other, there in self._abroad(inner):
-                        found |= dict.fromkeys(other.origins_of(there))
+                        found |= dict.fromkeys(other.asked(partial(other.origins, there, {})) or ())
         return tuple(sorted(found))
 
     def exports(self) -> frozenset[tuple[str, str]]:
@@ -255,20 +236,20 @@ class FileNames:
         for name, values in self.bound.values.items():
             yield from ((name.removeprefix("."), value) for value in values)
         for name, functions in self.bound.functions.items():
-            yield from ((name, value) for function in functions for value in returned(function))
+            yield from ((name, value) for function in functions for value in _returned(function))
 
     def _sources(self, node: ast.AST, parameters: Parameters) -> list[ast.expr]:
         """Everything in this file that a name or an attribute may get its worth from."""
         name = bound_name(node)
-        found = list(self.bound.values.get(name, ()))
-        if name in parameters:
-            found += self._given(parameters[name], name)
+        found = [*self.bound.values.get(name, ()), *self._given(parameters.get(name), name)]
         for function in self.bound.functions.get(name.removeprefix("."), ()):
-            found += returned(function)
+            found += _returned(function)
         return found
 
-    def _given(self, function: Definition, parameter: str) -> Iterator[ast.expr]:
+    def _given(self, function: Definition | None, parameter: str) -> Iterator[ast.expr]:
         """What a parameter is given: by calls in this file, by its default, by decorators such as parametrize."""
+        if function is None:
+            return
         plain = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
         reported = parameter in ANYWHERE  # at the call itself
         yield from function.decorator_list
@@ -282,81 +263,58 @@ class FileNames:
                 passed = [k for k in call.keywords if k.arg in IN_CHECKS]
                 yield from (ast.Call(func=_expression("dict"), args=[], keywords=[k]) for k in passed)
         if not reported:
-            yield from (value for name, value in defaults(function) if name == parameter)
+            yield from (value for name, value in defaults(function.args) if name == parameter)
 
-    def origins_of(self, name: str) -> tuple[str, ...]:
-        """What a name, or an attribute, of this file stands for, asked from another."""
-        return self._guarded(lambda: self.origins(_expression(name), {}), ())
-
-    def numbers_of(self, name: str) -> list[float]:
-        """What a name, or an attribute, of this file may be worth, asked from another."""
-        return self._guarded(lambda: self._numbers(_expression(name), {}, 0), [])
-
-    def carries(self, name: str) -> bool:
-        """Whether a name of this file is the skip, asked from another."""
-        return self._guarded(lambda: self.is_skip(_expression(name)), default=False)
-
-    def _guarded(self, ask: Callable[[], _T], default: _T) -> _T:
-        """Files import each other in circles."""
+    def asked(self, question: Callable[[], _T]) -> _T | None:
+        """What this file answers another; None where they go on asking each other in a circle."""
         if self._depth > 2:
-            return default
+            return None
         self._depth += 1
         try:
-            return ask()
+            return question()
         finally:
             self._depth -= 1
 
-    def _abroad(self, node: ast.AST) -> Iterator[tuple[FileNames, str]]:
-        """Other files, and the names there, that an expression may mean; of attributes, where base classes are from."""
-        yield from self._elsewhere(node, skips=False)
+    def _abroad(self, node: ast.AST) -> Iterator[tuple[FileNames, ast.expr]]:
+        """Other files, and what an expression may mean there; of attributes, where base classes are from."""
+        yield from self._imported(node, skips=False)
         if isinstance(node, ast.Attribute):
             for base in self.bound.bases:
-                for other, _ in self._elsewhere(base, skips=False):
-                    yield other, f".{node.attr}"
+                for other, _ in self._imported(base, skips=False):
+                    yield other, _expression(f".{node.attr}")
 
-    def _elsewhere(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[FileNames, str]]:
+    def _imported(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[FileNames, ast.expr]]:
         """`from m import x`, `m.x`, `from m import *`."""
-        parts = tuple(filter(None, dotted(node).split(".")))
-        if not parts:
-            return
-        for module, name in sorted(self.bound.imports.get(parts[0], ())):
-            chain = [*filter(None, (name, *parts[1:]))]
-            # Whatever is not the last part is a module of a package.
-            home = ".".join((module, *chain[:-1])) if module.strip(".") else module + ".".join(chain[:-1])
-            if chain and (names := self._load(home, skips)) is not None:
-                yield names, chain[-1]
-        if len(parts) == 1:
-            for star in self.bound.stars:
-                if (names := self._load(star, skips)) is not None:
-                    yield names, parts[0]
-
-    def _comes_as_skip(self, node: ast.AST) -> bool:
-        parts = tuple(filter(None, dotted(node).split(".")))
-        if parts not in self._foreign:
-            self._foreign[parts] = False  # for those who ask in a circle
-            there = self._elsewhere(node, skips=True)
-            self._foreign[parts] = any(other.carries(name) for other, name in there)
-        return self._foreign[parts]
+        first, *rest = dotted(node).split(".")
+        found = []
+        for module, name in sorted(self.bound.imports.get(first, ())):
+            if chain := [*filter(None, (name, *rest))]:
+                # Whatever is not the last part is a module of a package.
+                found.append((below(module, *chain[:-1]), chain[-1]))
+        if first and not rest:
+            found += [(star, first) for star in self.bound.stars]
+        for home, name in found:
+            if (names := self._load(home, skips)) is not None:
+                yield names, _expression(name)
 
     @property
     def _carriers(self) -> set[str]:
         """Names that carry the skip on: assigned, or a function or class that applies it."""
-        if not self._searched:
-            self._searched = True
-            while self._spread():
-                pass
+        before = len(self._skips) if self._searched else -1
+        self._searched = True
+        while len(self._skips) > before:
+            before = len(self._skips)
+            for name, values in self.bound.values.items():
+                if name.removeprefix(".") not in self._skips and any(map(self._passes_on, values)):
+                    self._skips.add(name.removeprefix("."))
+            for name, mentioned in self.bound.bodies:
+                if (
+                    name != SKIP_RULE
+                    and name not in self._skips
+                    and any(self.is_skip(_expression(one)) for one in mentioned)
+                ):
+                    self._skips.add(name)
         return self._skips
-
-    def _spread(self) -> bool:
-        before = len(self._skips)
-        for name, values in self.bound.values.items():
-            if name.removeprefix(".") not in self._skips and any(map(self._passes_on, values)):
-                self._skips.add(name.removeprefix("."))
-        for name, mentioned in self.bound.bodies:
-            fresh = name != SKIP_RULE and name not in self._skips
-            if fresh and any(self.is_skip(_expression(one)) for one in mentioned):
-                self._skips.add(name)
-        return len(self._skips) > before
 
     def _passes_on(self, value: ast.expr) -> bool:
         if isinstance(value, ast.Call):
@@ -366,10 +324,12 @@ class FileNames:
             isinstance(n, ast.Name | ast.Attribute) and self.is_skip(n) for n in ast.walk(value)
         )
 
-    def _canonical(self, node: ast.AST, depth: int) -> Iterator[str]:
+    def _canonical(self, node: ast.AST, depth: int = 0) -> Iterator[str]:
         match node:
             case ast.Name(id=name):
-                yield from self._meant(name, depth)
+                for other in sorted(self.bound.aliases.get(name, ())) if depth < _DEEPEST else ():
+                    yield from self._canonical(ast.Name(id=other), depth + 1)
+                yield name
             case ast.Attribute(attr=name):
                 values = self.bound.values.get(f".{name}", ()) if depth < _DEEPEST else ()
                 for value in values:
@@ -384,91 +344,25 @@ class FileNames:
                 # getattr, vars(…).get, attrgetter: whatever is asked for the skip by its name
                 yield from (name for name in map(self.text, args) if name == SKIP_RULE)
 
-    def _meant(self, name: str, depth: int) -> Iterator[str]:
-        if depth < _DEEPEST:
-            for other in sorted(self.bound.aliases.get(name, ())):
-                yield from self._meant(other, depth + 1)
-        yield name
+    def numbers(self, node: ast.AST, parameters: Parameters, depth: int = 0) -> list[float]:
+        """Every number that an expression may be worth, infinite ones as well."""
 
-    def _numbers(self, node: ast.AST, parameters: Parameters, depth: int) -> list[float]:  # noqa: PLR0911 - one for each kind of expression
-        if depth > _DEEPEST:
+        def known(node: ast.AST, depth: int) -> list[float]:
+            match node:
+                case ast.Call(func=function, args=[inner]) if self.canonical(function) in _NUMBERS:
+                    return self.numbers(inner, parameters, depth)
+                case ast.Name() | ast.Attribute():
+                    name = bound_name(node)
+                    given = [*self.bound.values.get(name, ()), *self._given(parameters.get(name), name)]
+                    each = [self.numbers(one, parameters, depth) for one in given]
+                    if not given or isinstance(node, ast.Name):
+                        for other, there in self._abroad(node):
+                            found = other.asked(partial(other.numbers, there, {})) or []
+                            each += [found] if found or not given else []
+                    return all_of(each)
             return []
-        match node:
-            case ast.Constant(value=bool()):
-                return []
-            case ast.Constant(value=int() | float() as value):
-                return _applied(float, value)
-            case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return [-n for n in self._numbers(inner, parameters, depth + 1)]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-                pairs = [
-                    (a, b)
-                    for a in self._numbers(left, parameters, depth + 1)
-                    for b in self._numbers(right, parameters, depth + 1)
-                ]
-                return [n for a, b in pairs[:64] for n in _applied(_OPERATIONS[type(op)], a, b)]
-            case ast.IfExp(body=body, orelse=orelse):
-                return self._all([body, orelse], parameters, depth)
-            case ast.Call(func=function, args=[inner]) if self.canonical(function) in _NUMBERS:
-                return self._numbers(inner, parameters, depth + 1)
-            case ast.Call(func=ast.Name(id="min" | "max"), args=[_, *_] as given):
-                return self._all(given, parameters, depth)
-            case ast.Name() | ast.Attribute():
-                return self._named_numbers(node, parameters, depth)
-        return []
 
-    def _named_numbers(self, node: ast.Name | ast.Attribute, parameters: Parameters, depth: int) -> list[float]:
-        name = bound_name(node)
-        given = list(self.bound.values.get(name, ()))
-        if name in parameters:
-            given += self._given(parameters[name], name)
-        each = [self._numbers(one, parameters, depth + 1) for one in given]
-        if not given or isinstance(node, ast.Name):
-            there = [other.numbers_of(name) for other, name in self._abroad(node)]
-            each += [found for found in there if found or not given]
-        return [n for one in each for n in one] if all(each) else []
-
-    def _all(self, nodes: Sequence[ast.expr], parameters: Parameters, depth: int) -> list[float]:
-        """What any of them may be worth; nothing if one of them is unknown."""
-        each = [self._numbers(node, parameters, depth + 1) for node in nodes]
-        return [n for one in each for n in one] if all(each) else []
-
-
-def _expression(name: str) -> ast.expr:
-    """`TOL` as it stands in a program, or `.tol` as an attribute of something."""
-    if name.startswith("."):
-        return ast.Attribute(value=ast.Constant(value=None), attr=name[1:], ctx=ast.Load())
-    return ast.Name(id=name, ctx=ast.Load())
-
-
-def defaults(function: Definition) -> Iterator[tuple[str, ast.expr]]:
-    given = function.args
-    plain = [*given.posonlyargs, *given.args]
-    pairs = zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)
-    yield from ((argument.arg, value) for argument, value in pairs)
-    named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    yield from ((argument.arg, value) for argument, value in named if value is not None)
-
-
-def _applied(operation: Callable[..., float], *numbers: float) -> list[float]:
-    try:
-        return [float(operation(*numbers))]
-    except (ArithmeticError, ValueError, TypeError):
-        return []
-
-
-def _power(base: float, exponent: float) -> float:
-    # Floats only: a tower of integers would take forever.
-    return float(base) ** float(exponent) if abs(exponent) <= _LARGEST_POWER else float("nan")
-
-
-_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.Pow: _power,
-}
+        return numbers(node, known, depth)
 
 
 class CommitFiles:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from karat.policy.approvals.names import Definition, FileNames, Import, arguments, defaults
-from karat.policy.scan.source import Unreadable, parse
+from karat.policy.approvals.names import Definition, FileNames, Import
+from karat.policy.scan.source import Unreadable, defaults, parameter_names, parse
 from karat.policy.scan.vocabulary import (
     ANYWHERE,
     DECLARATIONS,
@@ -202,7 +202,7 @@ class _Reader(ast.NodeVisitor):
                 self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")
             self.visit(decorator)
         # `def check(self, max_relative_error=0.1)` grants it to whoever calls.
-        for name, default in defaults(node) if not isinstance(node, ast.ClassDef) else ():
+        for name, default in defaults(node.args) if not isinstance(node, ast.ClassDef) else ():
             self._named(name, default, f"default of {name}")
             self.visit(default)
         for head in heads:
@@ -281,10 +281,10 @@ class _Reader(ast.NodeVisitor):
     def _parameters(self) -> dict[str, Definition]:
         """The parameters of the functions around this place, the innermost last."""
         return {
-            argument.arg: node
+            name: node
             for node in self._around
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for argument in arguments(node)
+            for name in parameter_names(node.args, rest=True)
         }
 
     def _arguments(self, node: ast.Call) -> None:
@@ -354,7 +354,7 @@ class _Reader(ast.NodeVisitor):
                 self._amount(rule, kind, each, of, op)
             return
         own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # reported where it is set
-        numbers = () if own else self._names.numbers(value, self._parameters)
+        numbers = [] if own else self._names.finite_numbers(value, self._parameters)
         if not numbers:
             text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
             self._add(rule, kind, value, about, value=text, shown=shown, op=op)

@@ -85,6 +85,11 @@ class Modules:
         return self._shown.get(os.path.join(base, "__init__.py")) or module  # noqa: PTH118
 
 
+def below(module: str, *names: str) -> str:
+    """The dotted name of a module in another; one that is dots alone stands for a folder above."""
+    return ".".join((module, *names)) if module.strip(".") else module + ".".join(names)
+
+
 def stem(path: str) -> str:
     """The last part of the name by which a file is imported."""
     folder, name = os.path.split(path)
@@ -346,10 +351,9 @@ class Names:
             found = self.member(module, binding.target)
             if found:
                 return found
-        dot = "" if not binding.module or binding.module.endswith(".") else "."
-        below = self._modules.find(f"{binding.module}{dot}{binding.target}", path)
-        if below is not None:
-            return [Module(below)]
+        inner = self._modules.find(below(binding.module, binding.target), path)
+        if inner is not None:
+            return [Module(inner)]
         return [Outside(f"{binding.module.lstrip('.')}.{binding.target}".lstrip("."))]
 
     def member(self, path: str, name: str) -> list[Target]:
@@ -368,8 +372,8 @@ class Names:
                 found = self.member(path, name)
                 if found:
                     return found
-                below = self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
-                return [Module(below)] if below is not None else [Outside(name)]
+                inner = self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
+                return [Module(inner)] if inner is not None else [Outside(name)]
             case Class(path, _, environment):
                 return self._in_scope(path, target.facts.body, name, 0, environment) or [Unknown(name)]
             case Outside(whole):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from karat.findings import Finding, Severity, fail
 from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
-from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside
+from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside, below
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
@@ -96,8 +96,7 @@ def imported_by(facts: FileFacts) -> Iterator[str]:
         if binding.kind in {"module", "from", "star"}:
             yield binding.module
         if binding.kind == "from":
-            dot = "" if binding.module.endswith(".") else "."
-            yield f"{binding.module}{dot}{binding.target}"
+            yield below(binding.module, binding.target)
 
 
 class Kin:

@@ -249,9 +249,11 @@ _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 
 
-def parameter_names(arguments: ast.arguments) -> list[str]:
-    """Every parameter but those that take all the rest."""
-    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+def parameter_names(arguments: ast.arguments, *, rest: bool = False) -> list[str]:
+    """Every parameter; `rest` for those as well that take all the others."""
+    taking_rest = (arguments.vararg, arguments.kwarg) if rest else ()
+    found = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *taking_rest)
+    return [argument.arg for argument in found if argument is not None]
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
