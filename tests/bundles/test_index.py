@@ -15,7 +15,7 @@ from karat.bundles.index import NAME, Archive, Index, IndexedCase, IndexedFile, 
 from karat.bundles.places import open_place
 from karat.findings import Finding
 from karat.schemas import names, schema
-from karat.store.packing.zips import ZipWriter
+from karat.store.packs.zips import ZipWriter
 from karat.tensors.tensor import Damaged
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)

@@ -22,7 +22,7 @@ from karat.diffs.diff import DiffOptions, diff_sides
 from karat.diffs.sides import Bundles, Folder
 from karat.findings import ExitCode, KaratError, Severity, exit_code
 from karat.store.backends import open_backend
-from karat.store.packing.pack import PackOptions, pack
+from karat.store.packs.pack import PackOptions, pack
 from karat.store.place import open_word
 from karat.store.push import PushOptions, gather, push
 from karat.store.verify import verify_target

@@ -23,9 +23,9 @@ from karat.bundles.manifest import case_path
 from karat.bundles.places import open_place
 from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
-from karat.store.packing.pack import Packed, PackOptions, pack
-from karat.store.packing.survey import survey
-from karat.store.packing.zips import Compression, PackTarget, ZipOptions, pack_case
+from karat.store.packs.pack import Packed, PackOptions, pack
+from karat.store.packs.survey import survey
+from karat.store.packs.zips import Compression, PackTarget, ZipOptions, pack_case
 
 
 def kinds(told: Packed) -> list[str]:

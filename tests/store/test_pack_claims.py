@@ -11,7 +11,7 @@ import pytest
 from factories.captured import COMPARATOR, identity
 from karat.captures.check import CaseToCapture
 from karat.captures.session import Session, StagedCase
-from karat.store.packing.pack import Packed, PackOptions, pack
+from karat.store.packs.pack import Packed, PackOptions, pack
 
 
 @pytest.fixture

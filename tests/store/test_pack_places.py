@@ -15,8 +15,8 @@ from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
 from karat.bundles.layout import SUMS
 from karat.findings import CannotVerify, UsageError
-from karat.store.packing.output import read_sums
-from karat.store.packing.pack import Packed, PackOptions, pack
+from karat.store.packs.output import read_sums
+from karat.store.packs.pack import Packed, PackOptions, pack
 from karat.store.verify import verify_target
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from conftest import missing
 from karat.bundles.zip_format import WHOLE, ZSTD, ZipMember, directory, local_header, read_members
 from karat.findings import UsageError
-from karat.store.packing.zips import Compression, ZipWriter
+from karat.store.packs.zips import Compression, ZipWriter
 from karat.tensors.tensor import Damaged
 
 NAMES = st.lists(

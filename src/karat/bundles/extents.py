@@ -150,7 +150,7 @@ def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> No
 
 
 def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
-    from hashlib import sha256
+    from karat.system.hashes import sha256
 
     digest = sha256()
     for block in read_blocks(extent):
@@ -162,7 +162,7 @@ def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -
 
 def copy_to(extent: Extent, path: Path) -> str:
     """Write the bytes to a new file; returns their sha256."""
-    from hashlib import sha256
+    from karat.system.hashes import sha256
 
     digest = sha256()
     with path.open("xb") as file:

@@ -9,7 +9,6 @@ the manifests' seals; the manifests vouch for every byte of the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ from karat.bundles.places import Place
 from karat.bundles.zip_format import STORED, read_members
 from karat.findings import Finding, fail
 from karat.system.command import Command
+from karat.system.hashes import sha256_hex
 from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.index/1"
@@ -172,4 +172,4 @@ def _inspect(place: Place, path: str) -> str:
 
 
 def _seal(index: Index) -> str:
-    return sha256(msgspec.json.encode(msgspec.structs.replace(index, sha256=""))).hexdigest()
+    return sha256_hex(msgspec.json.encode(msgspec.structs.replace(index, sha256="")))

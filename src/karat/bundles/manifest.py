@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
+from karat.system.hashes import sha256, sha256_hex
 from karat.tensors.comparison import Comparison, Statistics
 from karat.tensors.tensor import Damaged
 
@@ -122,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def seal(manifest: Manifest) -> Manifest:
     bare = msgspec.structs.replace(manifest, sha256="")
-    return msgspec.structs.replace(bare, sha256=sha256(encode(bare)).hexdigest())
+    return msgspec.structs.replace(bare, sha256=sha256_hex(encode(bare)))
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -139,7 +139,7 @@ def read(data: bytes, name: str = NAME) -> Manifest:
     if schema != SCHEMA:
         raise Damaged(f"{name}: expected a manifest of the schema {SCHEMA}, found {schema[:80]!r}")
     found = _SEAL.search(data)
-    bare = sha256(data[: found.start(1)] + data[found.end(1) :]).hexdigest() if found else ""
+    bare = sha256_hex(data[: found.start(1)] + data[found.end(1) :]) if found else ""
     if found is None or bare != found.group(1).decode():
         raise Damaged(f"{name}: expected the manifest as it was sealed, found it changed")
     try:

@@ -22,7 +22,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
-from hashlib import sha256
 from typing import Any, NoReturn
 
 import msgspec
@@ -52,6 +51,7 @@ from karat.bundles.values import (
     shown_role,
 )
 from karat.findings import Finding, info
+from karat.system.hashes import sha256_hex
 from karat.tensors.arrays import is_tensor, tensor_of, value_and_note
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
@@ -94,7 +94,7 @@ def _component(text: str) -> str:
     made = _ESCAPED.sub(escape, text)
     if len(made) <= _LONGEST:
         return made
-    return f"{made[:60]}~{sha256(made.encode()).hexdigest()[:16]}"
+    return f"{made[:60]}~{sha256_hex(made.encode())[:16]}"
 
 
 def flatten(value: Any, role: Role) -> Flat:

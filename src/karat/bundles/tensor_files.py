@@ -17,7 +17,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import msgspec
 from karat.bundles.extents import FileExtent, PartExtent, open_plain, read_all
 from karat.bundles.manifest import TensorRecord, safe_name
 from karat.findings import UsageError
+from karat.system.hashes import sha256, sha256_hex
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import BLOCK, Damaged, Extent, Tensor, TensorExtent
 
@@ -70,7 +70,7 @@ def read_header(extent: Extent, name: str) -> Header:
     whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
     entries = _entries(whole[_LENGTH:], name)
     _check_offsets(entries, size - start, name)
-    return Header(entries=entries, start=start, sha256=sha256(whole).hexdigest())
+    return Header(entries=entries, start=start, sha256=sha256_hex(whole))
 
 
 def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
@@ -143,7 +143,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
         header = os.pread(handle, int.from_bytes(length, "little"), _LENGTH)
     finally:
         os.close(handle)
-    return sha256(length + header).hexdigest()
+    return sha256_hex(length + header)
 
 
 class RawRow(msgspec.Struct, frozen=True, kw_only=True):

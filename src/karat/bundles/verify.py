@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from hashlib import sha256
 from posixpath import basename, dirname
 from typing import Any
 
@@ -23,6 +22,7 @@ from karat.bundles.manifest import NAME, TensorRecord, read
 from karat.bundles.places import Place
 from karat.bundles.tensor_files import LARGEST, TABLE, decode_rows, encode_rows, row_of
 from karat.findings import Finding
+from karat.system.hashes import sha256
 from karat.system.pool import available_cores
 from karat.tensors.blocks import start_digest
 from karat.tensors.tensor import Damaged, read_blocks, read_range

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,6 +36,7 @@ from karat.bundles.structure import flatten
 from karat.bundles.tensor_files import write_raw, write_safetensors
 from karat.bundles.values import Flat
 from karat.system.files import sync_folder
+from karat.system.hashes import sha256, sha256_hex
 from karat.tensors.blocks import digest_of
 from karat.tensors.statistics import statistics
 from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor, TensorExtent
@@ -173,7 +173,7 @@ def write_program(folder: Path, program: Path | bytes, name: str | None) -> File
     with (folder / file).open("xb") as target:
         if isinstance(program, bytes):
             target.write(program)
-            digest, size = sha256(program).hexdigest(), len(program)
+            digest, size = sha256_hex(program), len(program)
         else:
             digest, size = _copy(program, target)
         target.flush()

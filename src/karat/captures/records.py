@@ -19,7 +19,6 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +29,7 @@ from karat.captures.settings import RECORDS
 from karat.findings import Finding, Severity
 from karat.system.command import Command
 from karat.system.files import write_bytes
+from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.claim/1"
 Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
@@ -72,12 +72,12 @@ def host() -> str:
         marks.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
         marks.append(str(Path("/proc/self/ns/pid").readlink()))
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", marks[0])[:40]
-    return f"{name}-{sha256(repr(marks).encode()).hexdigest()[:8]}"
+    return f"{name}-{sha256_hex(repr(marks).encode())[:8]}"
 
 
 def claim_path(claims: Path, path: str) -> Path:
     """Where the claim of a case lies; its own path is made of the whole identity."""
-    return claims / f"{sha256(path.encode()).hexdigest()[:40]}.json"
+    return claims / f"{sha256_hex(path.encode())[:40]}.json"
 
 
 def take_claim(path: Path, claim: Claim) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -41,6 +40,7 @@ from karat.replays.processes import (
     printed_last,
     wait_for_end,
 )
+from karat.system.hashes import sha256
 from karat.system.pool import in_parallel
 from karat.tensors.blocks import start_digest
 from karat.tensors.compare import compare_tensors

@@ -71,7 +71,7 @@ _FILES: dict[str, PublishedSchema] = {
 """Struct → the file that it is written as."""
 
 _REPORTS: dict[str, PublishedSchema] = {
-    "store.packing.pack:Packed": PublishedSchema(
+    "store.packs.pack:Packed": PublishedSchema(
         name="karat.pack/1",
         title="karat pack",
         description="What packing captured cases came to.",
@@ -150,7 +150,7 @@ _RESULTS: dict[str, PublishedSchema] = {
     for verb, home, text, limits in (
         ("push", "push:Pushed", "What a push sent, or would send.", _STORE),
         ("pull", "pull:Pulled", "What a pull brought.", _STORE),
-        ("ls", "listing:StoreListing", "What a store holds.", _STORE),
+        ("ls", "inventory:StoreListing", "What a store holds.", _STORE),
         ("gc", "gc:GcResult", "What a collection deleted or would delete, and why.", _STORE),
         (
             "pin",

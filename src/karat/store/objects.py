@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
 
 from karat.store.backends import Absent, Backend, StoredObject, StoreProblem, damaged
+from karat.system.hashes import sha256_hex
 from karat.system.pool import in_parallel
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
@@ -45,7 +45,7 @@ class FoundObject(msgspec.Struct, frozen=True, kw_only=True):
 def seal(document: msgspec.Struct) -> bytes:
     """The bytes of a sealed file: indented JSON that ends with its sha256."""
     body = msgspec.json.format(msgspec.json.encode(document), indent=1).removesuffix(b"\n}")
-    return body + b',\n "sha256": "%s"\n}\n' % sha256(body).hexdigest().encode()
+    return body + b',\n "sha256": "%s"\n}\n' % sha256_hex(body).encode()
 
 
 def unseal(data: bytes, kind: type[T]) -> T:
@@ -56,7 +56,7 @@ def unseal(data: bytes, kind: type[T]) -> T:
     except RecursionError as error:
         raise ValueError("brackets without end") from error
     end = _SEAL.search(data)
-    if end is None or sha256(data[: end.start()]).hexdigest().encode() != end[1]:
+    if end is None or sha256_hex(data[: end.start()]).encode() != end[1]:
         raise ValueError("one that was changed after it was sealed")
     return found
 
@@ -118,7 +118,7 @@ def fetch(backend: Backend, part: Part, *, area: str = EXPIRING) -> bytes:
             data = backend.get(key_of(part.sha256, place))
         except Absent:
             continue
-        found = sha256(data).hexdigest()
+        found = sha256_hex(data)
         if found == part.sha256:
             return data
         wrong = wrong or described(data, part, found)

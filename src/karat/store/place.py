@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -31,6 +30,7 @@ from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
 from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.system.hashes import sha256_hex
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
 
@@ -137,7 +137,7 @@ class SnapshotPlace(Place):
                     data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
             finally:
                 os.close(handle)
-            if size == part.size and sha256(data).hexdigest() == part.sha256:  # type: ignore[arg-type]
+            if size == part.size and sha256_hex(data) == part.sha256:  # type: ignore[arg-type]
                 return data
         return None  # `fetch` looks again, and says what is wrong
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -24,6 +23,7 @@ from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.store.upload import LARGE, LARGE_AT_ONCE
 from karat.system.files import exchange, sync_folder, write_bytes
+from karat.system.hashes import sha256, sha256_hex
 from karat.system.locks import lock
 from karat.system.pool import in_parallel
 
@@ -167,7 +167,7 @@ class _Fetch:
             data = fetch(self._backend, part, area=self._area)
             for path, file, offset in lacked:
                 content = memoryview(data)[offset : offset + file.size]
-                if len(data) != part.size or sha256(content).hexdigest() != file.sha256:
+                if len(data) != part.size or sha256_hex(content) != file.sha256:
                     raise self._mismatch(path, file)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
                 target = self._folder / path
@@ -339,7 +339,7 @@ def _prefix(target: Path) -> str:
     """How the names of a target's hidden folders begin; the target's own may be as long as names can be."""
     name = target.name
     if len(os.fsencode(name)) > 100:
-        name = sha256(os.fsencode(name)).hexdigest()
+        name = sha256_hex(os.fsencode(name))
     return f".karat-pull-{name}-"
 
 

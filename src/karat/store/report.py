@@ -12,7 +12,7 @@ from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store.backends.lifecycle import Applied
 from karat.store.gc import GcResult
-from karat.store.listing import StoreListing
+from karat.store.inventory import StoreListing
 from karat.store.pins import Pin
 from karat.store.pull import Pulled
 from karat.store.push import Pushed

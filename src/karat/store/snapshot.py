@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from hashlib import sha256
 from itertools import pairwise
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, Part, fetch
 from karat.system.archives import folded, shown
+from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.snapshot/1"
 CHUNK = 64 << 20
@@ -80,7 +80,7 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def digest_of(data: bytes) -> str:
-    return sha256(data).hexdigest()
+    return sha256_hex(data)
 
 
 def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from hashlib import sha256
 
 import msgspec
 
@@ -22,6 +21,7 @@ from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
 from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, key_of
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
+from karat.system.hashes import sha256, sha256_hex
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Extent, Reader, read_blocks
 
@@ -238,7 +238,7 @@ def corrupt_objects(
 
     def is_corrupt(part: Part, area: str) -> tuple[Part, bool]:
         try:
-            return part, sha256(backend.get(key_of(part.sha256, area))).hexdigest() != part.sha256
+            return part, sha256_hex(backend.get(key_of(part.sha256, area))) != part.sha256
         except Absent:
             return part, True
 
@@ -259,7 +259,7 @@ def upload(
             for part, data in unit.objects(digests):
                 if stopped.is_set():
                     return
-                if sha256(data).hexdigest() != part.sha256:
+                if sha256_hex(data) != part.sha256:
                     said = "expected the files to stay as they were while they are pushed, found that one changed"
                     raise CannotVerify(said, next_command="karat verify PLACE")
                 put_object(backend, part, data, compared.damaged)

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -33,9 +32,10 @@ from karat.store.backends import (
 )
 from karat.store.leases import COLLECTORS, LEASES
 from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing
-from karat.store.packing.output import STAGING as PACK_STAGING, read_sums
-from karat.store.packing.pack import grouped_lines
+from karat.store.packs.output import STAGING as PACK_STAGING, read_sums
+from karat.store.packs.pack import grouped_lines
 from karat.store.place import open_word, split_word
+from karat.system.hashes import sha256_hex
 from karat.system.pool import available_cores, in_parallel
 from karat.tensors.tensor import Damaged
 
@@ -176,7 +176,7 @@ def _verify_object(backend: Backend, one: StoredObject) -> Finding | None:
     else:
         try:
             data = backend.get(one.key)
-            found = sha256(data).hexdigest()
+            found = sha256_hex(data)
             if found != digest:
                 said = f"{one.key}: {described(data, Part(digest, -1), found)}"
         except Absent:

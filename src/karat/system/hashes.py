@@ -1,14 +1,23 @@
-"""SHA-256 of bytes and files."""
+"""SHA-256 of bytes and files; `sha256()` itself for what comes in pieces."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
+sha256 = hashlib.sha256
+_SHA256 = re.compile("[0-9a-f]{64}")
 
-def sha256_hex(data: bytes) -> str:
+
+def sha256_hex(data: bytes | memoryview) -> str:
     """The digest of bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
+    return sha256(data).hexdigest()
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a digest in hexadecimal."""
+    return _SHA256.fullmatch(text) is not None
 
 
 def sha256_text(*parts: str) -> str:

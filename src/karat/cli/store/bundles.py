@@ -16,7 +16,7 @@ from karat.cli.output import bytes_line, deliver, json_option, last_line, one_re
 from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
-    from karat.store.packing.zips import Compression
+    from karat.store.packs.zips import Compression
 
 _PACK_EXAMPLES = """
 \b
@@ -92,7 +92,7 @@ def pack(  # noqa: PLR0913 - one parameter per option
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
     and OUT/SHA256SUMS lists them. The same cases give the same bytes. An incomplete case fails.
     """
-    from karat.store.packing import pack as packing
+    from karat.store.packs import pack as packing
 
     one_report_each({"--json": json_file})
     if no_cases and no_combined:

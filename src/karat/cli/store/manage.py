@@ -15,7 +15,7 @@ from karat.findings import CannotVerify, UsageError
 if TYPE_CHECKING:
     from karat.store.backends import Backend
     from karat.store.gc import GcResult
-    from karat.store.listing import StoreListing
+    from karat.store.inventory import StoreListing
     from karat.store.pins import Pinned
 
 _LS_EXAMPLES = """
@@ -52,7 +52,7 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
 
     Without REF, the newest of every name; with a name, all of it; with NAME@… or sha256:…, that one.
     """
-    from karat.store import listing, report
+    from karat.store import inventory, report
     from karat.store.backends import open_store
 
     one_report_each({"--json": json_file})
@@ -65,9 +65,9 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
     def work() -> StoreListing:
         backend = open_store(url)
         if cases and reference is not None:
-            return listing.list_cases(backend, reference)
+            return inventory.list_cases(backend, reference)
         result, errors[:] = (
-            listing.list_names(backend) if reference is None else listing.list_entries(backend, reference)
+            inventory.list_names(backend) if reference is None else inventory.list_entries(backend, reference)
         )
         return result
 

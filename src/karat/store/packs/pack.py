@@ -23,9 +23,9 @@ from karat.bundles.places import BadPlace, open_place
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code, fail
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
-from karat.store.packing.output import PackedFile, StagedOutput, staged_output
-from karat.store.packing.survey import PackCandidate, Survey, survey
-from karat.store.packing.zips import (
+from karat.store.packs.output import PackedFile, StagedOutput, staged_output
+from karat.store.packs.survey import PackCandidate, Survey, survey
+from karat.store.packs.zips import (
     CombinedZip,
     Compression,
     PackedCase,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
 
@@ -22,8 +21,9 @@ from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, 
 from karat.bundles.verify import Witness
 from karat.bundles.zip_format import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
-from karat.store.packing.output import PackedFile
-from karat.store.packing.survey import PackCandidate
+from karat.store.packs.output import PackedFile
+from karat.store.packs.survey import PackCandidate
+from karat.system.hashes import sha256
 from karat.tensors.tensor import Damaged, read_blocks
 
 if TYPE_CHECKING:
