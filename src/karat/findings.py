@@ -56,7 +56,7 @@ class KaratError(Exception):
 
     @next_command.setter
     def next_command(self, command: str) -> None:
-        self._next_command = command
+        self._next_command = str(command)  # a Command is for people; a report encodes plain text
         self.__notes__ = [f"next: {command}"]
 
 

@@ -109,12 +109,8 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
         elif there[path] != file.size:
             yield _damaged(path, f"expected {file.size:,} bytes, found {there[path]:,}", place)
     for path in there.keys() - known.keys() - {NAME}:
-        yield fail(
-            "unexpected-file",
-            f"{path}: expected only what {NAME} lists, found a file that it does not know",
-            path=path,
-            next=_inspect(place, path),
-        )
+        said = f"{path}: expected only what {NAME} lists, found a file that it does not know"
+        yield fail("unexpected-file", said, path=path, next=_inspect(place, path))
 
 
 class _Sealed(msgspec.Struct, frozen=True):

@@ -77,19 +77,13 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
                 raise CannotVerify(f"{name}: {not_fetched(found[1])}", next_command=FETCH)
             return ZipPlace(path, name, limits)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise UsageError(
-            f"{name}: expected a folder or a zip of captured cases, found nothing there",
-            next_command=str(Command("ls", "-l", str(path.parent))),
-        ) from None
+        said = f"{name}: expected a folder or a zip of captured cases, found nothing there"
+        raise UsageError(said, next_command=str(Command("ls", "-l", str(path.parent)))) from None
     except OSError as error:
-        raise CannotVerify(
-            f"{name}: expected to read a folder or a zip, but: {error.strerror or error}",
-            next_command=str(Command("ls", "-ld", name)),
-        ) from None
-    raise UsageError(
-        f"{name}: expected a folder or a zip of captured cases, found a device, pipe or socket",
-        next_command=str(Command("ls", "-l", name)),
-    )
+        said = f"{name}: expected to read a folder or a zip, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=str(Command("ls", "-ld", name))) from None
+    said = f"{name}: expected a folder or a zip of captured cases, found a device, pipe or socket"
+    raise UsageError(said, next_command=str(Command("ls", "-l", name)))
 
 
 def deeper_roots(place: Place) -> tuple[str, ...]:

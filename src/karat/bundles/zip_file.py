@@ -74,10 +74,8 @@ class ZipPlace(Place):
             from importlib.util import find_spec
 
             if find_spec("zstandard") is None:
-                raise UsageError(
-                    f"{name}: reading it needs zstandard, which is not installed",
-                    next_command="pip install 'karat[zstd]'",
-                )
+                said = f"{name}: reading it needs zstandard, which is not installed"
+                raise UsageError(said, next_command="pip install 'karat[zstd]'")
         self._files = {found: self._members[found].size for found in sorted(self._members)}
 
     def files(self) -> Mapping[str, int]:

@@ -102,11 +102,8 @@ def _flat(value: object, which: str) -> Flat:
 
 def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> Passed:
     """What the caller compared by its own means, with the finding that says so."""
-    finding = info(
-        "caller-compared",
-        f"{identity.test} compared by its own means; golden.check would record the numbers",
-        where=identity.test,
-    )
+    said = f"{identity.test} compared by its own means; golden.check would record the numbers"
+    finding = info("caller-compared", said, where=identity.test)
     comparator = Comparator(name="caller", note=details.get("note"))
     return Passed(comparator=comparator, expected=expected, values=(expected,), findings=(finding,))
 

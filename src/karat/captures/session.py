@@ -194,12 +194,8 @@ class Session:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             error = OSError(int(number[1]), os.strerror(int(number[1])))
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
-        return fail(
-            kind,
-            f"{_label(identity)} was not captured: {_sentence(error)}",
-            where=identity.test,
-            next=self._advice(error, identity.test),
-        )
+        said = f"{_label(identity)} was not captured: {_sentence(error)}"
+        return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
 
     def _advice(self, error: Exception, test: str) -> str | None:
         place = shlex.quote(str(self.directory))
@@ -222,11 +218,9 @@ class Session:
         by = f" by {first.by}" if first else ""
         ours = first is not None and first.run == self.run
         own_name = 'give each capture a name of its own: subtest="…"'
+        said = f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands"
         return fail(
-            "captured-twice",
-            f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands",
-            where=identity.test,
-            next=own_name if ours else "pytest --karat-session NEW_NAME",
+            "captured-twice", said, where=identity.test, next=own_name if ours else "pytest --karat-session NEW_NAME"
         )
 
 
@@ -280,10 +274,8 @@ def session_name(option: str | None, environ: Mapping[str, str]) -> str:
     """--karat-session, KARAT_SESSION, the CI run and attempt, or a random name."""
     for origin, name in (("--karat-session", option), ("KARAT_SESSION", environ.get("KARAT_SESSION"))):
         if name and not _SAFE.fullmatch(name):
-            raise UsageError(
-                f"{origin}: expected up to 100 letters, digits, dots, dashes and underscores, found {name!r}",
-                next_command="pytest --karat-session nightly-1",
-            )
+            said = f"{origin}: expected up to 100 letters, digits, dots, dashes and underscores, found {name!r}"
+            raise UsageError(said, next_command="pytest --karat-session nightly-1")
         if name:
             return name
     return session_of(environ) or f"local-{os.urandom(8).hex()}"

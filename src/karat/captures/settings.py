@@ -67,10 +67,8 @@ def prepare(directory: CaptureDirectory) -> str | None:
 
     path = directory.path
     if find_spec("safetensors") is None:
-        raise UsageError(
-            f"{directory.origin}: capturing needs safetensors, which is not installed",
-            next_command="pip install 'karat[capture]'",
-        )
+        said = f"{directory.origin}: capturing needs safetensors, which is not installed"
+        raise UsageError(said, next_command="pip install 'karat[capture]'")
     try:
         (path / RECORDS).mkdir(parents=True, exist_ok=True)
         # A few pages that really reach the disk: a full or read-only one says so now, not in a test.

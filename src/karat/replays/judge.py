@@ -28,11 +28,8 @@ def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
 def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
     """It could not be read, or there was no room for it: nothing is known about it."""
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    finding = fail(
-        "cannot-read",
-        f"expected to prepare the case, but: {reason}",
-        next=error.next_command if isinstance(error, KaratError) else "df -h",
-    )
+    said = f"expected to prepare the case, but: {reason}"
+    finding = fail("cannot-read", said, next=error.next_command if isinstance(error, KaratError) else "df -h")
     return _unfinished(case, ReplayOutcome.NOT_COMPARED, finding)
 
 
@@ -136,11 +133,10 @@ def _overruled(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
     ]
     if wider:
         rtol, atol = wider[0]
-        yield warn(
-            "tolerance-widened",
+        said = (
             f"compared with {words}, while the bundle says rtol {rtol:g}, atol {atol:g}: "
-            "what passes here may not match what was captured",
-            next="karat replay --help",
+            "what passes here may not match what was captured"
         )
+        yield warn("tolerance-widened", said, next="karat replay --help")
     elif recorded:
         yield info("tolerance-tightened", f"compared with {words}, which allows no more than the bundle does")

@@ -134,10 +134,8 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
             known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             raise UsageError(f"expected one of {known} in --command, found {{{name}}}{close}", next_command=_HELP)
     if "outputs" not in used:
-        raise UsageError(
-            "expected {outputs} in --command, found none: without a place for outputs nothing could be compared",
-            next_command=_HELP,
-        )
+        said = "expected {outputs} in --command, found none: without a place for outputs nothing could be compared"
+        raise UsageError(said, next_command=_HELP)
     _require_executable(words[0], cwd)
     return CommandSpec(words=words, text=text)
 
@@ -149,10 +147,8 @@ def _require_executable(word: str, cwd: Path) -> None:
     if shutil.which(word if "/" not in word else str(cwd / word)) is None:
         exists = (cwd / word).is_file()
         reason = "the file is not executable" if exists else "there is no such file"
-        raise UsageError(
-            f"expected --command to begin with an executable, found {word!r}: {reason}",
-            next_command=str(Command("chmod", "+x", word)) if exists else _HELP,
-        )
+        said = f"expected --command to begin with an executable, found {word!r}: {reason}"
+        raise UsageError(said, next_command=str(Command("chmod", "+x", word)) if exists else _HELP)
 
 
 def is_chosen(path: str, identity: Identity, wanted: CaseFilter) -> bool:

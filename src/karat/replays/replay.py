@@ -112,10 +112,8 @@ def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int
     if done.returncode == 2:
         return 130
     if done.returncode not in _PYTEST_CODES:
-        raise CannotVerify(
-            f"expected pytest to run the session, but it ended with {done.returncode}",
-            next_command="python -m pytest --version",
-        )
+        said = f"expected pytest to run the session, but it ended with {done.returncode}"
+        raise CannotVerify(said, next_command="python -m pytest --version")
     return int(_PYTEST_CODES[done.returncode])
 
 

@@ -224,13 +224,8 @@ class CommandRunner:
         found += values_outside_tensors(case.manifest)
         if not expected:
             # Running without comparing must not look like a match.
-            found.append(
-                fail(
-                    "nothing-compared",
-                    "the program ran, but the case expects no tensor, so nothing was compared",
-                    next="karat replay --help",
-                )
-            )
+            said = "the program ran, but the case expects no tensor, so nothing was compared"
+            found.append(fail("nothing-compared", said, next="karat replay --help"))
         elif not comparisons:
             problem = "; ".join(outputs.problems) or "it left no output"
             return judge.failed(case, f"expected outputs in {{outputs}}, but {problem}", *found)
@@ -334,15 +329,11 @@ def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:
     inputs = sum(1 for _ in plain_values(manifest.inputs))
     expected = sum(1 for _ in plain_values(manifest.expected))
     if inputs:
-        yield info(
-            "plain-values",
-            f"{inputs} of the inputs are no tensors; the command finds them in {{manifest}}, under inputs",
-        )
+        said = f"{inputs} of the inputs are no tensors; the command finds them in {{manifest}}, under inputs"
+        yield info("plain-values", said)
     if expected:
-        yield info(
-            "plain-values",
-            f"{expected} of the expected values are no tensors, which a command cannot give back; they were not compared",
-        )
+        said = f"{expected} of the expected values are no tensors, which a command cannot give back; they were not compared"
+        yield info("plain-values", said)
 
 
 def plain_values(structure: Any) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
 from karat.store.pins import read_lock
 from karat.store.references import parse_date
 from karat.store.upload import renew_objects
+from karat.system.command import Command
 from karat.system.pool import in_parallel
 
 _BATCH = 500
@@ -104,10 +105,10 @@ class _Fates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BECAUSE = {
-    "needed": "a reference, pin, lock or a push at work needs them",
+    "needed": "a reference, pin, lock or push in progress needs them",
     "young": "nothing needs them, but they are younger than the grace",
-    "duplicate": "pinned, so they lie in kept/ as well",
-    "moved": "not pinned any more; a reference still needs them, in expiring/",
+    "duplicate": "pinned, so they are in kept/ as well",
+    "moved": "no longer pinned; a reference still needs them, in expiring/",
     "unneeded": "nothing needs them",
 }
 
@@ -120,8 +121,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         return _result(backend, options, known, _fates(backend, options, known, now))
     with marker(backend, options.times) as held:
         now = held.now()
-        busy = other_collectors(backend, held, options.times)
-        if busy:
+        if busy := other_collectors(backend, held, options.times):
             raise store_busy(backend, busy[0])
         known = _known(backend, options, now)
         fates = _fates(backend, options, known, now)
@@ -137,8 +137,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
             renew_objects(backend, fates.old, options.workers)
         held.check()
         moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
-        for _ in in_parallel(moves, options.workers):
-            pass
+        list(in_parallel(moves, options.workers))
         for keys in ([one.key for one in known.judged if not one.kept], fates.delete):
             for i in range(0, len(keys), _BATCH):
                 # A collector that was silent for long may have been given up by a push, and must stop.
@@ -168,16 +167,25 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
     for file in options.locks:
         if not file.is_file():
             said = f"expected a lock file at {file}, found none; what it names is not known"
-            raise CannotVerify(said, next_command=f"ls -l {file}")
+            raise CannotVerify(said, next_command=Command("ls", "-l", str(file)))
         locked |= {line.digest: str(file) for line in read_lock(file).values()}
     judged = _judge(backend, options, now, pinned.keys(), locked)
     roots = {one.digest for one in judged if one.kept}
     lasting = pinned.keys() | {digest for digest in locked if find(backend, [digest], 1)}
     in_use = {digest for lease in leases for digest in lease.snapshots}
 
+    def objects_of(digest: str) -> set[str]:
+        try:
+            snapshot = snapshots.load(backend, digest)
+        except StoreProblem as problem:
+            said = f"{problem}; what it needs is not known, so nothing was deleted"
+            then = Command("karat", "ls", f"sha256:{digest}", "--store", backend.url)
+            raise CannotVerify(said, next_command=then) from problem
+        return {digest} | {part.sha256 for part in snapshot.parts()}
+
     def closure(digests: Iterable[str]) -> set[str]:
         """The snapshots and all objects that they need."""
-        tasks = [partial(_objects_of, backend, digest) for digest in sorted(digests)]
+        tasks = [partial(objects_of, digest) for digest in sorted(digests)]
         return set().union(*in_parallel(tasks, min(options.workers, 4)))
 
     kept = closure(lasting)
@@ -218,16 +226,8 @@ def _judge(
                 why, because = "newest", f"{because}, but it is the newest of its name"
             else:
                 kept, why, because = False, "gone", f"{because}, and its snapshot is gone"
-        fate = ReferenceFate(
-            key=entry.key,
-            name=reference.name,
-            digest=reference.digest,
-            date=reference.date,
-            expires=day,
-            kept=kept,
-            why=why,  # type: ignore[arg-type]
-            because=because,
-        )
+        told = {"name": reference.name, "digest": reference.digest, "date": reference.date, "expires": day}
+        fate = ReferenceFate(key=entry.key, **told, kept=kept, why=why, because=because)  # type: ignore[arg-type]
         fates.append(fate)
     return fates
 
@@ -259,12 +259,9 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
         counts[fate].append(one)
     deleted = ("unneeded", "duplicate", "moved")
     oldest = now - lifecycle.SLACK * 86400
+    needed = [one for one in counts["needed"] if one.key.startswith(EXPIRING) and one.modified < oldest]
     return _Fates(
-        old=tuple(
-            digest_of(one.key) or ""
-            for one in counts["needed"]
-            if one.key.startswith(EXPIRING) and one.modified < oldest
-        ),
+        old=tuple(digest_of(one.key) or "" for one in needed),
         tallies=tuple(
             ObjectTally(
                 fate=fate,  # type: ignore[arg-type]
@@ -279,12 +276,3 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
         delete=tuple(one.key for fate in deleted for one in counts[fate]),
         move=tuple(move),
     )
-
-
-def _objects_of(backend: Backend, digest: str) -> set[str]:
-    try:
-        snapshot = snapshots.load(backend, digest)
-    except StoreProblem as problem:
-        said = f"{problem}; what it needs is not known, so nothing was deleted"
-        raise CannotVerify(said, next_command=f"karat ls sha256:{digest} --store {backend.url}") from problem
-    return {digest} | {part.sha256 for part in snapshot.parts()}

@@ -22,6 +22,7 @@ import msgspec
 
 from karat.findings import CannotVerify, KaratError
 from karat.store.backends import Absent, Backend, StoredObject, StoreProblem
+from karat.system.command import Command
 from karat.system.processes import process_of
 
 LEASES, COLLECTORS = "pushes/", "gc/"
@@ -115,11 +116,9 @@ class HeldLease:
         return True
 
     def _lost(self) -> CannotVerify:
-        return CannotVerify(
-            f"expected {self.key} in {self._backend.url} to be renewed in time, found that it was not; "
-            "nothing that was done so far is lost",
-            next_command=f"karat ls --store {self._backend.url}",
-        )
+        url = self._backend.url
+        said = f"expected {self.key} in {url} to be renewed in time, but it was not; nothing done so far is lost"
+        return CannotVerify(said, next_command=Command("karat", "ls", "--store", url))
 
     def _beat(self) -> None:
         while not self._over.wait(self._every):
@@ -131,16 +130,9 @@ class HeldLease:
                 continue  # `check` notices if it stays so
 
 
-def lease(
-    backend: Backend,
-    kind: str,
-    *,
-    objects: tuple[str, ...] = (),
-    snapshots: tuple[str, ...] = (),
-    times: LeaseTimes | None = None,
-) -> HeldLease:
-    """What a push or pin holds while it runs."""
-    held = Lease(id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots)
+def lease(backend: Backend, kind: str, times: LeaseTimes | None = None, **needed: tuple[str, ...]) -> HeldLease:
+    """What a push or pin holds while it runs; it needs `objects` or `snapshots`."""
+    held = Lease(id=_identifier(), kind=kind, process=this_process(), **needed)
     times = times or LeaseTimes()
     return HeldLease(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
 
@@ -156,11 +148,11 @@ def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
 def wait_for_collectors(
     backend: Backend, held: HeldLease, times: LeaseTimes, notice: Callable[[str], None] | None = None
 ) -> None:
-    """Returns once no collector is at work that may not have seen what is held."""
+    """Return once no collector is running that may not have seen what is held."""
     until = time.monotonic() + times.patience
     while busy := other_collectors(backend, held, times):
         if notice is not None:
-            notice(f"waiting for `karat gc`, which is at work in {backend.url}")
+            notice(f"waiting for `karat gc`, which is running in {backend.url}")
             notice = None  # once
         if time.monotonic() > until:
             raise store_busy(backend, busy[0])
@@ -180,13 +172,9 @@ def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> li
 def abandoned(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[str]:
     """Markers and leases that nobody renews any more."""
     now = held.now()
-    markers = [
-        one.key
-        for one in backend.list(COLLECTORS)
-        if one.key != held.key and (now - one.modified >= times.collector or _is_dead(backend, one.key))
-    ]
-    leases = [one.key for one in backend.list(LEASES) if now - one.modified >= times.lease]
-    return markers + leases
+    others = [one for one in backend.list(COLLECTORS) if one.key != held.key]
+    markers = [one.key for one in others if now - one.modified >= times.collector or _is_dead(backend, one.key)]
+    return markers + [one.key for one in backend.list(LEASES) if now - one.modified >= times.lease]
 
 
 def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[Lease]:
@@ -207,7 +195,7 @@ def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[
 
 def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
     """Somebody else is collecting."""
-    said = f"expected no `karat gc` at work in {backend.url}, found {busy.key}, which did not end in time"
+    said = f"expected no other `karat gc` in {backend.url}, found {busy.key}, which did not end in time"
     return StoreProblem("store-busy", said, next_command=backend.look(busy.key), path=busy.key)
 
 

@@ -200,12 +200,11 @@ class _Fetch:
         return self._slots if size > LARGE else nullcontext()
 
     def _mismatch(self, path: str, file: SnapshotFile) -> Exception:
-        return damaged(
+        said = (
             f"{path} of {self._backend.url}: expected sha256 {file.sha256}, found that the objects which the "
-            "snapshot names for it hold something else",
-            path=path,
-            next_command=f"karat verify {shlex.quote(self._backend.url)}",
+            "snapshot names for it hold something else"
         )
+        return damaged(said, path=path, next_command=f"karat verify {shlex.quote(self._backend.url)}")
 
 
 def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int) -> bool:

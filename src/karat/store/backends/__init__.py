@@ -128,11 +128,10 @@ def open_backend(url: str) -> Backend:
     known = {point.name: point for point in entry_points(group="karat.stores")}
     if kind not in known:
         names = sorted({*BUILT_IN, *known} - {"folder"})
-        raise UsageError(
-            f"expected a folder, or a store of a known kind ({', '.join(names)}), "
-            f"found {kind}://{suggest(kind, names)}",
-            next_command="karat push --help",
+        said = (
+            f"expected a folder, or a store of a known kind ({', '.join(names)}), found {kind}://{suggest(kind, names)}"
         )
+        raise UsageError(said, next_command="karat push --help")
     factory = known[kind].load()
     return factory(url)
 
@@ -141,10 +140,9 @@ def open_store(url: str) -> Backend:
     """Open an existing store; `reference-missing` if nothing was ever pushed to it."""
     backend = open_backend(url)
     if not is_store(backend):
+        said = f"expected a store in {backend.url}, found no {NAME}; nothing was ever pushed there"
         raise StoreProblem(
-            "reference-missing",
-            f"expected a store in {backend.url}, found no {NAME}; nothing was ever pushed there",
-            next_command=f"karat push PLACE NAME --store {shlex.quote(backend.url)}",
+            "reference-missing", said, next_command=f"karat push PLACE NAME --store {shlex.quote(backend.url)}"
         )
     return backend
 
