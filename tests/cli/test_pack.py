@@ -60,7 +60,7 @@ def test_the_hour_is_the_source_s(tmp_path: Path, root: Path) -> None:
         (("--name", "x", "--at", "0"), "--name: expected no --at beside it"),
         (("--level", "3"), "--level: expected 0 to 0 for stored, found 3"),
         (("--compression", "zstd", "--level", "20"), "--level: expected 1 to 19 for zstd, found 20"),
-        (("-o", "."), "expected a folder that is empty or not there"),
+        (("-o", "."), "expected an empty or new folder"),
         (("nowhere",), "nowhere: expected a folder or a zip of captured cases, found nothing there"),
     ],
 )

@@ -80,7 +80,7 @@ def test_interrupted_amid_its_renames_it_gives_back_what_was_being_replaced(
     assert left[0] < 0, "it has tried to rename back"
     # Without `old`, whoever clears the rest away can be killed, too.
     assert len([*out.glob(".karat-pack-*/old")]) == (not mended)
-    with pytest.raises(UsageError, match="expected a folder that is empty or not there"):
+    with pytest.raises(UsageError, match="expected an empty or new folder"):
         packed(tmp_path, root)
     assert tree(out) == before
 
@@ -89,7 +89,7 @@ def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(tm
     out = tmp_path / "out"
     packed(tmp_path, root)
     before = tree(out)
-    with pytest.raises(UsageError, match="expected a folder that is empty or not there"):
+    with pytest.raises(UsageError, match="expected an empty or new folder"):
         packed(tmp_path, root)
     shutil.rmtree(next((root / "models").iterdir()))
     told = packed(tmp_path, root, replace=True, combined="other.zip")

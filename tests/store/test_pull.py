@@ -156,7 +156,7 @@ def test_a_folder_is_replaced_in_one_step_or_stays(folder: Backend, tmp_path: Pa
     old, new = pushed(folder, cases(2)).digest, pushed(folder, cases(3, changed=1)).digest
     target = tmp_path / "out"
     pull(folder, old, target, PullOptions())
-    with pytest.raises(UsageError, match="found a folder with something in it"):
+    with pytest.raises(UsageError, match="found a folder that is not empty"):
         pull(folder, new, target, PullOptions())
     with pytest.raises(Killed):
         pull(dying(folder, 4), new, target, PullOptions(workers=1, replace=True))
@@ -253,7 +253,7 @@ def test_one_pull_at_a_time(folder: Backend, tmp_path: Path) -> None:
 
     def before(number: int, _verb: str, _key: str) -> None:
         if number == 2:
-            with pytest.raises(CannotVerify, match="found another at work") as caught:
+            with pytest.raises(CannotVerify, match="found another one running") as caught:
                 pull(folder, digest, tmp_path / "out", PullOptions())
             seen.append(str(caught.value))
 
@@ -266,7 +266,8 @@ def test_a_snapshot_whose_objects_say_otherwise_is_damage(folder: Backend, tmp_p
     import msgspec
 
     from karat.store.objects import key_of
-    from karat.store.snapshot import digest_of as hashed, encode
+    from karat.store.snapshot import encode
+    from karat.system.hashes import sha256_hex as hashed
 
     pushed(folder, cases(1))
     snapshot = plan_upload(cases(1), 1).snapshot

@@ -22,9 +22,9 @@ class ListedReference(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     files: int
     size: int
-    pinned: str | None
+    pinned: str | None = None
     """Why, if it is."""
-    entries: int
+    entries: int = 0
     """How many references of the name there are, with this one."""
 
 
@@ -47,9 +47,8 @@ def list_names(backend: Backend, workers: int = 16) -> tuple[StoreListing, list[
     entries = references.entries(backend)
     newest = {entry.name: entry for entry in entries}
     pinned = pins.read_all(backend)
-    chosen = [newest[name] for name in sorted(newest)]
     counts = Counter(entry.name for entry in entries)
-    read, errors = references.read_each(backend, chosen, workers)
+    read, errors = references.read_each(backend, [newest[name] for name in sorted(newest)], workers)
     told = [_listed(one, pinned, counts[one.name]) for one in read]
     starts = {entry.start for entry in entries}
     told += [
@@ -90,14 +89,5 @@ def list_cases(backend: Backend, word: str) -> StoreListing:
 
 def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
     pin = pinned.get(reference.digest)
-    return ListedReference(
-        name=reference.name,
-        digest=reference.digest,
-        date=reference.date,
-        expires=reference.expires,
-        cases=reference.cases,
-        files=reference.files,
-        size=reference.size,
-        pinned=None if pin is None else pin.reason,
-        entries=entries,
-    )
+    listed = msgspec.convert(reference, ListedReference, from_attributes=True)
+    return msgspec.structs.replace(listed, pinned=None if pin is None else pin.reason, entries=entries)

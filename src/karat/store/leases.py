@@ -27,6 +27,7 @@ from karat.system.processes import process_of
 
 LEASES, COLLECTORS = "pushes/", "gc/"
 SCHEMA = "karat.lease/1"
+Digests = tuple[str, ...]
 
 
 class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +53,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """`push`, `pin` or `gc`."""
     process: str
     """Machine and process, where that can be told."""
-    objects: tuple[str, ...] = ()
-    snapshots: tuple[str, ...] = ()
+    objects: Digests = ()
+    snapshots: Digests = ()
 
 
 class HeldLease:
@@ -130,9 +131,11 @@ class HeldLease:
                 continue  # `check` notices if it stays so
 
 
-def lease(backend: Backend, kind: str, times: LeaseTimes | None = None, **needed: tuple[str, ...]) -> HeldLease:
-    """What a push or pin holds while it runs; it needs `objects` or `snapshots`."""
-    held = Lease(id=_identifier(), kind=kind, process=this_process(), **needed)
+def lease(
+    backend: Backend, kind: str, times: LeaseTimes | None = None, *, objects: Digests = (), snapshots: Digests = ()
+) -> HeldLease:
+    """What a push or pin holds while it runs."""
+    held = Lease(id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots)
     times = times or LeaseTimes()
     return HeldLease(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
 

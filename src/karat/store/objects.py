@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from karat.store.backends import Absent, Backend, StoredObject, StoreProblem, damaged
-from karat.system.hashes import sha256_hex
+from karat.system.hashes import is_sha256, sha256_hex
 from karat.system.pool import in_parallel
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
@@ -69,7 +69,7 @@ def key_of(digest: str, area: str = EXPIRING) -> str:
 def digest_of(key: str) -> str | None:
     """The digest in an object's key; None if it has none."""
     name = key.rpartition("/")[2]
-    return name if len(name) == 64 and set(name) <= set("0123456789abcdef") else None
+    return name if is_sha256(name) else None
 
 
 def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, FoundObject]:
@@ -101,10 +101,7 @@ def every(backend: Backend, area: str, workers: int, firsts: Iterable[str] | Non
         yield from backend.list(f"{area}/")
         return
 
-    def listed(prefix: str) -> list[StoredObject]:
-        return list(backend.list(prefix))
-
-    tasks = [partial(listed, f"{area}/{first}/") for first in sorted(firsts)]
+    tasks = [lambda prefix=f"{area}/{first}/": list(backend.list(prefix)) for first in sorted(firsts)]
     for page in in_parallel(tasks, workers):
         yield from page
 

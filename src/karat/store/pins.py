@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +26,9 @@ from karat.store.leases import LeaseTimes, lease, wait_for_collectors
 from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, seal, unseal
 from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
+from karat.system.command import Command
 from karat.system.files import write_bytes
+from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.pinned/1"
@@ -85,8 +85,7 @@ def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> Non
         if found[one].area != KEPT or part.size not in {-1, found[one].size}
     ]
     try:
-        for _ in in_parallel(tasks, workers):
-            pass
+        list(in_parallel(tasks, workers))
     except Absent as absent:
         raise missing(backend, absent.key.rpartition("/")[2]) from None
 
@@ -121,8 +120,7 @@ def read_all(backend: Backend) -> dict[str, Pin]:
         digest = one.key.removeprefix(PREFIX).removesuffix(".json")
         if one.key != _key(digest):
             raise _unreadable(backend, one.key, "another name")
-        pinned = read(backend, digest)
-        if pinned is not None:
+        if (pinned := read(backend, digest)) is not None:
             found[digest] = pinned
     return found
 
@@ -168,7 +166,7 @@ def read_lock(file: Path) -> dict[str, Locked]:
             raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
         found = {name: msgspec.json.decode(line, type=Locked) for name, line in raw.items()}
         for name, line in found.items():
-            if not re.fullmatch("[0-9a-f]{64}", line.digest):
+            if not is_sha256(line.digest):
                 raise ValueError(f"digest {line.digest[:80]!r} of {name}")  # noqa: TRY301
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
         conflict = b"<<<<<<<" in data
@@ -186,7 +184,7 @@ def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
         write_bytes(file, data)
     except OSError as error:
         said = f"expected to write {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(file.parent))}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(file.parent))) from error
     return True
 
 
@@ -207,4 +205,4 @@ def store_of(file: Path, written: str) -> str:
 
 def _unreadable_lock(file: Path, found: str) -> CannotVerify:
     said = f"expected {LOCK_SCHEMA} in {file}, found: {found}"
-    return CannotVerify(said, next_command=f"git checkout HEAD -- {shlex.quote(str(file))}")
+    return CannotVerify(said, next_command=Command("git", "checkout", "HEAD", "--", str(file)))

@@ -22,6 +22,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from karat.bundles.extents import check_range
 from karat.bundles.folders import open_zips
 from karat.bundles.layout import is_of_zips
 from karat.bundles.places import Place, open_place
@@ -30,6 +31,7 @@ from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
 from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
@@ -109,8 +111,7 @@ class SnapshotPlace(Place):
             with suppress(Damaged, KaratError):  # raised again where it is needed
                 self._remember(part, self._fetched(part))
 
-        for _ in in_parallel([partial(attempt, part) for part in packs], _AHEAD):
-            pass
+        list(in_parallel([partial(attempt, part) for part in packs], _AHEAD))
 
     def _fetched(self, part: Part) -> bytes:
         try:
@@ -180,23 +181,17 @@ class _SnapshotReader:
         self._current: tuple[int, _Bytes] | None = None
 
     def read_into(self, start: int, buffer: memoryview) -> None:
-        file = self._extent.file
-        if start < 0 or start + len(buffer) > file.size:
-            raise Damaged(
-                f"{self._extent.path}: expected bytes {start:,} to {start + len(buffer):,}, found {file.size:,} in all"
-            )
+        check_range(self._extent, start, buffer, self._extent.path)
         at = 0
-        begins = -file.offset
+        begins = -self._extent.file.offset
         for number, part in enumerate(self._parts):
             ends = begins + part.size
             if at < len(buffer) and start + at < ends:
                 if self._current is None or self._current[0] != number:
-                    data = self._extent.place.object(part, self._extent.file.pack)
-                    self._current = (number, data)
-                data = self._current[1]
+                    self._current = number, self._extent.place.object(part, self._extent.file.pack)
                 count = min(len(buffer) - at, ends - start - at)
                 offset = start + at - begins
-                buffer[at : at + count] = data[offset : offset + count]
+                buffer[at : at + count] = self._current[1][offset : offset + count]
                 at += count
             begins = ends
 
@@ -229,5 +224,5 @@ def split_word(word: str, store: str | None = None) -> tuple[str, str] | None:
         return url, reference
     if "://" in word:
         said = f"expected URL#REFERENCE, such as {word.rstrip('/')}#models/nightly, found {word}"
-        raise UsageError(said, next_command=f"karat ls --store {word}")
+        raise UsageError(said, next_command=Command("karat", "ls", "--store", word))
     return None

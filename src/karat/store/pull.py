@@ -20,8 +20,9 @@ from karat.goldens.paths import narrow
 from karat.store import snapshot as snapshots
 from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
-from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.store.snapshot import Snapshot, SnapshotFile
 from karat.store.upload import LARGE, LARGE_AT_ONCE
+from karat.system.command import Command
 from karat.system.files import exchange, sync_folder, write_bytes
 from karat.system.hashes import sha256, sha256_hex
 from karat.system.locks import lock
@@ -79,11 +80,10 @@ def pull(
     if options.only:
         cases = tuple(case for case in snapshot.cases if narrow(case.path, options.only))
         if not cases:
-            raise UsageError(
-                f"--only: expected a case that matches {' or '.join(options.only)}, "
-                f"found none among {len(snapshot.cases):,}",
-                next_command=f"karat ls --cases sha256:{digest} --store {shlex.quote(backend.url)}",
-            )
+            globs, there = " or ".join(options.only), len(snapshot.cases)
+            said = f"--only: expected a case that matches {globs}, found none among {there:,}"
+            then = Command("karat", "ls", "--cases", f"sha256:{digest}", "--store", backend.url)
+            raise UsageError(said, next_command=then)
         snapshot = msgspec.structs.replace(snapshot, cases=cases)
     wanted = dict(snapshot.files())
     pulled = Pulled(
@@ -125,10 +125,8 @@ class _Fetch:
         for folder in {(self._folder / path).parent for path, _ in self._snapshot.files()}:
             folder.mkdir(parents=True, exist_ok=True)
         fetched = sum(in_parallel(list(self._tasks()), workers, stop=self._stopped.set))
-        chunked = [(path, file) for path, file in self._snapshot.files() if file.chunks]
-        checks = [partial(self._check_whole, path, file) for path, file in chunked]
-        for _ in in_parallel(checks, workers, stop=self._stopped.set):
-            pass
+        checks = [partial(self._check_whole, path, file) for path, file in self._snapshot.files() if file.chunks]
+        list(in_parallel(checks, workers, stop=self._stopped.set))
         return fetched
 
     def _tasks(self) -> Iterator[Callable[[], int]]:
@@ -137,35 +135,30 @@ class _Fetch:
             if file.pack is not None:
                 packed.setdefault(file.pack, []).append((path, file))
             elif file.chunks:
-                yield from self._chunk_tasks(path, file)
+                target, start = self._folder / path, 0
+                before = target.stat().st_size if target.is_file() else 0
+                with _writing(target), target.open("ab") as made:
+                    made.truncate(file.size)
+                for part in file.chunks:
+                    yield partial(self._chunk, target, start, part, looked=start < before)
+                    start += part.size
             else:
-                part = Part(file.sha256, file.size)
-                yield partial(self._object, part, [(path, file, 0)])
+                yield partial(self._object, Part(file.sha256, file.size), [(path, file)])
         for number, files in packed.items():
-            places = [(path, file, file.offset) for path, file in files]
-            yield partial(self._object, self._snapshot.packs[number], places)
+            yield partial(self._object, self._snapshot.packs[number], files)
 
-    def _chunk_tasks(self, path: str, file: SnapshotFile) -> Iterator[Callable[[], int]]:
-        target = self._folder / path
-        before = target.stat().st_size if target.is_file() else 0
-        with _writing(target), target.open("ab") as made:
-            made.truncate(file.size)
-        start = 0
-        for part in pieces(file):
-            yield partial(self._chunk, target, start, part, looked=start < before)
-            start += part.size
-
-    def _object(self, part: Part, places: Sequence[tuple[str, SnapshotFile, int]]) -> int:
+    def _object(self, part: Part, files: Sequence[tuple[str, SnapshotFile]]) -> int:
         """Write the files that one object holds; nothing is fetched if they are all there."""
         if self._stopped.is_set():
             return 0
-        lacked = [place for place in places if not _is_whole(self._folder / place[0], place[1])]
-        self._watch(sum(file.size for _, file, _ in places))
+        lacked = [(path, file) for path, file in files if not _is_whole(self._folder / path, file)]
+        self._watch(sum(file.size for _, file in files))
         if not lacked:
             return 0
         with self._room(part.size):
             data = fetch(self._backend, part, area=self._area)
-            for path, file, offset in lacked:
+            for path, file in lacked:
+                offset = 0 if file.pack is None else file.offset
                 content = memoryview(data)[offset : offset + file.size]
                 if len(data) != part.size or sha256_hex(content) != file.sha256:
                     raise self._mismatch(path, file)
@@ -215,10 +208,8 @@ def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile
         return False
     if (found.digest, found.only) != (record.digest, record.only):
         return False
-    names = {
-        path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or not path.is_dir()
-    }
-    if names != {*wanted, RECORD}:
+    files = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir())
+    if {path.relative_to(target).as_posix() for path in files} != {*wanted, RECORD}:
         return False
     tasks = [partial(_is_whole, target / path, file) for path, file in wanted.items()]
     return all(in_parallel(tasks, workers))
@@ -256,7 +247,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"df -h {shlex.quote(str(path.parent))}") from error
+        raise CannotVerify(said, next_command=Command("df", "-h", str(path.parent))) from error
 
 
 @contextmanager
@@ -268,7 +259,7 @@ def staging(target: Path, mark: str) -> Iterator[Path]:
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         said = f"expected to make {folder}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
     try:
         _alone(handle, target)
         yield folder
@@ -280,16 +271,13 @@ def check_target(target: Path, *, replace: bool) -> None:
     """Refuse a target that exists unless it may be replaced; checked before anything is fetched."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         said = f"expected a folder's name, or nothing yet, at {target}, found something else"
-        raise UsageError(said, next_command=f"ls -ld {shlex.quote(str(target))}")
+        raise UsageError(said, next_command=Command("ls", "-ld", str(target)))
     if target == Path.cwd() or target in Path.cwd().parents:
         said = f"expected a folder of its own for what is pulled, found {target}, in which this command runs"
         raise UsageError(said, next_command="karat pull --help")
     if target.is_dir() and any(target.iterdir()) and not replace:
-        raise UsageError(
-            f"expected nothing at {target} yet, found a folder with something in it; "
-            "--replace puts the new one in its place",
-            next_command=f"ls -A {shlex.quote(str(target))}",
-        )
+        said = f"expected nothing at {target} yet, found a folder that is not empty; --replace replaces it"
+        raise UsageError(said, next_command=Command("ls", "-A", str(target)))
 
 
 def discard_others(folder: Path, wanted: Collection[str]) -> None:
@@ -316,7 +304,7 @@ def install(folder: Path, target: Path, *, replace: bool) -> None:
         sync_folder(target.parent)
     except OSError as error:
         said = f"expected to move {folder} to {target}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
 
 
 def clear(target: Path) -> None:
@@ -344,5 +332,5 @@ def _prefix(target: Path) -> str:
 
 def _alone(handle: int, target: Path) -> None:
     if not lock(handle):
-        said = f"expected to be the only `karat pull` to {target}, found another at work"
+        said = f"expected to be the only `karat pull` to {target}, found another one running"
         raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*")

@@ -111,12 +111,10 @@ def push(
         raise CannotVerify(said, next_command="karat verify PLACE") from error
     parts = {**plan.parts(), plan.digest: Part(plan.digest, len(plan.data))}
     if options.dry_run:
-        compared = (
-            compare_with_store(backend, parts, options.workers)
-            if is_store(backend)
-            else StoreComparison(absent=parts, damaged={}, present={})
-        )
-        return _result(backend, name, plan, parts, compared, dry_run=True)
+        compared = StoreComparison(absent=parts, damaged={}, present={})
+        if is_store(backend):
+            compared = compare_with_store(backend, parts, options.workers)
+        return msgspec.structs.replace(_result(backend, name, plan, parts, compared), dry_run=True)
     days = options.keep or options.retention
     by_age = lifecycle.covers(backend, days, options.again)
     create_store(backend)
@@ -170,13 +168,7 @@ def push(
 
 
 def _result(
-    backend: Backend,
-    name: str,
-    plan: UploadPlan,
-    parts: Mapping[str, Part],
-    compared: StoreComparison,
-    *,
-    dry_run: bool = False,
+    backend: Backend, name: str, plan: UploadPlan, parts: Mapping[str, Part], compared: StoreComparison
 ) -> Pushed:
     return Pushed(
         store=backend.url,
@@ -190,5 +182,4 @@ def _result(
         reused_objects=len(compared.present),
         reused_bytes=sum(parts[digest].size for digest in compared.present),
         repaired=len(compared.damaged),
-        dry_run=dry_run,
     )

@@ -11,7 +11,6 @@ Dates are by the store's clock, so that machines with wrong ones agree on what i
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,6 +22,8 @@ from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
 from karat.store.objects import EXPIRING, KEPT, key_of, seal, unseal
 from karat.system.ci import facts
+from karat.system.command import Command
+from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.reference/1"
@@ -122,8 +123,11 @@ def read(backend: Backend, entry: ReferenceEntry) -> Reference:
         found = unseal(data, Reference)
     except ValueError as error:  # msgspec's are among them
         raise _unreadable(backend, entry.key, str(error)) from error
-    whole = re.fullmatch("[0-9a-f]{64}", found.digest) and _is_date(found.date, found.expires)
-    if found.schema != SCHEMA or not whole:
+    try:
+        dated = all(parse_date(text).tzinfo is not None for text in (found.date, found.expires))
+    except ValueError:
+        dated = False
+    if found.schema != SCHEMA or not is_sha256(found.digest) or not dated:
         raise _unreadable(backend, entry.key, "something else")
     if key_for(found) != entry.key:
         raise _unreadable(backend, entry.key, f"the one of {key_for(found)}")
@@ -177,7 +181,15 @@ def resolve(backend: Backend, word: str) -> Reference:
     ):
         # Its references are gone, and a lock or a pin still names it.
         return nameless(wanted.digest, wanted.name or "")
-    raise _absent(backend, word, wanted, known)
+    if known and wanted.name:
+        there = f"{len(known)} of that name, the newest of {format_date(known[-1].date)[:19]}Z"
+        command = Command("karat", "ls", wanted.name, "--store", backend.url)
+    else:
+        names = sorted({entry.name for entry in entries(backend)})
+        there = f"no such reference{suggest(wanted.name or '', names)}" if names else "a store without references"
+        command = Command("karat", "ls", "--store", backend.url)
+    said = f"expected {word} in {backend.url}, found {there}"
+    raise StoreProblem("reference-missing", said, next_command=command, path=word)
 
 
 def nameless(digest: str, name: str = "", date: str = "") -> Reference:
@@ -226,31 +238,9 @@ def _entry(key: str) -> ReferenceEntry | None:
     return ReferenceEntry(key=key, name=name, date=date, start=match[2])
 
 
-def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]) -> StoreProblem:
-    store = shlex.quote(backend.url)
-    if known and wanted.name:
-        newest = known[-1]
-        found = f"{len(known)} of that name, the newest of {format_date(newest.date)[:19]}Z"
-        command = f"karat ls {wanted.name} --store {store}"
-    else:
-        names = sorted({entry.name for entry in entries(backend)})
-        close = suggest(wanted.name or "", names)
-        found = f"no such reference{close}" if names else "a store without references"
-        command = f"karat ls --store {store}"
-    said = f"expected {word} in {backend.url}, found {found}"
-    return StoreProblem("reference-missing", said, next_command=command, path=word)
-
-
 def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
     said = f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}"
     return CannotVerify(said, next_command=backend.look(key))
-
-
-def _is_date(*texts: str) -> bool:
-    try:
-        return all(parse_date(text).tzinfo is not None for text in texts)
-    except ValueError:
-        return False
 
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -13,20 +12,16 @@ from karat.report.words import byte_size, count
 from karat.store.backends.lifecycle import Applied
 from karat.store.gc import GcResult
 from karat.store.inventory import StoreListing
-from karat.store.pins import Pin
+from karat.store.pins import Pinned
 from karat.store.pull import Pulled
 from karat.store.push import Pushed
 
 
 def document(schema: str, result: msgspec.Struct | None, findings: Sequence[Finding], code: ExitCode) -> bytes:
     """A report as JSON; without a result where there is none."""
-    report: dict[str, Any] = {
-        "schema": schema,
-        "exit_code": int(code),
-        "result": None if result is None else msgspec.to_builtins(result),
-        "findings": [finding_json(finding) for finding in findings],
-    }
-    return encode(report)
+    told = None if result is None else msgspec.to_builtins(result)
+    found = [finding_json(finding) for finding in findings]
+    return encode({"schema": schema, "exit_code": int(code), "result": told, "findings": found})
 
 
 def push_lines(pushed: Pushed, applied: Applied | None) -> Iterator[str]:
@@ -76,10 +71,10 @@ def ls_lines(listing: StoreListing) -> Iterator[str]:
         yield f"  {case.path}  {count(case.files, 'file')}, {byte_size(case.size)}"
 
 
-def pin_lines(pins: Sequence[Pin], reason: str | None, *, removed: bool) -> Iterator[str]:
-    """What is pinned now, or not any more."""
-    for one in pins:
-        if removed:
+def pin_lines(pinned: Pinned, reason: str | None) -> Iterator[str]:
+    """What is pinned now, or no longer."""
+    for one in pinned.pins:
+        if pinned.removed:
             yield f"unpinned sha256:{one.digest}; karat gc forgets it once its references expire"
         else:
             before = "" if one.reason == reason else " (it was pinned before, and keeps that reason)"

@@ -16,11 +16,11 @@ import msgspec
 from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, Part, fetch
 from karat.system.archives import folded, shown
-from karat.system.hashes import sha256_hex
+from karat.system.command import Command
+from karat.system.hashes import is_sha256
 
 SCHEMA = "karat.snapshot/1"
 CHUNK = 64 << 20
-_DIGEST = re.compile("[0-9a-f]{64}")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
 
@@ -79,10 +79,6 @@ def encode(snapshot: Snapshot) -> bytes:
     return head[: -len(b"[]}")] + b"[\n" + cases + b"\n]}\n"
 
 
-def digest_of(data: bytes) -> str:
-    return sha256_hex(data)
-
-
 def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:
     """A snapshot of the store, whole and safe to write to a disk."""
     data = fetch(backend, Part(digest, -1), area=area)
@@ -91,7 +87,8 @@ def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:
         check(snapshot)
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
         said = f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {error!s}"
-        raise damaged(said, path=f"sha256:{digest}", next_command=f"karat ls --store {backend.url}") from error
+        then = Command("karat", "ls", "--store", backend.url)
+        raise damaged(said, path=f"sha256:{digest}", next_command=then) from error
     return snapshot
 
 
@@ -121,12 +118,12 @@ def check(snapshot: Snapshot) -> None:
         if below.startswith(above):
             raise ValueError(f"{shown(names[above[:-1]])} as a file and as a folder")
     for part in snapshot.parts():
-        if not _DIGEST.fullmatch(part.sha256) or not 0 <= part.size <= CHUNK:
+        if not is_sha256(part.sha256) or not 0 <= part.size <= CHUNK:
             raise ValueError(f"an object called {part.sha256[:80]!r} of {part.size} bytes")
 
 
 def _check_file(path: str, file: SnapshotFile, packs: tuple[Part, ...]) -> None:
-    fits = _DIGEST.fullmatch(file.sha256) is not None and file.size >= 0
+    fits = is_sha256(file.sha256) and file.size >= 0
     if file.pack is not None:
         fits = fits and 0 <= file.pack < len(packs) and not file.chunks
         fits = fits and 0 <= file.offset <= packs[file.pack].size - file.size

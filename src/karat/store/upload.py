@@ -12,9 +12,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
+from operator import itemgetter
 
 import msgspec
 
+from karat.bundles.extents import read_all
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
@@ -23,7 +25,7 @@ from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, 
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
 from karat.system.hashes import sha256, sha256_hex
 from karat.system.pool import in_parallel
-from karat.tensors.tensor import Extent, Reader, read_blocks
+from karat.tensors.tensor import Extent, read_blocks
 
 SMALL = 64 << 10
 _BLOCK = 1 << 20  # bytes that are read at once; a whole number of them makes a chunk
@@ -49,7 +51,7 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
         """The wanted objects, read in one go from front to back."""
         if len(self.parts) == 1:
             if self.parts[0].sha256 in wanted:
-                yield self.parts[0], b"".join(map(_whole, self.extents))
+                yield self.parts[0], b"".join(map(read_all, self.extents))
             return
         seekable = self.extents[0].seekable
         start = 0
@@ -58,10 +60,11 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
                 if seekable and part.sha256 not in wanted:
                     start += part.size
                     continue
-                data = _read(reader, start, part.size)
+                data = bytearray(part.size)
+                reader.read_into(start, memoryview(data))
                 start += part.size
                 if part.sha256 in wanted:
-                    yield part, data
+                    yield part, bytes(data)
 
 
 class UploadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,30 +87,24 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     extent: Extent
 
 
-class _Hashed(msgspec.Struct, frozen=True, kw_only=True):
-    group: int
-    unit: UploadUnit
-    files: tuple[Part, ...]
-
-
 def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -> UploadPlan:
     ordered = sorted(cases, key=lambda case: case.path)
     groups = [*_runs(ordered), *_others(ordered)]
-    tasks = [partial(_hashed, i, group, watch) for i, group in enumerate(groups)]
-    hashed = sorted(in_parallel(tasks, workers), key=lambda one: one.group)
+    tasks = [partial(_hashed, i, group, watch or (lambda _: None)) for i, group in enumerate(groups)]
+    hashed = [one[1:] for one in sorted(in_parallel(tasks, workers), key=itemgetter(0))]
     packs: list[Part] = []
     numbers: dict[str, int] = {}
     files: list[list[SnapshotFile]] = [[] for _ in ordered]
-    for group, one in zip(groups, hashed, strict=True):
+    for group, (unit, contents) in zip(groups, hashed, strict=True):
         number, offset = None, 0
         if len(group) > 1:
-            part = one.unit.parts[0]
+            part = unit.parts[0]
             if part.sha256 not in numbers:
                 numbers[part.sha256] = len(packs)
                 packs.append(part)
             number = numbers[part.sha256]
-        chunks = one.unit.parts if len(one.unit.parts) > 1 else ()
-        for member, found in zip(group, one.files, strict=True):
+        chunks = unit.parts if len(unit.parts) > 1 else ()
+        for member, found in zip(group, contents, strict=True):
             files[member.case].append(
                 SnapshotFile(
                     name=member.name, size=found.size, sha256=found.sha256, chunks=chunks, pack=number, offset=offset
@@ -123,8 +120,8 @@ def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = 
         ),
     )
     data = snapshots.encode(snapshot)
-    units = tuple(one.unit for one in hashed)
-    return UploadPlan(snapshot=snapshot, data=data, digest=snapshots.digest_of(data), units=units)
+    units = tuple(unit for unit, _ in hashed)
+    return UploadPlan(snapshot=snapshot, data=data, digest=sha256_hex(data), units=units)
 
 
 def _runs(cases: Sequence[CaseFiles]) -> Iterator[list[_Member]]:
@@ -157,28 +154,27 @@ def _others(cases: Sequence[CaseFiles]) -> Iterator[list[_Member]]:
             yield small
 
 
-def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hashed:
+def _hashed(number: int, group: Sequence[_Member], watch: Watch) -> tuple[int, UploadUnit, tuple[Part, ...]]:
+    """The group's number, what is sent for it, and the digest and size of each of its files."""
     extents = tuple(member.extent for member in group)
     if len(group) == 1 and extents[0].size > CHUNK:
         whole, chunks = _hashed_chunks(extents[0], watch)
-        return _Hashed(group=number, unit=UploadUnit(parts=chunks, extents=extents), files=(whole,))
+        return number, UploadUnit(parts=chunks, extents=extents), (whole,)
     together = sha256()
     files = []
     for extent in extents:
-        alone = sha256()
+        alone = sha256() if len(group) > 1 else together
         for block in read_blocks(extent, _BLOCK):
             together.update(block)
-            if len(group) > 1:
+            if alone is not together:
                 alone.update(block)
-            if watch is not None:
-                watch(len(block))
-        digest = alone if len(group) > 1 else together
-        files.append(Part(digest.hexdigest(), extent.size))
+            watch(len(block))
+        files.append(Part(alone.hexdigest(), extent.size))
     part = Part(together.hexdigest(), sum(file.size for file in files))
-    return _Hashed(group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files))
+    return number, UploadUnit(parts=(part,), extents=extents), tuple(files)
 
 
-def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
+def _hashed_chunks(extent: Extent, watch: Watch) -> tuple[Part, tuple[Part, ...]]:
     whole, chunks = sha256(), []
     current, filled = sha256(), 0
     for block in read_blocks(extent, _BLOCK):
@@ -188,22 +184,10 @@ def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Par
         if filled == CHUNK:
             chunks.append(Part(current.hexdigest(), filled))
             current, filled = sha256(), 0
-        if watch is not None:
-            watch(len(block))
+        watch(len(block))
     if filled:
         chunks.append(Part(current.hexdigest(), filled))
     return Part(whole.hexdigest(), extent.size), tuple(chunks)
-
-
-def _whole(extent: Extent) -> bytes:
-    with closing(extent.open()) as reader:
-        return _read(reader, 0, extent.size)
-
-
-def _read(reader: Reader, start: int, size: int) -> bytes:
-    data = bytearray(size)
-    reader.read_into(start, memoryview(data))
-    return bytes(data)
 
 
 class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,8 +260,7 @@ def upload(
             tasks += [partial(send, unit, {digest}) for digest in sorted(digests)]
         elif digests:
             tasks.append(partial(send, unit, digests))
-    for _ in in_parallel(tasks, workers, stop=stopped.set):
-        pass
+    list(in_parallel(tasks, workers, stop=stopped.set))
 
 
 def put_object(backend: Backend, part: Part, data: bytes, damaged: Collection[str]) -> None:
@@ -300,5 +283,4 @@ def renew_objects(backend: Backend, digests: Sequence[str], workers: int) -> Non
         except Absent:  # only the kept one was there; the other area is the one that expires
             backend.copy(key_of(digest, KEPT), key_of(digest))
 
-    for _ in in_parallel([partial(renew, digest) for digest in digests], workers):
-        pass
+    list(in_parallel([partial(renew, digest) for digest in digests], workers))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_
 from karat.store.packs.output import STAGING as PACK_STAGING, read_sums
 from karat.store.packs.pack import grouped_lines
 from karat.store.place import open_word, split_word
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 from karat.system.pool import available_cores, in_parallel
 from karat.tensors.tensor import Damaged
@@ -54,7 +54,7 @@ class StoreVerification(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     orphans: int
     """Objects that no reference or pin needs; `karat gc` deletes them once they are old enough."""
-    orphan_bytes: int
+    orphan_size: int
     findings: tuple[Finding, ...]
 
 
@@ -97,8 +97,18 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
     def note(kind: str, message: str, key: str) -> None:
         findings.append(fail(kind, message, path=key, next=backend.look(key)))
 
-    total, named = _named_snapshots(backend, note)
-    cases, needed = _needed_objects(backend, named, note)
+    entries = references.entries(backend)
+    named = _named_snapshots(backend, entries, note)
+    cases, needed = 0, {digest: digest for digest in named}
+    for digest, who in named.items():
+        try:
+            snapshot = snapshots.load(backend, digest)
+        except StoreProblem as problem:
+            note("bundle-damaged", f"{problem} ({who} names it)", key_of(digest))
+            continue
+        cases += len(snapshot.cases)
+        for part in snapshot.parts():
+            needed.setdefault(part.sha256, digest)
     there: list[StoredObject] = []
     for one in backend.list(""):
         if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
@@ -118,23 +128,24 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
             note("bundle-damaged", said, key_of(digest))
     orphans = [one for one in there if digest_of(one.key) not in needed]
     return StoreVerification(
-        references=total,
+        references=len(entries),
         snapshots=len(named),
         cases=cases,
         objects=len(there),
         size=sum(one.size for one in there),
         orphans=len(orphans),
-        orphan_bytes=sum(one.size for one in orphans),
+        orphan_size=sum(one.size for one in orphans),
         findings=tuple(findings),
     )
 
 
-def _named_snapshots(backend: Backend, note: Callable[[str, str, str], None]) -> tuple[int, dict[str, str]]:
-    """How many references there are, and each snapshot's digest with what names it."""
+def _named_snapshots(
+    backend: Backend, entries: Sequence[references.ReferenceEntry], note: Callable[[str, str, str], None]
+) -> dict[str, str]:
+    """Each snapshot's digest, with what names it."""
     for key in references.unrecognised(backend):
         note("unexpected-file", f"{key}: expected a reference, found another name", key)
     named: dict[str, str] = {}
-    entries = references.entries(backend)
     for entry in entries:
         try:
             reference = references.read(backend, entry)
@@ -148,24 +159,7 @@ def _named_snapshots(backend: Backend, note: Callable[[str, str, str], None]) ->
             named.setdefault(digest, "a pin")
     except CannotVerify as error:
         note("bundle-damaged", str(error), pins.PREFIX)
-    return len(entries), named
-
-
-def _needed_objects(
-    backend: Backend, named: Mapping[str, str], note: Callable[[str, str, str], None]
-) -> tuple[int, dict[str, str]]:
-    """How many cases the snapshots have, and each object's digest with one snapshot that needs it."""
-    cases, needed = 0, {digest: digest for digest in named}
-    for digest, who in named.items():
-        try:
-            snapshot = snapshots.load(backend, digest)
-        except StoreProblem as problem:
-            note("bundle-damaged", f"{problem} ({who} names it)", key_of(digest))
-            continue
-        cases += len(snapshot.cases)
-        for part in snapshot.parts():
-            needed.setdefault(part.sha256, digest)
-    return cases, needed
+    return named
 
 
 def _verify_object(backend: Backend, one: StoredObject) -> Finding | None:
@@ -199,16 +193,9 @@ def verify_target(
     try:
         if whole or is_whole_store(word):
             told = verify_store(open_store(word), progress=progress)
-            return VerifiedTarget(
-                target=word,
-                kind="store",
-                cases=told.cases,
-                size=told.size,
-                orphans=told.orphans,
-                orphan_size=told.orphan_bytes,
-                findings=told.findings,
-            )
-        if is_pack(Path(word)):
+            shared = ("cases", "size", "orphans", "orphan_size", "findings")
+            return VerifiedTarget(target=word, kind="store", **{name: getattr(told, name) for name in shared})
+        if (Path(word) / SUMS).is_file():  # `karat pack` filled the folder
             return _verify_pack(Path(word), word, progress)
         # Zips of a folder are verified one by one, each with its own index.
         path = split_word(word, store) is None
@@ -217,7 +204,9 @@ def verify_target(
     except UsageError:
         raise
     except KaratError as error:
-        return VerifiedTarget(target=word, kind=None, findings=(finding_of(error, word),))
+        known: Finding | None = getattr(error, "finding", None)
+        found = known or fail("cannot-read", str(error), path=word, next=error.next_command)
+        return VerifiedTarget(target=word, kind=None, findings=(found,))
 
 
 def is_whole_store(word: str) -> bool:
@@ -225,33 +214,17 @@ def is_whole_store(word: str) -> bool:
     return "#" not in word if "://" in word else is_store_folder(Path(word))
 
 
-def is_pack(path: Path) -> bool:
-    """Whether `karat pack` filled the folder, or was about to."""
-    return (path / SUMS).is_file()
-
-
-def finding_of(error: KaratError, word: str) -> Finding:
-    """An error as the finding that a report shows."""
-    finding = getattr(error, "finding", None)
-    if isinstance(finding, Finding):
-        return finding
-    return fail("cannot-read", str(error), path=word, next=error.next_command)
-
-
-def is_of_zips(place: Place) -> bool:
-    """Whether a folder holds only zips: a download, or half of a pack."""
-    return all(path.endswith(".zip") for path in place.files())
-
-
 def _verify_place(place: Place, word: str, progress: Progress | None) -> VerifiedTarget:
     with closing(place):
-        if place.kind == "folder" and place.files() and is_of_zips(place):
-            at_work = any(Path(word).glob(f"{PACK_STAGING}*"))
-            found = "a pack that is in progress or was killed" if at_work else "zips alone"
-            lost = "" if at_work else "; each is verified, but a missing one would not be noticed"
+        # Only zips: a download, or half of a pack.
+        if place.kind == "folder" and place.files() and all(path.endswith(".zip") for path in place.files()):
+            half = any(Path(word).glob(f"{PACK_STAGING}*"))
+            found = "a pack that is in progress or was killed" if half else "zips alone"
+            lost = "" if half else "; each is verified, but a missing one would not be noticed"
             said = f"{word}: expected {SUMS} beside the zips, found {found}{lost}"
-            say = fail if at_work else warn
-            without_sums = say("sums-missing", said, path=word, next=f"ls -la {shlex.quote(word)}")
+            without_sums = (fail if half else warn)(
+                "sums-missing", said, path=word, next=str(Command("ls", "-la", word))
+            )
             return _verify_zips(place, word, [*place.findings(), without_sums], progress)
         require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
@@ -275,7 +248,7 @@ def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified
     except (Damaged, ValueError) as error:
         sums = {}
         said = f"{SUMS}: expected what `karat pack` writes; {error}"
-        findings = [fail("bundle-damaged", said, path=SUMS, next=f"ls -l {shlex.quote(word)}")]
+        findings = [fail("bundle-damaged", said, path=SUMS, next=str(Command("ls", "-l", word)))]
     finally:
         place.close()
     return _verify_zips(place, word, findings, progress, only=sums)
@@ -289,21 +262,13 @@ def _verify_zips(
     findings += [finding for one in each for finding in one.findings]
     if not each and not findings:
         said = f"{word}: expected captured cases, found none; nothing was verified"
-        findings = [fail("nothing-compared", said, path=word, next=f"ls -la {shlex.quote(word)}")]
-    return VerifiedTarget(
-        target=word,
-        kind="pack",
-        zips=len(each),
-        cases=sum(one.cases for one in each),
-        tensors=sum(one.tensors for one in each),
-        size=sum(one.size for one in each),
-        findings=tuple(findings),
-    )
+        findings = [fail("nothing-compared", said, path=word, next=str(Command("ls", "-la", word)))]
+    return VerifiedTarget(target=word, kind="pack", **{**_totals(each), "zips": len(each)}, findings=tuple(findings))
 
 
 def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
     there = place.files()
-    then = f"ls -l {shlex.quote(place.name)}"
+    then = str(Command("ls", "-l", place.name))
     for path in sums.keys() - there.keys():
         said = f"{path}: expected by {SUMS}, found nothing"
         yield fail("bundle-damaged", said, path=path, next=then)
@@ -329,26 +294,20 @@ def document(report: VerifyReport) -> bytes:
         }
         for target in report.targets
     ]
-    return encode(
-        {
-            "schema": SCHEMA,
-            "exit_code": int(report.exit_code),
-            "seconds": round(report.seconds, 3),
-            **_totals(report),
-            "targets": targets,
-        }
-    )
+    head = {"schema": SCHEMA, "exit_code": int(report.exit_code), "seconds": round(report.seconds, 3)}
+    return encode({**head, **_totals(report.targets), "targets": targets})
 
 
-def _totals(report: VerifyReport) -> dict[str, int]:
+def _totals(targets: Sequence[VerifiedTarget]) -> dict[str, int]:
     names = ("zips", "cases", "tensors", "size")
-    return {name: sum(getattr(target, name) for target in report.targets) for name in names}
+    return {name: sum(getattr(target, name) for target in targets) for name in names}
 
 
 def lines(report: VerifyReport) -> Iterator[str]:
     """The report for people: a line per problem, then the counts."""
 
-    def counted(*, zips: int, cases: int, tensors: int, size: int) -> str:
+    def counted(targets: Sequence[VerifiedTarget]) -> str:
+        zips, cases, tensors, size = _totals(targets).values()
         packed = f"{count(zips, 'zip')}: " if zips else ""
         return f"{packed}{count(cases, 'case')}, {count(tensors, 'tensor')}, {byte_size(size)}"
 
@@ -358,11 +317,10 @@ def lines(report: VerifyReport) -> Iterator[str]:
             (f, f.message if f.message.startswith(name) else f"{name}: {f.message}") for f in target.findings
         )
     for one in report.targets if len(report.targets) > 1 else ():
-        counts = counted(zips=one.zips, cases=one.cases, tensors=one.tensors, size=one.size)
-        yield f"{one.target}: {counts}"
+        yield f"{one.target}: {counted([one])}"
     for target in report.targets:
         if target.orphans:
             objects = f"{count(target.orphans, 'object')} ({byte_size(target.orphan_size)})"
             yield f"{target.target}: no reference needs {objects}; `karat gc` deletes them once old enough"
     words = {ExitCode.OK: "verified", ExitCode.FAIL: "damaged:", ExitCode.CANNOT_VERIFY: "not verified:"}
-    yield f"{words[report.exit_code]} {counted(**_totals(report))} in {report.seconds:.1f} s"
+    yield f"{words[report.exit_code]} {counted(report.targets)} in {report.seconds:.1f} s"

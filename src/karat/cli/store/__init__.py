@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from karat.cli.output import complain, deliver
-from karat.findings import ExitCode, Finding, KaratError, Severity, UsageError
+from karat.cli.output import bytes_line, complain, deliver
+from karat.findings import ExitCode, Finding, KaratError, UsageError, fail
 
 if TYPE_CHECKING:
     import msgspec
@@ -63,10 +63,7 @@ class Report:
         code = max((one.exit_code for one in errors), default=ExitCode.OK)
         self._deliver(result, tuple(_finding(one) for one in errors), code)
         if not self._quiet and self._json != "-":
-            from karat.report.words import printable
-
-            for line in lines(result):
-                print(printable(line))
+            print_lines(lines(result))
         sys.stdout.flush()
         for one in errors[:12]:
             complain(str(one), one.next_command)
@@ -76,8 +73,7 @@ class Report:
         """It could not be done; the exit code. What was typed wrongly needs no report."""
         if isinstance(error, UsageError):
             raise error
-        finding = getattr(error, "finding", None) or _finding(error)
-        self._deliver(None, (finding,), ExitCode(error.exit_code))
+        self._deliver(None, (_finding(error),), ExitCode(error.exit_code))
         complain(str(error), error.next_command)
         return int(error.exit_code)
 
@@ -88,12 +84,11 @@ class Report:
 
         code = exit_code(findings, fail_on=("fail",))
         self._deliver(None, findings, code)
-        for finding in findings[:12]:
-            print(f"karat: {finding.kind}: {printable(finding.message)}", file=sys.stderr)
+        said = [f"karat: {finding.kind}: {printable(finding.message)}" for finding in findings[:12]]
         if len(findings) > 12:
-            print(f"karat: and {len(findings) - 12:,} more", file=sys.stderr)
+            said.append(f"karat: and {len(findings) - 12:,} more")
         advice = next((finding.next for finding in findings if finding.next), "karat verify PLACE")
-        print(f"next: {printable(advice)}", file=sys.stderr)
+        print(*said, f"next: {printable(advice)}", sep="\n", file=sys.stderr)
         return int(code)
 
     def _deliver(self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode) -> None:
@@ -104,21 +99,17 @@ class Report:
 
 
 class Meter:
-    """Bytes that have moved, result to a line on the terminal by many threads."""
+    """Shows on a line of the terminal how many bytes many threads have moved."""
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
-        from karat.cli.output import bytes_line
-
         self._show = None if quiet else bytes_line(sys.stderr, verb)
         self._lock = threading.Lock()
         self._done = self._total = 0
 
     def expect(self, total: int) -> None:
-        """How many there will be."""
         self._total = total
 
     def advance(self, count: int) -> None:
-        """So many more."""
         if self._show is not None:
             with self._lock:
                 self._done += count
@@ -126,17 +117,18 @@ class Meter:
 
 
 def notice(*, quiet: bool) -> Callable[[str], None] | None:
-    """Says something while one waits."""
-    if quiet:
-        return None
-    return lambda text: print(f"karat: {text}", file=sys.stderr)
+    """What says something to whoever waits."""
+    return None if quiet else lambda text: print(f"karat: {text}", file=sys.stderr)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    from karat.report.words import printable
+
+    for line in lines:
+        print(printable(line))
 
 
 def _finding(error: KaratError) -> Finding:
-    unverified = error.exit_code == ExitCode.CANNOT_VERIFY
-    return Finding(
-        kind="transfer-failed" if unverified else "bundle-damaged",
-        severity=Severity.FAIL,
-        message=str(error),
-        next=error.next_command,
-    )
+    kind = "transfer-failed" if error.exit_code == ExitCode.CANNOT_VERIFY else "bundle-damaged"
+    known: Finding | None = getattr(error, "finding", None)
+    return known or fail(kind, str(error), next=error.next_command)

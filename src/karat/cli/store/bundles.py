@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from karat.cli.output import bytes_line, deliver, json_option, last_line, one_report_each, quiet_option, typed
-from karat.findings import Finding, UsageError
-
-if TYPE_CHECKING:
-    from karat.store.packs.zips import Compression
+from karat.cli.store import print_lines
+from karat.findings import UsageError
 
 _PACK_EXAMPLES = """
 \b
@@ -69,22 +67,17 @@ Examples:
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Cases at a time; by default one per core.")
 @json_option("karat.pack/1")
 @quiet_option
-def pack(  # noqa: PLR0913 - one parameter per option
+def pack(  # noqa: PLR0913 - one parameter per option; those that PackOptions names alike are `given`
     *,
     directories: tuple[str, ...],
-    output: str,
-    compression: Compression,
-    level: int | None,
     no_cases: bool,
     no_combined: bool,
     name: str | None,
     at: str | None,
-    require_program: bool,
-    keep_going: bool,
-    replace: bool,
     jobs: int | None,
     json_file: str | None,
     quiet: bool,
+    **given: Any,
 ) -> int:
     """Pack captured cases into zips that any machine can verify.
 
@@ -92,38 +85,26 @@ def pack(  # noqa: PLR0913 - one parameter per option
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
     and OUT/SHA256SUMS lists them. The same cases give the same bytes. An incomplete case fails.
     """
-    from karat.store.packs import pack as packing
+    from karat.store.packs import pack as packs
 
     one_report_each({"--json": json_file})
     if no_cases and no_combined:
         said = "expected at most one of --no-cases and --no-combined, found both: nothing would be left"
         raise UsageError(said, next_command="karat pack --help")
-    options = packing.PackOptions(
-        output=output,
+    options = packs.PackOptions(
         combined=None if no_combined else _combined_name(name, at, os.environ),
         cases=not no_cases,
-        compression=compression,
-        level=level,
-        keep_going=keep_going,
-        replace=replace,
         again=str(typed().plus("--replace")),
-        require_program=require_program,
         jobs=jobs or 0,
+        **given,
     )
-    packed = packing.pack(directories, options, None if quiet else bytes_line(sys.stderr, "packing"))
+    packed = packs.pack(directories, options, None if quiet else bytes_line(sys.stderr, "packing"))
     if json_file is not None:
-        deliver(json_file, packing.document(packed))
+        deliver(json_file, packs.document(packed))
     if not quiet:
-        _print(packing.lines(packed) if json_file != "-" else (), packed.findings)
+        print_lines(packs.lines(packed) if json_file != "-" else ())
+        last_line(packed.findings)
     return int(packed.exit_code)
-
-
-def _print(lines: Iterable[str], findings: Iterable[Finding]) -> None:
-    from karat.report.words import printable
-
-    for line in lines:
-        print(printable(line))
-    last_line(findings)
 
 
 def _combined_name(name: str | None, at: str | None, environ: Mapping[str, str]) -> str:
@@ -182,5 +163,6 @@ def verify(*, targets: tuple[str, ...], store: str | None, json_file: str | None
     if json_file is not None:
         deliver(json_file, verifying.document(result))
     if not quiet:
-        _print(verifying.lines(result) if json_file != "-" else (), result.findings)
+        print_lines(verifying.lines(result) if json_file != "-" else ())
+        last_line(result.findings)
     return int(result.exit_code)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +13,6 @@ from karat.findings import CannotVerify, UsageError
 
 if TYPE_CHECKING:
     from karat.store.backends import Backend
-    from karat.store.gc import GcResult
     from karat.store.inventory import StoreListing
     from karat.store.pins import Pinned
 
@@ -66,9 +64,10 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
         backend = open_store(url)
         if cases and reference is not None:
             return inventory.list_cases(backend, reference)
-        result, errors[:] = (
-            inventory.list_names(backend) if reference is None else inventory.list_entries(backend, reference)
-        )
+        if reference is None:
+            result, errors[:] = inventory.list_names(backend)
+        else:
+            result, errors[:] = inventory.list_entries(backend, reference)
         return result
 
     return Report("karat.ls/1", json_file, quiet=False).of(work, report.ls_lines, errors)
@@ -100,6 +99,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
     """
     from karat.store import pins, references, report
     from karat.store.backends import open_store
+    from karat.system.command import Command
 
     one_report_each({"--json": json_file})
     if (reference is None) == (lock is None):
@@ -107,7 +107,8 @@ def pin(  # noqa: PLR0913 - one parameter per option
     if remove == bool(reason and reason.strip()):
         raise UsageError("pass either --reason WHY or --remove", next_command="karat pin --help")
     if lock is not None and not Path(lock).is_file():
-        raise UsageError(f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}")
+        said = f"--lock: expected a lock file, found nothing at {lock}"
+        raise UsageError(said, next_command=Command("ls", "-l", lock))
     url = settings_of(store)[0]
     workers = workers_of(jobs)
 
@@ -126,10 +127,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
         stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
         return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
 
-    def lines(result: Pinned) -> Iterator[str]:
-        return report.pin_lines(result.pins, reason, removed=result.removed)
-
-    return Report("karat.pin/1", json_file, quiet=quiet).of(work, lines)
+    return Report("karat.pin/1", json_file, quiet=quiet).of(work, lambda done: report.pin_lines(done, reason))
 
 
 def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
@@ -175,49 +173,30 @@ def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
 @jobs_option
 @json_option("karat.gc/1")
 @quiet_option
-def gc(  # noqa: PLR0913 - one parameter per option
+def gc(
     *,
     store: str | None,
-    dry_run: bool,
     locks: tuple[str, ...],
-    retention: int | None,
-    grace: float,
-    expire_newest: bool,
     jobs: int | None,
     json_file: str | None,
     quiet: bool,
+    **given: Any,  # as GcOptions names them
 ) -> int:
     """Delete expired references, and objects that nothing needs.
 
     What a pin, a lock file, an unexpired reference or a running push needs is never deleted. If anything of
     that cannot be read, nothing is deleted at all.
     """
+    from karat.config import find
     from karat.store import report
     from karat.store.backends import open_store
     from karat.store.gc import GcOptions, collect
 
     one_report_each({"--json": json_file})
     url, settings = settings_of(store)
-    options = GcOptions(
-        dry_run=dry_run,
-        locks=_lock_files(locks, settings.locks),
-        retention=retention,
-        grace=grace,
-        expire_newest=expire_newest,
-        workers=workers_of(jobs),
-    )
-
-    def work() -> GcResult:
-        return collect(open_store(url), options)
-
-    return Report("karat.gc/1", json_file, quiet=quiet).of(work, report.gc_lines)
-
-
-def _lock_files(said: Sequence[str], globs: Sequence[str]) -> tuple[Path, ...]:
-    """Files that were named must be there; what globs of the configuration find is taken as well."""
-    from karat.config import find
-
+    # Files that were named must be there; what globs of the configuration find is taken as well.
     file = find(Path.cwd())
     root = file.parent if file is not None else Path.cwd()
-    found = [path for glob in globs for path in sorted(root.glob(glob)) if path.is_file()]
-    return tuple(dict.fromkeys([*map(Path, said), *found]))
+    found = [path for glob in settings.locks for path in sorted(root.glob(glob)) if path.is_file()]
+    options = GcOptions(locks=tuple(dict.fromkeys([*map(Path, locks), *found])), workers=workers_of(jobs), **given)
+    return Report("karat.gc/1", json_file, quiet=quiet).of(lambda: collect(open_store(url), options), report.gc_lines)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,7 +49,7 @@ Examples:
     metavar="DAYS",
     help="How long the reference is kept; by default [store].retention, 90.",
 )
-@click.option("--pin", metavar="WHY", help="Keep it for good, and say why.")
+@click.option("--pin", metavar="WHY", help="Keep it permanently, for this reason.")
 @click.option(
     "--lifecycle", is_flag=True, help="Also write the bucket's own rule that deletes what is old in expiring/."
 )
@@ -60,19 +60,17 @@ Examples:
 @jobs_option
 @json_option("karat.push/1")
 @quiet_option
-def push(  # noqa: PLR0913 - one parameter per option
+def push(  # noqa: PLR0913 - one parameter per option; those that PushOptions names alike are `given`
     *,
     place: str,
     name: str,
     store: str | None,
-    keep: int | None,
     pin: str | None,
     lifecycle: bool,
-    verify_existing: bool,
-    dry_run: bool,
     jobs: int | None,
     json_file: str | None,
     quiet: bool,
+    **given: Any,
 ) -> int:
     """Upload captured cases to a store, under a name.
 
@@ -90,13 +88,11 @@ def push(  # noqa: PLR0913 - one parameter per option
     url, settings = settings_of(store)
     options = PushOptions(
         retention=settings.retention,
-        keep=keep,
         pin=pin,
-        verify_existing=verify_existing,
-        dry_run=dry_run,
         workers=workers_of(jobs),
         ci=ci_of(os.environ),
         again=str(push_command(place, name, pin)),
+        **given,
     )
     report = Report("karat.push/1", json_file, quiet=quiet)
     # `store:` means the configured store, not the one that is pushed to.
@@ -121,10 +117,7 @@ def push(  # noqa: PLR0913 - one parameter per option
                 applied.append(rules.apply(backend, options.keep or options.retention))
             return push(backend, gather(opened), name, options, watchers)
 
-        def lines(result: Pushed) -> Iterator[str]:
-            return telling.push_lines(result, applied[0] if applied else None)
-
-        return report.of(work, lines)
+        return report.of(work, lambda done: telling.push_lines(done, applied[0] if applied else None))
     finally:
         opened.close()
 

@@ -45,7 +45,7 @@ class StoreProblem(KaratError):  # noqa: N818 - a state of the store, not a bug
     def __init__(self, kind: str, message: str, *, next_command: str, path: str = "") -> None:
         super().__init__(message, next_command=next_command)
         self.exit_code = ExitCode.CANNOT_VERIFY if kind in UNVERIFIED else ExitCode.FAIL
-        self.finding = fail(kind, message, path=path, next=next_command)
+        self.finding = fail(kind, message, path=path, next=self.next_command)
 
 
 def damaged(message: str, *, path: str, next_command: str) -> StoreProblem:

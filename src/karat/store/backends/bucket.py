@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from karat.findings import CannotVerify
 from karat.net.buckets import BucketAddress, is_anonymous, open_objects, parse_address, reason_of
 from karat.store.backends import TOUCHING, Absent, StoredObject
+from karat.system.command import Command
 
 T = TypeVar("T")
 _ATTEMPTS = 8
@@ -107,7 +107,7 @@ class BucketBackend:
     def look(self, key: str) -> str:
         prefix = f"{self.address.prefix}/" if self.address.prefix else ""
         if self.address.scheme == "s3":
-            return f"aws s3 ls {shlex.quote(f's3://{self.address.bucket}/{prefix}{key}')}"
+            return str(Command("aws", "s3", "ls", f"s3://{self.address.bucket}/{prefix}{key}"))
         return self.address.look
 
     def _retry(self, verb: str, key: str, attempt: Callable[[], T], *, absent: bool = True) -> T:
@@ -118,11 +118,11 @@ class BucketBackend:
                 return attempt()
             except Exception as error:  # noqa: BLE001 - obstore's errors share no base with FileNotFoundError
                 name = type(error).__name__
-                if name in _ABSENT:
-                    if absent and not _no_bucket(error):
+                no_bucket = "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
+                if name in _ABSENT and not no_bucket:
+                    if absent:
                         raise Absent(key) from None
-                    if not absent and not _no_bucket(error):
-                        return None  # type: ignore[return-value]  # deleting what is gone
+                    return None  # type: ignore[return-value]  # deleting what is gone
                 final = name in _FINAL or name in _ABSENT or time.monotonic() > until
                 if final or number == _ATTEMPTS:
                     how = " without credentials" if self._anonymous else ""
@@ -131,10 +131,6 @@ class BucketBackend:
             longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (number - 1))
             time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the crowd, keeps no secret
         raise AssertionError("unreachable")
-
-
-def _no_bucket(error: Exception) -> bool:
-    return "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
 
 
 def _stored(one: Any) -> StoredObject:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
 from karat.store.backends import STAGING, Absent, StoredObject
+from karat.system.command import Command
 from karat.system.files import sync_folder
 
 
@@ -113,7 +113,7 @@ class FolderBackend:
         return self._path(key)
 
     def look(self, key: str) -> str:
-        return f"ls -l {shlex.quote(str(self._path(key)))}"
+        return str(Command("ls", "-l", str(self._path(key))))
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[StoredObject]:
         try:
@@ -139,7 +139,7 @@ class FolderBackend:
 
     def _no_folder(self, found: str) -> UsageError:
         said = f"expected a folder for the store at {self.root}, found: {found}"
-        return UsageError(said, next_command=f"ls -ld {shlex.quote(self.url)}")
+        return UsageError(said, next_command=Command("ls", "-ld", self.url))
 
     @contextlib.contextmanager
     def _trying(self, verb: str, key: str) -> Iterator[None]:
@@ -147,8 +147,8 @@ class FolderBackend:
             yield
         except OSError as error:
             said = f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}"
-            look = "df -h" if error.errno == errno.ENOSPC else "ls -ld"
-            raise CannotVerify(said, next_command=f"{look} {shlex.quote(self.url)}") from error
+            look = ("df", "-h") if error.errno == errno.ENOSPC else ("ls", "-ld")
+            raise CannotVerify(said, next_command=Command(*look, self.url)) from error
 
 
 def _plain(path: Path) -> Path:

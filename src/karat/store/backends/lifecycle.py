@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.store.backends import Absent, Backend
 from karat.store.objects import seal, unseal
+from karat.system.command import Command
 
 KEY = "lifecycle.json"
 SLACK = 30
@@ -49,7 +49,7 @@ def covers(backend: Backend, keep: int, again: str) -> bool:
         raise UsageError(
             f"expected the bucket's own rule to leave {keep + SLACK} days ({keep} and {SLACK} of slack), "
             f"found {rule.days}; objects would be gone before the reference expires",
-            next_command=f"{again} --keep {keep} --lifecycle --store {shlex.quote(backend.url)}",
+            next_command=f"{again} {Command('--keep', str(keep), '--lifecycle', '--store', backend.url)}",
         )
     return True
 
@@ -89,7 +89,12 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
     client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1")
     name = f"karat-expiring:{prefix.removesuffix('/expiring/') if '/expiring/' in prefix else ''}"
     try:
-        rules = _rules(client, bucket)
+        try:
+            rules: list[dict[str, Any]] = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        except Exception as error:
+            if _code(error) != "NoSuchLifecycleConfiguration":
+                raise
+            rules = []
         mine = [rule for rule in rules if rule.get("ID") == name]
         others = [rule for rule in rules if rule.get("ID") != name]
         found = [rule.get("Expiration", {}).get("Days", 0) for rule in mine]
@@ -109,23 +114,12 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
                 Bucket=bucket, LifecycleConfiguration={"Rules": [*others, wanted]}
             )
     except Exception as error:  # noqa: BLE001 - botocore's errors hold URLs
-        raise CannotVerify(
-            f"expected to read and write the lifecycle rules of s3://{bucket}, found {_code(error)}",
-            next_command=f"aws s3api get-bucket-lifecycle-configuration --bucket {bucket}",
-        ) from None
+        said = f"expected to read and write the lifecycle rules of s3://{bucket}, found {_code(error)}"
+        then = Command("aws", "s3api", "get-bucket-lifecycle-configuration", "--bucket", bucket)
+        raise CannotVerify(said, next_command=then) from None
     finally:
         client.close()
     return Applied(id=name, days=wanted["Expiration"]["Days"], changed=changed, others=len(others))
-
-
-def _rules(client: Any, bucket: str) -> list[dict[str, Any]]:
-    try:
-        rules: list[dict[str, Any]] = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
-    except Exception as error:
-        if _code(error) == "NoSuchLifecycleConfiguration":
-            return []
-        raise
-    return rules
 
 
 def _code(error: Exception) -> str:
@@ -141,19 +135,10 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
         rule: Any = {"rule": [{"action": {"type": "Delete"}, "condition": condition}]}
         command = f"gcloud storage buckets update gs://{bucket} --lifecycle-file=RULE.json"
     else:
-        rule = {
-            "rules": [
-                {
-                    "enabled": True,
-                    "name": "karat-expiring",
-                    "type": "Lifecycle",
-                    "definition": {
-                        "actions": {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}},
-                        "filters": {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]},
-                    },
-                }
-            ]
-        }
+        actions = {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}}
+        filters = {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]}
+        definition = {"actions": actions, "filters": filters}
+        rule = {"rules": [{"enabled": True, "name": "karat-expiring", "type": "Lifecycle", "definition": definition}]}
         command = "az storage account management-policy create --policy @RULE.json"
     return UsageError(
         f"--lifecycle: expected s3://, whose rules karat can add to without losing others, found {scheme}://; "

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +20,9 @@ import msgspec
 
 from karat.bundles.layout import SUMS
 from karat.findings import CannotVerify, UsageError
+from karat.system.command import Command
 from karat.system.files import sync_folder
+from karat.system.hashes import is_sha256
 from karat.system.locks import hold, holding
 
 STAGING = ".karat-pack-"
@@ -110,18 +111,18 @@ def check_output(out: Path, *, replace: bool, again: str) -> list[str]:
     standing = [name for name in names if not name.startswith(STAGING)]
     strange = standing[0] if standing else None
     if SUMS in standing:
-        listed = _listed(out) | {SUMS}
+        listed = {SUMS}
+        with contextlib.suppress(OSError, ValueError):
+            listed |= {path for _, path in read_sums((out / SUMS).read_bytes())}
         # Lazily: whoever says `-o /` does not wait for all of it to be listed.
         strange = next((name for name in _files(out, standing) if name not in listed), None)
+    look = str(Command("ls", "-l", str(out)))
     if strange and replace:
-        raise UsageError(
-            f"-o {out}: expected only what an earlier pack left, found {strange}, which its {SUMS} "
-            "does not list; nothing was replaced",
-            next_command=f"ls -l {shlex.quote(str(out))}",
-        )
+        left = f"expected only what an earlier pack left, found {strange}, which its {SUMS} does not list"
+        raise UsageError(f"-o {out}: {left}; nothing was replaced", next_command=look)
     if standing and not replace:
-        said = f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it"
-        raise UsageError(said, next_command=f"ls -l {shlex.quote(str(out))}" if strange else again)
+        said = f"-o {out}: expected an empty or new folder, found {standing[0]} in it"
+        raise UsageError(said, next_command=look if strange else again)
     return standing
 
 
@@ -129,8 +130,7 @@ def _cannot_write(out: Path, there: Path, error: OSError) -> CannotVerify:
     """A full disk, or one that may not be written; `there` existed before."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
-    place = shlex.quote(str(there))
-    return CannotVerify(said, next_command=f"df -h {place}" if full else f"ls -ld {place}")
+    return CannotVerify(said, next_command=Command(*(("df", "-h") if full else ("ls", "-ld")), str(there)))
 
 
 def _move(names: Iterable[str], source: Path, target: Path) -> None:
@@ -140,10 +140,9 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
 
 def _clear(left: Path) -> None:
     """Remove what a killed pack left; a running one is left alone."""
-    try:
+    handle = None
+    with contextlib.suppress(OSError):
         handle = hold(left)
-    except OSError:
-        return
     if handle is None:
         return
     try:
@@ -187,20 +186,12 @@ def _files(out: Path, names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _listed(out: Path) -> set[str]:
-    try:
-        return {path for _, path in read_sums((out / SUMS).read_bytes())}
-    except (OSError, ValueError):
-        return set()
-
-
 def read_sums(data: bytes) -> list[tuple[str, str]]:
     """(sha256, path) per line of a SHA256SUMS; ValueError for any other form."""
     found = []
     for number, line in enumerate(data.decode().splitlines(), 1):
         digest, gap, path = line[:64], line[64:66], line[66:]
-        good = len(digest) == 64 and not set(digest) - set("0123456789abcdef")
-        if not good or gap != "  " or not path or path.startswith("/") or ".." in path.split("/"):
+        if not is_sha256(digest) or gap != "  " or not path or path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"expected a sha256, two spaces and a path in line {number}")
         found.append((digest, path))
     if not data.endswith(b"\n"):

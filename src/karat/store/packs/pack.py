@@ -9,13 +9,11 @@ clock, time zone or number of jobs.
 from __future__ import annotations
 
 import contextlib
-import shlex
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,6 +33,7 @@ from karat.store.packs.zips import (
     pack_case,
     stored_size,
 )
+from karat.system.command import Command
 from karat.system.pool import available_cores
 from karat.tensors.tensor import Damaged
 
@@ -103,12 +102,9 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
             raise UsageError(said, next_command="karat pack --help")
     with contextlib.closing(survey(directories, require_program=options.require_program)) as found:
         if not found.found and not found.findings:
-            nothing = fail(
-                "nothing-compared",
-                f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack",
-                path=directories[0],
-                next=f"pytest --karat-capture={shlex.quote(directories[0])}",
-            )
+            said = f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack"
+            then = str(Command("pytest", f"--karat-capture={directories[0]}"))
+            nothing = fail("nothing-compared", said, path=directories[0], next=then)
             return _result(directories, options, found, [], [nothing])
         with staged_output(Path(options.output), replace=options.replace, again=options.again) as work:
             # Also if something has failed already: all errors are reported at once, not one per run.
@@ -216,21 +212,11 @@ def _pack_one(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
             _check_opens(target.file, packing.compression)
     except Damaged as damage:
         part, wrong = None, (str(damage),)
-    return _Outcome(
-        candidate=candidate,
-        target=target,
-        part=None if wrong else part,
-        findings=tuple(
-            fail(
-                "bundle-damaged",
-                said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
-                path=candidate.path,
-                where=candidate.root,
-                next=f"karat verify {shlex.quote(candidate.root)}",
-            )
-            for said in wrong
-        ),
-    )
+    path, root = candidate.path, candidate.root
+    named = (said if said.startswith(path) else f"{path}: {said}" for said in wrong)
+    then = str(Command("karat", "verify", root))
+    findings = tuple(fail("bundle-damaged", said, path=path, where=root, next=then) for said in named)
+    return _Outcome(candidate=candidate, target=target, part=None if wrong else part, findings=findings)
 
 
 def _result(
@@ -256,13 +242,9 @@ def _result(
 
 
 def document(packed: Packed) -> bytes:
-    data: dict[str, Any] = {
-        "schema": SCHEMA,
-        "exit_code": int(packed.exit_code),
-        **msgspec.to_builtins(msgspec.structs.replace(packed, findings=())),
-    }
+    data = msgspec.to_builtins(msgspec.structs.replace(packed, findings=()))
     data["findings"] = [finding_json(finding) for finding in packed.findings]
-    return encode(data)
+    return encode({"schema": SCHEMA, "exit_code": int(packed.exit_code), **data})
 
 
 def lines(packed: Packed) -> Iterator[str]:

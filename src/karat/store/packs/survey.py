@@ -6,7 +6,6 @@ claim of a case decides: a capture that failed last week and was replaced this w
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -92,13 +91,8 @@ def missing_cases(claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozen
             said = f"expected the case of a test that passed in {where}, but writing it failed; {found}"
         else:
             said = f"expected {where} to have ended, but this case is still {claim.state}; {found}"
-        yield fail(
-            "incomplete-case",
-            f"{claim.label}: {said}",
-            path=path,
-            where=claim.root,
-            next=str(Command("pytest", f"--karat-capture={claim.root}", claim.test)),
-        )
+        then = _capture(claim.root, claim.test)
+        yield fail("incomplete-case", f"{claim.label}: {said}", path=path, where=claim.root, next=then)
 
 
 class PackCandidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -159,7 +153,7 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
                 finding,
                 path=case.path,
                 where=case.place.name,
-                next=finding.next if finding.kind == "cannot-read" else f"karat verify {shlex.quote(case.place.name)}",
+                next=finding.next if finding.kind == "cannot-read" else _verify(case.place.name),
             )
             for case in alone
             for finding in case.findings
@@ -187,17 +181,10 @@ def _strays(place: Place) -> Iterator[Finding]:
     for path in divide(place)[1]:
         if path == INDEX:
             continue  # the directory was unpacked from a zip
-        lost = path.endswith(".safetensors") or "/program/" in path or "/raw/" in path
-        said = "expected only captured cases, found a file of none"
-        if lost:
-            said = f"expected a {MANIFEST} in its case's folder, found none"
-        yield fail(
-            "incomplete-case" if lost else "unexpected-file",
-            f"{path}: {said}",
-            path=path,
-            where=place.name,
-            next=f"karat verify {shlex.quote(place.name)}",
-        )
+        kind, said = "unexpected-file", f"{path}: expected only captured cases, found a file of none"
+        if path.endswith(".safetensors") or "/program/" in path or "/raw/" in path:
+            kind, said = "incomplete-case", f"{path}: expected a {MANIFEST} in its case's folder, found none"
+        yield fail(kind, said, path=path, where=place.name, next=_verify(place.name))
 
 
 def _open(root: str) -> Place:
@@ -206,36 +193,38 @@ def _open(root: str) -> Place:
         place.close()
         found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
         said = f"{root}: expected a capture directory, found a {found}"
-        raise UsageError(said, next_command=f"karat verify {shlex.quote(root)}")
+        raise UsageError(said, next_command=_verify(root))
     require_root(place, lambda roots: ["karat", "pack", *roots])
     return place
 
 
 def _twice(group: Sequence[Case]) -> Finding:
-    where = " and ".join(case.place.name for case in group)
-    return fail(
-        "captured-twice",
-        f"{group[0].path}: expected one capture of this case, found it in {where}; neither is packed",
-        path=group[0].path,
-        where=where,
-        next=str(Command("karat", "diff", *(case.place.name for case in group[:2]))),
-    )
+    path, where = group[0].path, " and ".join(case.place.name for case in group)
+    said = f"{path}: expected one capture of this case, found it in {where}; neither is packed"
+    then = Command("karat", "diff", *(case.place.name for case in group[:2]))
+    return fail("captured-twice", said, path=path, where=where, next=str(then))
 
 
 def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
     """Cases without a program: odd beside others of their suite and flow that have one."""
     usual = {_flow(case) for case in found if case.manifest.program is not None}
     why = "as --require-program says" if required else "as other cases of its suite and flow have"
+    report = fail if required else warn
     for case in found:
         if case.manifest.program is None and (required or _flow(case) in usual):
-            test = case.manifest.identity.test
-            yield (fail if required else warn)(
-                "incomplete-case",
-                f"{case.path}: expected a program, {why}; it was captured without one",
-                path=case.path,
-                where=case.place.name,
-                next=str(Command("pytest", f"--karat-capture={case.place.name}", test)),
+            root = case.place.name
+            said = f"{case.path}: expected a program, {why}; it was captured without one"
+            yield report(
+                "incomplete-case", said, path=case.path, where=root, next=_capture(root, case.manifest.identity.test)
             )
+
+
+def _verify(root: str) -> str:
+    return str(Command("karat", "verify", root))
+
+
+def _capture(root: str, test: str) -> str:
+    return str(Command("pytest", f"--karat-capture={root}", test))
 
 
 def _flow(case: Case) -> tuple[str, str]:

@@ -18,13 +18,13 @@ import msgspec
 
 from karat import __version__
 from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, encode
-from karat.bundles.verify import Witness
+from karat.bundles.verify import Watch, Witness
 from karat.bundles.zip_format import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
 from karat.store.packs.output import PackedFile
 from karat.store.packs.survey import PackCandidate
 from karat.system.hashes import sha256
-from karat.tensors.tensor import Damaged, read_blocks
+from karat.tensors.tensor import Damaged, Extent, read_blocks
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -176,7 +176,11 @@ def pack_case(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
         target.file.parent.mkdir(parents=True, exist_ok=True)
     with target.file.open("r+b" if target.use == "combined" else "x+b") as file:
         writer = ZipWriter(file, packing.compression, packing.level, target.start)
-        files = [_add(writer, candidate, name, witness, packing.count) for name in candidate.files]
+        files = []
+        for name in candidate.files:
+            extent, path = candidate.case.extent(name), f"{candidate.path}/{name}"
+            writer.add(path, _watched(extent, witness.watch(name), packing.count), extent.size)
+            files.append(IndexedFile(path=path, size=extent.size))
         members, wrong = tuple(writer.members), witness.problems()
         if target.use == "case" and not wrong:
             whole = sha256()
@@ -186,20 +190,11 @@ def pack_case(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
     return PackedCase(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
 
 
-def _add(
-    writer: ZipWriter, candidate: PackCandidate, name: str, witness: Witness, count: Callable[[int], None]
-) -> IndexedFile:
-    extent, watch = candidate.case.extent(name), witness.watch(name)
-
-    def seen() -> Iterator[memoryview]:
-        for block in read_blocks(extent):
-            watch(block)
-            yield block
-            count(len(block))
-
-    path = f"{candidate.path}/{name}"
-    writer.add(path, seen(), extent.size)
-    return IndexedFile(path=path, size=extent.size)
+def _watched(extent: Extent, watch: Watch, count: Callable[[int], None]) -> Iterator[memoryview]:
+    for block in read_blocks(extent):
+        watch(block)
+        yield block
+        count(len(block))
 
 
 def _finish(
