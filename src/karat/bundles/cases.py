@@ -59,7 +59,10 @@ class Case:
         """The case's files, without its folder, and their sizes."""
         self.readable = True
         self._headers: dict[str, Header] = {}
-        pointed = self._lfs_pointers()
+        pointed: dict[str, int] = {}
+        if place.kind == "folder":  # only folders come out of git, where LFS may not have fetched all files
+            sizes = {file: pointed_size(self.extent(file), file) for file, size in files.items() if size <= LONGEST}
+            pointed = {file: size for file, size in sizes.items() if size is not None}
         away = tuple(
             fail("cannot-read", f"{self.name_of(file)}: {not_fetched(size)}", path=folder or place.name, next=FETCH)
             for file, size in pointed.items()
@@ -74,14 +77,6 @@ class Case:
         else:
             self.findings = (*away, *check_case(self.manifest, folder, {**files, **pointed}))
         self._records = {record.name: record for record in self.manifest.tensors}
-
-    def _lfs_pointers(self) -> dict[str, int]:
-        """The files that Git LFS has not fetched, and their real sizes; only folders come out of git."""
-        if self.place.kind != "folder":
-            return {}
-        small = [file for file, size in self.files.items() if size <= LONGEST]
-        sizes = {file: pointed_size(self.extent(file), file) for file in small}
-        return {file: size for file, size in sizes.items() if size is not None}
 
     @property
     def path(self) -> str:
@@ -113,9 +108,8 @@ class Case:
         record = self.record(name)
         header, whole = self.header(record.file), self.extent(record.file)
         begin, end = header.entries[name].data_offsets
-        part = PartExtent(
-            whole=whole, start=header.start + begin, size=end - begin, name=f"{self.name_of(record.file)}, {name}"
-        )
+        shown = f"{self.name_of(record.file)}, {name}"
+        part = PartExtent(whole=whole, start=header.start + begin, size=end - begin, name=shown)
         return TensorExtent(dtype=record.dtype, shape=record.shape, extent=part)
 
     def flat(self, role: Role) -> Flat:
@@ -165,10 +159,8 @@ class Case:
             if verify:
                 digest.update(block)
         if verify and digest.hexdigest() != record.sha256:
-            raise Damaged(
-                f"{self.name_of(record.file)}, {record.name}: expected the digest {record.sha256}, "
-                f"found {digest.hexdigest()}"
-            )
+            where = f"{self.name_of(record.file)}, {record.name}"
+            raise Damaged(f"{where}: expected the digest {record.sha256}, found {digest.hexdigest()}")
         return Tensor(
             dtype=record.dtype,
             shape=record.shape,
@@ -297,25 +289,30 @@ class Spool:
 
 def finding(kind: str, path: str, message: str) -> Finding:
     """What is wrong with a case; a message that begins with a file of it says where by itself."""
-    return fail(
-        kind, message if path and message.startswith(f"{path}/") else f"{path}: {message}", path=path, next=AGAIN
-    )
+    named = message if path and message.startswith(f"{path}/") else f"{path}: {message}"
+    return fail(kind, named, path=path, next=AGAIN)
 
 
 def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tuple[Finding, ...]:
     """What is wrong with a case in `folder` with these files, judged by names and sizes."""
     path = manifest.path
-    problems = [*_check_path(manifest, folder), *_check_records(manifest)]
-    if problems:
+    if problems := [*_check_manifest(manifest, folder)]:
         return tuple(finding("bundle-damaged", folder or path, message) for message in problems)
-    expected = _expected_files(manifest)
+    expected: dict[str, int | None] = {NAME: None}
+    for record in manifest.tensors:
+        expected[record.file] = None
+        if record.raw is not None:
+            expected |= {record.raw: record.nbytes, f"{RAW}/{TABLE}": None}
+    if manifest.program is not None:
+        expected[manifest.program.file] = manifest.program.size
     absent = [name for name in expected if name not in files]
     found = []
     if absent:
         found.append(finding("incomplete-case", path, f"expected {', '.join(absent)}, found nothing"))
-    for name in files.keys() - expected.keys():
-        message = f"expected only what the manifest names, found {name}"
-        found.append(finding("unexpected-file", path, message))
+    found += [
+        finding("unexpected-file", path, f"expected only what the manifest names, found {name}")
+        for name in files.keys() - expected.keys()
+    ]
     for name, size in expected.items():
         if size is not None and name in files and files[name] != size:
             message = f"expected {size:,} bytes in {name}, found {files[name]:,}"
@@ -323,27 +320,12 @@ def check_case(manifest: Manifest, folder: str, files: Mapping[str, int]) -> tup
     return tuple(sorted(found, key=lambda one: one.message))
 
 
-def _expected_files(manifest: Manifest) -> dict[str, int | None]:
-    found: dict[str, int | None] = {NAME: None}
-    for record in manifest.tensors:
-        found[record.file] = None
-        if record.raw is not None:
-            found[record.raw] = record.nbytes
-            found[f"{RAW}/{TABLE}"] = None
-    if manifest.program is not None:
-        found[manifest.program.file] = manifest.program.size
-    return found
-
-
-def _check_path(manifest: Manifest, folder: str) -> Iterator[str]:
+def _check_manifest(manifest: Manifest, folder: str) -> Iterator[str]:
     right = case_path(manifest.identity)
     if manifest.path != right:
         yield f"expected the path {right} for its identity, found {manifest.path[:300]!r}"
     elif folder and not f"/{right}".endswith(f"/{folder}"):
         yield f"expected the case in {right}, found it in {folder}"
-
-
-def _check_records(manifest: Manifest) -> Iterator[str]:
     names = [record.name for record in manifest.tensors]
     if len(set(names)) != len(names):
         yield "expected each tensor once in the manifest, found one twice"

@@ -19,6 +19,7 @@ from karat.bundles.extents import read_all
 from karat.bundles.structure import flatten, tensor_names
 from karat.bundles.values import READERS, Flat
 from karat.findings import Finding, Severity, fail
+from karat.report.words import count
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, within
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
@@ -85,30 +86,25 @@ class _Comparer:
     def _exact(self, expected: Any, actual: Any, name: str) -> None:
         """Text, None, booleans, bytes, sets, names of dtypes: what has no distance."""
         kind = _kind(expected)
-        findings: tuple[Finding, ...] = ()
         message = None
         if expected != actual:
-            message = f"{within(name)}expected {_describe(expected)}, found {_describe(actual)}"
+            message = f"expected {_describe(expected)}, found {_describe(actual)}"
         elif not self._criteria.get("equal_nan", False) and _NAN.search(msgspec.json.encode(expected)):
             message = (
-                f"{within(name)}expected equal values, found NaN in a {kind} on both sides, and NaN equals "
-                "nothing without equal_nan"
+                f"expected equal values, found NaN in a {kind} on both sides, and NaN equals nothing without equal_nan"
             )
-        if message is not None:
-            change = "text-changed" if kind == "str" else "value-drift"
-            findings = (fail(change, message, where=name),)
+        change = "text-changed" if kind == "str" else "value-drift"
+        findings = () if message is None else (fail(change, f"{within(name)}{message}", where=name),)
         self.comparisons.append(Comparison(name=name, dtype=kind, shape=(), findings=findings))
 
     def sequences(self, expected: Any, actual: Any, name: str) -> None:
         self._same_kind(expected, actual, name)
         old, new = _content(expected), _content(actual)
         if len(old) != len(new):
-            self.report("structure-changed", name, f"expected {_counted(len(old))}, found {_counted(len(new))}")
-        self._entries(
-            {str(index): (str(index), value) for index, value in enumerate(old)},
-            {str(index): (str(index), value) for index, value in enumerate(new)},
-            name,
-        )
+            counted = count(len(old), "element")
+            self.report("structure-changed", name, f"expected {counted}, found {count(len(new), 'element')}")
+        by_index = [{str(i): (str(i), value) for i, value in enumerate(side)} for side in (old, new)]
+        self._entries(by_index[0], by_index[1], name)
 
     def mappings(self, expected: Any, actual: Any, name: str) -> None:
         self._same_kind(expected, actual, name)
@@ -211,7 +207,7 @@ def _describe(node: Any) -> str:
     if kind in _FAMILIES and kind != "enum":
         return f"a {kind} of {len(_content(node))}"
     if kind in {"tensor", "None"}:
-        return {"tensor": "a tensor"}.get(kind, kind)
+        return "a tensor" if kind == "tensor" else kind
     if not isinstance(node, dict):
         shown = repr(node)
     elif kind in {"int", "float", "complex"}:
@@ -225,7 +221,3 @@ def _describe(node: Any) -> str:
 def _names(entries: _Entries) -> str:
     names = [shown for shown, _ in entries.values()]
     return f"{', '.join(names[:8]) or 'none at all'}{', …' if len(names) > 8 else ''}"
-
-
-def _counted(count: int) -> str:
-    return "1 element" if count == 1 else f"{count} elements"

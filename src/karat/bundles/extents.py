@@ -53,9 +53,8 @@ class _FileReader:
         found = os.fstat(self._file.fileno()).st_size
         if found != extent.file_size:
             self.close()
-            raise Damaged(
-                f"{extent.name}: expected {extent.file_size:,} bytes, found {found:,}; it changed while it was read"
-            )
+            changed = f"expected {extent.file_size:,} bytes, found {found:,}; it changed while it was read"
+            raise Damaged(f"{extent.name}: {changed}")
 
     def read_into(self, start: int, buffer: memoryview) -> None:
         extent = self._extent
@@ -149,27 +148,21 @@ def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> No
         raise Damaged(f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all")
 
 
-def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
+def file_digest(extent: Extent, watch: Callable[[memoryview], object] = lambda _: None) -> str:
+    """The sha256 of an extent; `watch` is called with every block."""
     from karat.system.hashes import sha256
 
     digest = sha256()
     for block in read_blocks(extent):
         digest.update(block)
-        if progress is not None:
-            progress(len(block))
+        watch(block)
     return digest.hexdigest()
 
 
 def copy_to(extent: Extent, path: Path) -> str:
     """Write the bytes to a new file; returns their sha256."""
-    from karat.system.hashes import sha256
-
-    digest = sha256()
     with path.open("xb") as file:
-        for block in read_blocks(extent):
-            digest.update(block)
-            file.write(block)
-    return digest.hexdigest()
+        return file_digest(extent, file.write)
 
 
 def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> bytes:

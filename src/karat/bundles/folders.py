@@ -32,7 +32,12 @@ class FolderPlace(Place):
         found: dict[str, int] = {}
         self._walk(path, "", found, 0)
         self._files = dict(sorted(found.items()))
-        self._check_names()
+        seen: dict[str, str] = {}
+        for file in self._files:
+            other = seen.setdefault(folded(file), file)
+            if other != file:
+                beside = f"found it beside {other}, which some file systems take for the same"
+                self._report("unexpected-file", file, beside)
 
     def files(self) -> Mapping[str, int]:
         return self._files
@@ -69,18 +74,9 @@ class FolderPlace(Place):
                 except OSError as error:
                     self._report("cannot-read", path, f"found: {error.strerror or error}")
 
-    def _check_names(self) -> None:
-        seen: dict[str, str] = {}
-        for path in self._files:
-            other = seen.setdefault(folded(path), path)
-            if other != path:
-                beside = f"found it beside {other}, which some file systems take for the same"
-                self._report("unexpected-file", path, beside)
-
     def _report(self, kind: str, path: str, found: str) -> None:
-        self._findings.append(
-            fail(kind, f"{path}: expected a plain file; {found}", path=path, next=str(Command("ls", "-l", self.name)))
-        )
+        look = str(Command("ls", "-l", self.name))
+        self._findings.append(fail(kind, f"{path}: expected a plain file; {found}", path=path, next=look))
 
 
 class ZipsPlace(Place):
@@ -94,11 +90,9 @@ class ZipsPlace(Place):
         for inside, place in zips.items():
             for path in place.files():
                 if path != index.NAME and held.setdefault(path, inside) != inside:
-                    raise UsageError(
-                        f"{name}: expected each case in one zip, found {dirname(path)} in {held[path]} "
-                        f"and in {inside}; give one of them",
-                        next_command=str(Command("ls", "-l", name)),
-                    )
+                    twice = f"found {dirname(path)} in {held[path]} and in {inside}; give one of them"
+                    said = f"{name}: expected each case in one zip, {twice}"
+                    raise UsageError(said, next_command=Command("ls", "-l", name))
         self._held = dict(sorted(held.items()))
 
     def files(self) -> Mapping[str, int]:

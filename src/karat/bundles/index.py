@@ -133,27 +133,23 @@ def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
 
 
 def _check_archive(place: Place, expected: Archive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
+    path = Path(place.name)
     try:
-        found = _digest_archive(Path(place.name), expected.size, progress)
+        with path.open("rb") as file:
+            last = next(reversed(read_members(file)), None)
+        if last is None or (last.name, last.method) != (NAME, STORED):
+            raise Damaged(f"expected {NAME} as the last member, stored, found another")  # noqa: TRY301 - told below
+        if last.start != expected.size:
+            raise Damaged(f"expected {expected.size:,} bytes before {NAME}, found {last.start:,}")  # noqa: TRY301
+        before = msgspec.structs.replace(whole_file(path), size=expected.size)
+        found = file_digest(before, lambda block: progress(len(block)) if progress is not None else None)
     except OSError as error:
         yield _damaged("", f"expected to read it, but: {error.strerror or error}", place)
     except Damaged as damage:
-        hint = "a zip that another tool repacked is no longer karat's"
-        yield _damaged("", f"{damage}; {hint}", place)
+        yield _damaged("", f"{damage}; a zip that another tool repacked is no longer karat's", place)
     else:
         if found != expected.sha256:
             yield _damaged("", f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}", place)
-
-
-def _digest_archive(path: Path, size: int, progress: Callable[[int], None] | None) -> str:
-    """sha256 of what lies before the index; `Damaged` unless all the rest is in karat's form."""
-    with path.open("rb") as file:
-        members = read_members(file)
-    if not members or (members[-1].name, members[-1].method) != (NAME, STORED):
-        raise Damaged(f"expected {NAME} as the last member, stored, found another")
-    if members[-1].start != size:
-        raise Damaged(f"expected {size:,} bytes before {NAME}, found {members[-1].start:,}")
-    return file_digest(msgspec.structs.replace(whole_file(path), size=size), progress)
 
 
 def _damaged(path: str, message: str, place: Place) -> Finding:

@@ -153,15 +153,15 @@ class _Schema(msgspec.Struct):
 
 
 def case_path(identity: Identity) -> str:
-    """suite/flow/leaf: below the root, `/`-separated, ASCII."""
-    leaf = identity.test + (f"-{identity.subtest}" if identity.subtest else "")
-    return "/".join(
-        (
-            safe_name(identity.suite),
-            safe_name(identity.flow),
-            f"{safe_name(leaf, LONGEST - _HASH - 1)}-{_identity_hash(identity)}",
-        )
-    )
+    """suite/flow/leaf: below the root, `/`-separated, ASCII; the leaf ends with a hash of the whole identity."""
+    whole = sha256(b"karat.identity/1")
+    for part in (identity.suite, identity.flow, identity.test, identity.subtest):
+        data = part.encode("utf-8", "surrogatepass")
+        whole.update(b"\0%d\0" % len(data))
+        whole.update(data)
+    test = identity.test + (f"-{identity.subtest}" if identity.subtest else "")
+    leaf = f"{safe_name(test, LONGEST - _HASH - 1)}-{whole.hexdigest()[:_HASH]}"
+    return "/".join((safe_name(identity.suite), safe_name(identity.flow), leaf))
 
 
 def safe_name(text: str, longest: int = LONGEST) -> str:
@@ -176,12 +176,3 @@ def safe_name(text: str, longest: int = LONGEST) -> str:
     # Parameters stand at the end, the file at the start: both tell a person which test it is.
     head = longest // 3
     return f"{name[:head]}~{name[-(longest - head - 1) :]}".rstrip(".")
-
-
-def _identity_hash(identity: Identity) -> str:
-    whole = sha256(b"karat.identity/1")
-    for part in (identity.suite, identity.flow, identity.test, identity.subtest):
-        data = part.encode("utf-8", "surrogatepass")
-        whole.update(b"\0%d\0" % len(data))
-        whole.update(data)
-    return whole.hexdigest()[:_HASH]

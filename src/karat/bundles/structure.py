@@ -129,7 +129,12 @@ class _Flattener:
         if kind is dict or kind is OrderedDict:
             return {kind.__name__.lower(): self._entries(value, path)}
         if kind is defaultdict:
-            return {"defaultdict": self._entries(value, path), "factory": _factory(value.default_factory, path)}
+            factory = value.default_factory
+            name = next((name for name, known in FACTORIES.items() if known is factory), None)
+            if factory is not None and name is None:
+                known = f"expected a defaultdict of {', '.join(FACTORIES)}, found one of {factory!r}"
+                raise CannotStore(f"{path.shown}: {known}; hand over dict(…) of it")
+            return {"defaultdict": self._entries(value, path), "factory": name}
         if kind is set or kind is frozenset:
             # Sorted by their JSON, because a set's own order differs in every process.
             self._unordered += 1
@@ -150,7 +155,11 @@ class _Flattener:
         if is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value, path)
         if is_namedtuple(type(value)) or is_structseq(type(value)):
-            return self._tuple_of_fields(value, path)
+            kind = "namedtuple" if is_namedtuple(type(value)) else "structseq"
+            if extra := next(iter(getattr(value, "__dict__", ())), None):
+                _refuse(path, value, f"it has the attribute {extra!r}, which is no field of the tuple")
+            names = type(value)._fields if kind == "namedtuple" else map(str, range(len(value)))
+            return self._fields(kind, class_name(value), zip(names, value, strict=True), path)
         try:
             named = named_thing(value)
         except CannotStore as error:
@@ -158,13 +167,6 @@ class _Flattener:
         if named is not None:
             return named
         return self._tensor(value, path)
-
-    def _tuple_of_fields(self, value: Any, path: _Path) -> Any:
-        kind = "namedtuple" if is_namedtuple(type(value)) else "structseq"
-        if extra := next(iter(getattr(value, "__dict__", ())), None):
-            _refuse(path, value, f"it has the attribute {extra!r}, which is no field of the tuple")
-        names = type(value)._fields if kind == "namedtuple" else map(str, range(len(value)))
-        return self._fields(kind, class_name(value), zip(names, value, strict=True), path)
 
     def _items(self, values: Iterable[Any], path: _Path) -> list[Any]:
         return [self.put(value, path.item(index)) for index, value in enumerate(values)]
@@ -217,18 +219,6 @@ class _Flattener:
             name = f"{path.name}~{count}"
         self.tensors[name] = tensor
         return {"scalar" if tensor.framework == "numpy-scalar" else "tensor": name}
-
-
-def _factory(factory: Any, path: _Path) -> str | None:
-    if factory is None:
-        return None
-    for name, known in FACTORIES.items():
-        if factory is known:
-            return name
-    raise CannotStore(
-        f"{path.shown}: expected a defaultdict of {', '.join(FACTORIES)}, found one of {factory!r}; "
-        "hand over dict(…) of it"
-    )
 
 
 def _refuse(path: _Path, value: Any, why: str) -> NoReturn:
@@ -304,23 +294,16 @@ class _Restorer:
                 raise _odd(where, node) from None
         if self._depth > DEEPEST:
             raise Damaged(f"{where}: expected at most {DEEPEST} levels, found more")
-        self._depth += 1
-        try:
-            return self._compound(kind, node, where)
-        finally:
-            self._depth -= 1
-
-    def _compound(self, kind: str, node: dict[str, Any], where: str) -> Any:
-        make = _COMPOUNDS.get(kind)
-        if make is None:
-            raise _odd(where, node)
-        method, keys = make
+        method, keys = _COMPOUNDS.get(kind, ("", frozenset()))
         if not node.keys() <= keys:
             raise _odd(where, node)
+        self._depth += 1
         try:
             return getattr(self, method)(node, where)
         except (TypeError, ValueError, KeyError, OverflowError):
             raise _odd(where, node) from None
+        finally:
+            self._depth -= 1
 
     def _items(self, node: Any, where: str) -> list[Any]:
         if not isinstance(node, list):
@@ -385,23 +368,19 @@ class _Restorer:
             for field, value in node["fields"]
         ]
         values, items = dict(pairs), node.get("items")
-        if (
-            not isinstance(name, str)
-            or len(values) != len(pairs)
-            or not all(isinstance(field, str) for field in values)
-        ):
+        named = isinstance(name, str) and all(isinstance(field, str) for field in values)
+        if not named or len(values) != len(pairs):
             raise _odd(where, node)
         if items is not None and not all(values.get(key, Unset) is not Unset for key in items):
             raise _odd(where, node)
         if kind != "dataclass" and any(value is Unset for value in values.values()):
             raise _odd(where, node)
-        if (cls := self._class(name)) is not None:
-            made = make_object(kind, cls, values, items)
-            if made is not None:
-                return made
+        cls = self._class(name)
+        made = make_object(kind, cls, values, items) if cls is not None else None
+        if made is not None:
+            return made
         self._tell_class(name)
-        kept = tuple(items) if items is not None else None
-        return Record(name=name, kind=kind, fields=values, items=kept)
+        return Record(name=name, kind=kind, fields=values, items=tuple(items) if items is not None else None)
 
     def enum(self, node: dict[str, Any], where: str) -> Any:
         name, member = node["enum"], node["member"]

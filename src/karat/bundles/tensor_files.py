@@ -25,7 +25,7 @@ import msgspec
 from karat.bundles.extents import FileExtent, PartExtent, open_plain, read_all
 from karat.bundles.manifest import TensorRecord, safe_name
 from karat.findings import UsageError
-from karat.system.hashes import sha256, sha256_hex
+from karat.system.hashes import is_sha256, sha256, sha256_hex
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import BLOCK, Damaged, Extent, Tensor, TensorExtent
 
@@ -36,7 +36,6 @@ TABLE = "tensors.txt"
 FIRST = "karat-raw 1"
 _SHAPE = re.compile(r"-|\d{1,19}(x\d{1,19})*")
 _FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +68,16 @@ def read_header(extent: Extent, name: str) -> Header:
         raise Damaged(f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}")
     whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
     entries = _entries(whole[_LENGTH:], name)
-    _check_offsets(entries, size - start, name)
+    at = 0
+    for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        begin, end = entry.data_offsets
+        if begin != at or end < begin:
+            raise Damaged(
+                f"{name}: expected {tensor[:100]!r} at byte {at:,} of the tensors, found {begin:,} to {end:,}"
+            )
+        at = end
+    if at != size - start:
+        raise Damaged(f"{name}: expected {at:,} bytes of tensors, found {size - start:,}")
     return Header(entries=entries, start=start, sha256=sha256_hex(whole))
 
 
@@ -87,19 +95,6 @@ def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
     except (ValueError, RecursionError) as error:
         reason = str(error)[:200]
         raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
-
-
-def _check_offsets(entries: dict[str, HeaderEntry], size: int, name: str) -> None:
-    at = 0
-    for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
-        start, end = entry.data_offsets
-        if start != at or end < start:
-            raise Damaged(
-                f"{name}: expected {tensor[:100]!r} at byte {at:,} of the tensors, found {start:,} to {end:,}"
-            )
-        at = end
-    if at != size:
-        raise Damaged(f"{name}: expected {at:,} bytes of tensors, found {size:,}")
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
@@ -163,18 +158,9 @@ def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple
     rows, named = [], [*tensors]
     files = file_names(name for _, name, _ in named)
     for role, name, tensor in named:
-        digest = _write(folder / files[name], tensor.data)
-        rows.append(
-            RawRow(
-                role=role,
-                name=name,
-                dtype=tensor.dtype,
-                shape=tensor.shape,
-                nbytes=len(tensor.data),
-                sha256=digest,
-                file=files[name],
-            )
-        )
+        digest, size, file = _write(folder / files[name], tensor.data), len(tensor.data), files[name]
+        dtype, shape = tensor.dtype, tensor.shape
+        rows.append(RawRow(role=role, name=name, dtype=dtype, shape=shape, nbytes=size, sha256=digest, file=file))
     _write(folder / TABLE, memoryview(encode_rows(rows)))
     return tuple(rows)
 
@@ -208,15 +194,8 @@ def _write(path: Path, data: memoryview) -> str:
 
 def row_of(record: TensorRecord, digest: str, file: str) -> RawRow:
     """The line of a recorded tensor in the table; `digest` is over the file's bytes."""
-    return RawRow(
-        role=record.role,
-        name=record.name,
-        dtype=record.dtype,
-        shape=record.shape,
-        nbytes=record.nbytes,
-        sha256=digest,
-        file=file,
-    )
+    row = msgspec.convert(record, RawRow, from_attributes=True)
+    return msgspec.structs.replace(row, sha256=digest, file=file)
 
 
 def encode_rows(rows: Iterable[RawRow]) -> bytes:
@@ -258,7 +237,7 @@ def _row(line: str, where: str) -> RawRow:
         and size.isascii()
         and len(size) < 20
         and _FILE.fullmatch(file)
-        and (not digest or _DIGEST.fullmatch(digest))
+        and (not digest or is_sha256(digest))
     )
     if not sound:
         raise Damaged(f"{where}: expected role, name, dtype, shape, bytes, sha256, file; {line!r}")

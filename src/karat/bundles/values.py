@@ -193,7 +193,19 @@ def make_named(kind: str, name: Any) -> tuple[Any] | None:
         return (_numpy_dtype(*name),)
     if importlib.util.find_spec("torch") is None:
         return None
-    return (_torch_thing(kind.removeprefix("torch."), name),)
+    import torch
+
+    if kind == "torch.Size":
+        return (torch.Size(name),)
+    if kind == "torch.device":
+        try:
+            return (torch.device(name),)
+        except RuntimeError:
+            raise ValueError("no device has that name") from None
+    found = vars(torch).get(name)
+    if f"{type(found).__module__}.{type(found).__name__}" != kind:
+        raise ValueError("torch has none of that name")
+    return (found,)
 
 
 def check_named(kind: str, name: Any) -> None:
@@ -206,22 +218,6 @@ def check_named(kind: str, name: Any) -> None:
             raise ValueError("a dtype is a name and an order")
     elif not isinstance(name, str):
         raise ValueError("it goes by a name")
-
-
-def _torch_thing(kind: str, name: Any) -> Any:
-    import torch
-
-    if kind == "Size":
-        return torch.Size(name)
-    if kind == "device":
-        try:
-            return torch.device(name)
-        except RuntimeError:
-            raise ValueError("no device has that name") from None
-    found = vars(torch).get(name)
-    if type(found).__name__ != kind or type(found).__module__ != "torch":
-        raise ValueError("torch has none of that name")
-    return found
 
 
 def _numpy_dtype(name: str, order: str) -> Any:

@@ -149,7 +149,7 @@ def _pieces(case: Case) -> Iterator[_Piece]:
     if program is not None:
 
         def verify_program(count: _Count) -> None:
-            digest = file_digest(case.extent(program.file), count)
+            digest = file_digest(case.extent(program.file), lambda block: count(len(block)))
             _require(case.name_of(program.file), digest, program.sha256)
 
         yield case, verify_program
@@ -250,13 +250,20 @@ class Witness:
 
     def problems(self) -> tuple[str, ...]:
         """What is not as the manifest says, once all files have been read."""
-        changed = (*self._refused, *self._changed())
-        if changed:
-            return changed
+        changed = [*self._refused]
+        for span in self._spans:
+            found = span.digest.hexdigest()
+            if found != span.expected:
+                changed.append(f"{span.what}: expected the digest {span.expected}, found {found}")
+        try:
+            if read(bytes(self._manifest)).sha256 != self._case.manifest.sha256:
+                changed.append(f"{NAME}: expected it to stay as it was, found another while packing")
+        except Damaged as damage:
+            changed.append(str(damage))
         rows = [row_of(record, plain.hexdigest(), basename(record.raw or "")) for record, plain in self._raws.values()]
-        if rows and sha256(encode_rows(rows)).digest() != self._table.digest():
-            return (f"{_TABLE}: expected a table of the raw files as they are, found another",)
-        return ()
+        if not changed and rows and sha256(encode_rows(rows)).digest() != self._table.digest():
+            changed.append(f"{_TABLE}: expected a table of the raw files as they are, found another")
+        return tuple(changed)
 
     def _spans_of(self, file: str) -> Iterator[_Span]:
         manifest = self._case.manifest
@@ -270,19 +277,6 @@ class Witness:
             yield _Span(what=f"{file}, header", size=header.start, digest=sha256(), expected=expected)
             for name in sorted(header.entries, key=lambda n: header.entries[n].data_offsets):
                 yield _tensor_span(f"{file}, {name}", self._case.record(name))
-
-    def _changed(self) -> Iterator[str]:
-        for span in self._spans:
-            found = span.digest.hexdigest()
-            if found != span.expected:
-                yield f"{span.what}: expected the digest {span.expected}, found {found}"
-        try:
-            again = read(bytes(self._manifest)).sha256
-        except Damaged as damage:
-            yield str(damage)
-        else:
-            if again != self._case.manifest.sha256:
-                yield f"{NAME}: expected it to stay as it was, found another while packing"
 
 
 def _tensor_span(what: str, record: TensorRecord) -> _Span:

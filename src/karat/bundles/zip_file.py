@@ -9,7 +9,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Literal, Protocol, cast
@@ -60,15 +60,17 @@ class ZipPlace(Place):
             try:
                 archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
                 members = archive.wanted(lambda _: True)
-                _check_dense(members, limits or LIMITS)
+                ratio = (limits or LIMITS).ratio
+                dense = [member.size for member in members if member.size > ratio * member.packed]
+                if sum(dense) > DENSEST:
+                    much = f"{sum(dense):,} in {len(dense):,} members: a bomb"
+                    said = f"expected at most {DENSEST:,} bytes packed more than {ratio}-fold, found {much}"
+                    raise Unusable("archive-refused", said)  # noqa: TRY301 - told like any other defect
             except Unusable as error:
                 other = error.kind == "artifact-not-zip" or "no bytes at all" in str(error)
-                raise BadPlace(
-                    "not-a-bundle" if other else "bundle-damaged",
-                    f"{name}: {error}",
-                    name=name,
-                    next_command=str(Command("file", name)),
-                ) from None
+                kind = "not-a-bundle" if other else "bundle-damaged"
+                look = Command("file", name)
+                raise BadPlace(kind, f"{name}: {error}", name=name, next_command=look) from None
         self._members = {member.name: member for member in members}
         if any(member.info.compress_type == ZSTD for member in members):
             from importlib.util import find_spec
@@ -141,16 +143,6 @@ def _data_start(whole: FileExtent, member: Member) -> int:
     if not agreed or start + member.packed > member.end:
         raise Damaged(f"{member.name}: expected a header that fits the zip's directory, found another")
     return start
-
-
-def _check_dense(members: Iterable[Member], limits: Limits) -> None:
-    dense = [member.size for member in members if member.size > limits.ratio * member.packed]
-    if sum(dense) > DENSEST:
-        raise Unusable(
-            "archive-refused",
-            f"expected at most {DENSEST:,} bytes packed more than {limits.ratio}-fold, found "
-            f"{sum(dense):,} in {len(dense):,} members: a bomb",
-        )
 
 
 class StreamExtent(msgspec.Struct, frozen=True, kw_only=True):

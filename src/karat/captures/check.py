@@ -95,9 +95,8 @@ def _flat(value: object, which: str) -> Flat:
         return flatten(value, "expected")
     except CannotStore as error:
         # What cannot be compared is no match; where in karat that was noticed does not matter.
-        raise UsageError(
-            f"{which} cannot be compared: {error}", next_command="golden.capture(…) after a comparison of your own"
-        ) from None
+        then = "golden.capture(…) after a comparison of your own"
+        raise UsageError(f"{which} cannot be compared: {error}", next_command=then) from None
 
 
 def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> Passed:
@@ -109,14 +108,9 @@ def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> 
 
 
 def candidate(
-    identity: Identity,
-    inputs: object,
-    passed: Passed,
-    details: CaptureDetails,
-    *,
-    raw: bool = False,
-    strides: bool = False,
+    identity: Identity, inputs: object, passed: Passed, details: CaptureDetails, **form: bool
 ) -> CaseToCapture:
+    """The case to capture; its `form` is `raw` and `strides`."""
     return CaseToCapture(
         identity=identity,
         inputs=inputs,
@@ -126,9 +120,9 @@ def candidate(
         program=details.get("program"),
         program_name=details.get("program_name"),
         seeds=details.get("seeds"),
-        raw=raw,
-        strides=strides,
         findings=passed.findings,
+        raw=form.get("raw", False),
+        strides=form.get("strides", False),
     )
 
 
@@ -183,7 +177,5 @@ def _numbers(n: TensorNumbers) -> Iterator[str]:
     if words:
         yield ", ".join(words)
     if n.nan_expected or n.nan_actual or n.inf_expected or n.inf_actual:
-        yield (
-            f"not finite: expected {n.nan_expected:,} NaN and {n.inf_expected:,} inf, "
-            f"actual {n.nan_actual:,} NaN and {n.inf_actual:,} inf"
-        )
+        actual = f"actual {n.nan_actual:,} NaN and {n.inf_actual:,} inf"
+        yield f"not finite: expected {n.nan_expected:,} NaN and {n.inf_expected:,} inf, {actual}"

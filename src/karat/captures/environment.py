@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -39,16 +40,21 @@ def created() -> str:
     try:
         moment = datetime.fromtimestamp(int(told), UTC) if told else datetime.now(UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(
-            f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}", next_command="unset SOURCE_DATE_EPOCH"
-        ) from error
+        said = f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}"
+        raise UsageError(said, next_command="unset SOURCE_DATE_EPOCH") from error
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @cache
 def _machine(root: Path) -> Environment:
     """What does not change while a process runs; git is asked once."""
-    commit, dirty = _git(root)
+    from karat.system.git import root_and_head, run_git
+
+    commit = dirty = None
+    with suppress(CannotVerify):  # no git, no repository, or not ours to read: CI may know the commit
+        top, head = root_and_head(root)
+        changed = run_git(top, "status", "--porcelain", "--untracked-files=no")
+        commit, dirty = head, bool(changed.strip())
     return Environment(
         platform=f"{platform.system()} {platform.release()}".strip(),
         machine=platform.machine(),
@@ -58,17 +64,6 @@ def _machine(root: Path) -> Environment:
         dirty=dirty,
         ci=run_of(),
     )
-
-
-def _git(root: Path) -> tuple[str | None, bool | None]:
-    from karat.system.git import root_and_head, run_git
-
-    try:
-        top, commit = root_and_head(root)
-        changed = run_git(top, "status", "--porcelain", "--untracked-files=no")
-    except CannotVerify:  # no git, no repository, or not ours to read: CI may know the commit
-        return None, None
-    return commit, bool(changed.strip())
 
 
 def _packages() -> dict[str, str]:

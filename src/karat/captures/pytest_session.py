@@ -7,7 +7,6 @@ controller makes the directory, names the session and sums up; workers stage and
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +22,8 @@ from karat.captures.records import JournalEntry, mark_missing, merge, read_journ
 from karat.captures.session import FailedCase, Session, StagedCase, session_name
 from karat.captures.settings import OPTION, BundleSettings, capture_directory, prepare
 from karat.findings import Finding, KaratError, Severity, UsageError
-from karat.goldens.paths import glob_regex
 from karat.system.ci import in_ci
+from karat.system.command import Command
 
 _SHOWN = 20
 _ONLY_LIST = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
@@ -163,8 +162,11 @@ class CapturePlugin:
         """Stage a case for the running test, unless its marker or suite is left out; returns its future folder."""
         if self.session is None or self.test is None:
             return None
-        marker = marker_options(self.test.item)
-        if not self._is_wanted(self.session, case.identity.suite, marker.get("capture")):
+        marker, suite = marker_options(self.test.item), case.identity.suite
+        wanted = marker.get("capture")
+        if wanted is None and not (wanted := self.settings.chooses(suite)):
+            self.session.journal.note("left", path=suite)  # so that a misspelt suite is noticed
+        if not wanted:
             return None
         if self.test.pid != os.getpid():
             self.session.refuse(case.identity, _FORKED)
@@ -177,14 +179,6 @@ class CapturePlugin:
         )
         self.test.taken.append(staged)
         return self.session.directory / staged.claim.path if isinstance(staged, StagedCase) else None
-
-    def _is_wanted(self, session: Session, suite: str, by_marker: bool | None) -> bool:  # noqa: FBT001
-        if by_marker is not None:
-            return by_marker
-        if any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture):
-            return True
-        session.journal.note("left", path=suite)  # so that a misspelt suite is noticed
-        return False
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -243,37 +237,31 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
         rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
         cases = f"{self.captured:,} case{'' if self.captured == 1 else 's'}"
         yield f"{cases} captured into {directory} ({size}){rest}"
-        loud = sorted(
-            (f for f in self.findings if f.severity != Severity.INFO),
-            key=lambda finding: (finding.severity.rank, finding.kind),
-        )
+        loud = [finding for finding in self.findings if finding.severity != Severity.INFO]
+        loud.sort(key=lambda finding: (finding.severity.rank, finding.kind))
         for finding in loud[:_SHOWN]:
             yield f"{finding.severity.value} {finding.kind}: {finding.message}"
             if finding.next:
                 yield f"     next: {finding.next}"
         if len(loud) > _SHOWN:
             yield f"… and {len(loud) - _SHOWN} more findings, all in {directory}/.karat"
-        yield from _info_lines(self.findings)
+        # One line per kind: nobody reads the same sentence for every test.
+        quiet: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.severity == Severity.INFO:
+                quiet.setdefault(finding.kind, []).append(finding.message)
+        for kind, messages in sorted(quiet.items()):
+            more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+            yield f"info {kind}: {messages[0]}{more}"
         if self.left:
             suites = ", ".join(f"{suite} ({count:,})" for suite, count in sorted(self.left.items()))
             yield f"Not captured, because [bundles] capture does not name the suite: {suites}"
         if self.failed and not self.is_failure(strict=strict):
             yield "This does not fail the session; --karat-strict would (the default in CI)."
         if self.captured:
-            yield f"Next: karat pack {shlex.quote(str(directory))}"
+            yield f"Next: {Command('karat', 'pack', str(directory))}"
         elif not self.findings and not self.left:
             yield "No test that passed used the fixture golden."
-
-
-def _info_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """One line per kind: nobody reads the same sentence for every test."""
-    kinds: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.severity == Severity.INFO:
-            kinds.setdefault(finding.kind, []).append(finding)
-    for kind, found in sorted(kinds.items()):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        yield f"info {kind}: {found[0].message}{more}"
 
 
 def summarize(entries: Sequence[JournalEntry]) -> CaptureSummary:
@@ -318,9 +306,6 @@ def require_own_root(config: pytest.Config) -> None:
     except (ImportError, TypeError, AttributeError):  # a pytest that cannot be asked
         return
     if own != config.rootpath:
-        place = shlex.quote(str(config.getoption("karat_capture")))
-        raise UsageError(
-            f"{OPTION}: expected {own} as pytest's root folder, found {config.rootpath}: pytest took the "
-            "capture directory for a folder of tests, and would give every test another name",
-            next_command=f"pytest {OPTION}={place}",
-        )
+        taken = "pytest took the capture directory for a folder of tests, and would give every test another name"
+        said = f"{OPTION}: expected {own} as pytest's root folder, found {config.rootpath}: {taken}"
+        raise UsageError(said, next_command=Command("pytest", f"{OPTION}={config.getoption('karat_capture')}"))

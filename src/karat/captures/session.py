@@ -14,7 +14,6 @@ import errno
 import itertools
 import os
 import re
-import shlex
 import shutil
 import stat
 from collections.abc import Mapping
@@ -198,9 +197,8 @@ class Session:
         return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
 
     def _advice(self, error: Exception, test: str) -> str | None:
-        place = shlex.quote(str(self.directory))
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return f"df -h {place}"
+            return str(Command("df", "-h", str(self.directory)))
         if isinstance(error, KaratError):
             return error.next_command
         if isinstance(error, OSError | Occupied):
@@ -212,7 +210,7 @@ class Session:
         file, _, name = test.partition("::")
         if (self._root / file).exists():
             test = f"{os.path.relpath(self._root / file, self._here)}::{name}"
-        return f"pytest {shlex.quote(test)} --karat-capture={place} --karat-strict"
+        return str(Command("pytest", test, f"--karat-capture={self.directory}", "--karat-strict"))
 
     def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         by = f" by {first.by}" if first else ""

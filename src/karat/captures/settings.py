@@ -37,6 +37,12 @@ class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.capture:
             raise ValueError("capture must have at least one glob, found none")
 
+    def chooses(self, suite: str) -> bool:
+        """Whether a suite is to be captured."""
+        from karat.goldens.paths import glob_regex
+
+        return any(glob_regex(glob).fullmatch(suite) for glob in self.capture)
+
 
 class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
     """The directory that was asked for."""
@@ -62,8 +68,9 @@ def capture_directory(option: str | None, environ: Mapping[str, str], base: Path
 
 def prepare(directory: CaptureDirectory) -> str | None:
     """Make the directory and try to write to it; returns a note if its disk is nearly full."""
-    import shlex
     from importlib.util import find_spec
+
+    from karat.system.command import Command
 
     path = directory.path
     if find_spec("safetensors") is None:
@@ -82,12 +89,10 @@ def prepare(directory: CaptureDirectory) -> str | None:
             name.unlink(missing_ok=True)
         room = os.statvfs(path) if hasattr(os, "statvfs") else None
     except OSError as error:
-        look = "df -h" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "ls -ld"
-        raise UsageError(
-            f"{directory.origin}: expected a directory that can be written to at {path}, "
-            f"found {_obstacle(path)}: {error.strerror or error}",
-            next_command=f"{look} {shlex.quote(str(nearest_existing(path)))}",
-        ) from error
+        look = ("df", "-h") if error.errno in {errno.ENOSPC, errno.EDQUOT} else ("ls", "-ld")
+        found = f"found {_obstacle(path)}: {error.strerror or error}"
+        said = f"{directory.origin}: expected a directory that can be written to at {path}, {found}"
+        raise UsageError(said, next_command=Command(*look, str(nearest_existing(path)))) from error
     if room is not None and (free := room.f_bavail * room.f_frsize) < _LOW_SPACE:
         return f"only {free / 1e6:,.0f} MB are free in {path}"
     return None

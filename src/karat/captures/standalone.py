@@ -18,9 +18,7 @@ from karat.captures.records import sweep
 from karat.captures.session import FailedCase, Session, session_name
 from karat.captures.settings import BundleSettings, capture_directory, prepare
 from karat.findings import Finding, UsageError, fail
-from karat.goldens.paths import glob_regex
 from karat.system.ci import in_ci
-from karat.system.command import Command
 
 if TYPE_CHECKING:
     from unittest import TestCase
@@ -78,11 +76,10 @@ def _take_alone(case: CaseToCapture, directory: Directory) -> Path | Finding | N
     if not isinstance(session, Session):
         return session
     wanted = settings()
-    if not any(glob_regex(glob).fullmatch(case.identity.suite) for glob in wanted.capture):
+    if not wanted.chooses(case.identity.suite):
         return None
-    staged = session.stage(
-        msgspec.structs.replace(case, raw=case.raw or wanted.raw, strides=case.strides or wanted.strides)
-    )
+    raw, strides = case.raw or wanted.raw, case.strides or wanted.strides
+    staged = session.stage(msgspec.structs.replace(case, raw=raw, strides=strides))
     if isinstance(staged, FailedCase):
         return staged.finding
     return session.publish(staged) or session.directory / staged.claim.path
@@ -110,9 +107,7 @@ def session_of_process(directory: Directory) -> Session | Finding | None:
         try:
             prepare(place)
         except UsageError as error:
-            return fail(
-                "capture-failed", str(error), next=error.next_command or str(Command("ls", "-ld", str(Path.cwd())))
-            )
+            return fail("capture-failed", str(error), next=error.next_command)
         name = _names.setdefault(key[:2], session_name(None, os.environ))
         sweep(place.path)
         run, worker = os.urandom(6).hex(), f"p{os.getpid()}"

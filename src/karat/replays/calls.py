@@ -22,7 +22,7 @@ from msgspec import structs
 from karat.bundles.cases import Case, cases
 from karat.bundles.compare import compare_values
 from karat.bundles.structure import flatten
-from karat.findings import Finding, KaratError
+from karat.findings import KaratError
 from karat.replays import judge
 from karat.replays.outcome import ReplayedCase
 from karat.replays.processes import CaseJob, WorkerSetup
@@ -55,7 +55,10 @@ class Caller:
     def _replay(self, case: Case, job: CaseJob) -> ReplayedCase:
         options = self._setup.options
         inputs = case.inputs(framework=options.framework, verify=options.verify)
-        program = _program(case, Path(job.work))
+        program = None
+        if case.manifest.program is not None:  # a copy that the function may do anything to
+            program = Path(job.work) / "program" / Path(case.manifest.program.file).name
+            case.copy_program(program)
         if options.verify:
             judge.verify_expected(case)
         try:
@@ -66,27 +69,12 @@ class Caller:
             return judge.failed(case, f"expected {self._setup.function} to return, but {_raised(error)}")
         if job.keep:
             _keep(outputs, Path(job.work) / "outputs")
-        return self._compare(case, outputs, inputs.findings)
-
-    def _compare(self, case: Case, outputs: Any, before: tuple[Finding, ...]) -> ReplayedCase:
-        options = self._setup.options
         try:
             report = compare_values(case.flat("expected"), outputs, **judge.criteria_of(case.manifest, options))
         except (CannotStore, ValueError) as error:
             return judge.failed(case, f"expected outputs that can be compared, but {error}")
-        findings = (*report.all_findings(), *before, *judge.tolerance_findings(case.manifest, options))
+        findings = (*report.all_findings(), *inputs.findings, *judge.tolerance_findings(case.manifest, options))
         return judge.compared(case, options, report.comparisons, findings)
-
-
-def _program(case: Case, work: Path) -> Path | None:
-    """A copy of the program that the function may do anything to."""
-    record = case.manifest.program
-    if record is None:
-        return None
-    target = work / "program" / Path(record.file).name
-    target.parent.mkdir()
-    case.copy_program(target)
-    return target
 
 
 def _raised(error: BaseException) -> str:
@@ -150,23 +138,13 @@ def _settings() -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], object
         yield "torch.random", torch.get_rng_state, torch.set_rng_state
         yield "torch.grad", torch.is_grad_enabled, torch.set_grad_enabled
         yield "torch.dtype", torch.get_default_dtype, torch.set_default_dtype
-        yield "torch.threads", torch.get_num_threads, lambda n: _set_threads(torch, n)
-        yield (
-            "torch.deterministic",
-            lambda: (
-                torch.are_deterministic_algorithms_enabled(),
-                torch.is_deterministic_algorithms_warn_only_enabled(),
-            ),
-            lambda found: torch.use_deterministic_algorithms(found[0], warn_only=found[1]),
-        )
+        yield "torch.threads", torch.get_num_threads, lambda n: torch.get_num_threads() == n or torch.set_num_threads(n)
+        on, only_warns = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = torch.use_deterministic_algorithms
+        yield "torch.deterministic", lambda: (on(), only_warns()), lambda found: put(found[0], warn_only=found[1])
 
 
 def _set_environment(found: dict[str, str]) -> None:
     if os.environ != found:
         os.environ.clear()
         os.environ.update(found)
-
-
-def _set_threads(torch: Any, threads: int) -> None:
-    if torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)

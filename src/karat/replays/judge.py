@@ -22,7 +22,7 @@ from karat.tensors.dtypes import for_dtype
 
 def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
     """The program did not run, or left nothing that can be compared."""
-    return _unfinished(case, ReplayOutcome.FAILED, fail("replay-failed", message), *others)
+    return _finished(case, ReplayOutcome.FAILED, fail("replay-failed", message), *others)
 
 
 def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
@@ -30,41 +30,32 @@ def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
     said = f"expected to prepare the case, but: {reason}"
     finding = fail("cannot-read", said, next=error.next_command if isinstance(error, KaratError) else "df -h")
-    return _unfinished(case, ReplayOutcome.NOT_COMPARED, finding)
+    return _finished(case, ReplayOutcome.NOT_COMPARED, finding)
 
 
 def damaged(case: Case, *problems: Finding | str) -> ReplayedCase:
     """Its bytes are not what was captured, so it was not run."""
     findings = (fail("bundle-damaged", p) if isinstance(p, str) else p for p in problems)
     unrun = (replace(f, message=f"{f.message}; the case was not run") for f in findings)
-    return _unfinished(case, ReplayOutcome.DAMAGED, *unrun)
+    return _finished(case, ReplayOutcome.DAMAGED, *unrun)
 
 
-def _unfinished(case: Case, outcome: ReplayOutcome, *findings: Finding) -> ReplayedCase:
-    return ReplayedCase(
-        path=case.path, identity=case.manifest.identity, outcome=outcome, findings=_sorted(findings, case.path)
-    )
-
-
-def _sorted(findings: Iterable[Finding], path: str) -> tuple[Finding, ...]:
-    """The findings of one case, each with its path, the worst first."""
-    named = (f if f.path else replace(f, path=path) for f in findings)
-    return tuple(sorted(named, key=lambda f: f.severity.rank))
+def _finished(case: Case, outcome: ReplayOutcome, *findings: Finding) -> ReplayedCase:
+    """A case and its findings, each with its path, the worst first."""
+    named = (f if f.path else replace(f, path=case.path) for f in findings)
+    found = tuple(sorted(named, key=lambda f: f.severity.rank))
+    return ReplayedCase(path=case.path, identity=case.manifest.identity, outcome=outcome, findings=found)
 
 
 def compared(
     case: Case, options: CaseOptions, comparisons: tuple[Comparison, ...], findings: Iterable[Finding]
 ) -> ReplayedCase:
     """A case whose program ran to its end."""
-    found = _sorted(findings, case.path)
-    here = options.rtol is not None or options.atol is not None
-    return ReplayedCase(
-        path=case.path,
-        identity=case.manifest.identity,
-        outcome=_outcome(comparisons, found),
-        comparisons=comparisons if here else tuple(map(_as_recorded, comparisons)),
-        findings=found,
-    )
+    found = tuple(findings)
+    replayed = _finished(case, _outcome(comparisons, found), *found)
+    if options.rtol is None and options.atol is None:
+        comparisons = tuple(map(_as_recorded, comparisons))
+    return structs.replace(replayed, comparisons=comparisons)
 
 
 def _outcome(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...]) -> ReplayOutcome:
@@ -106,26 +97,13 @@ def criteria_of(manifest: Manifest, options: CaseOptions) -> Criteria:
 def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
     """What a person should know about the tolerance."""
     comparator = manifest.comparator
-    if options.rtol is not None or options.atol is not None:
-        yield from _overruled(manifest, options)
-    if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
-        yield info(
-            "caller-compared", "the test compared by its own means and recorded no tolerance; each dtype's own was used"
-        )
-
-
-def _overruled(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
-    comparator = manifest.comparator
-    dtypes = sorted({tensor.dtype for tensor in manifest.tensors if tensor.role == "expected"})
-    recorded = [
-        (
-            own.rtol if comparator.rtol is None else comparator.rtol,
-            own.atol if comparator.atol is None else comparator.atol,
-        )
-        for own in map(for_dtype, dtypes)
-    ]
     given = {"rtol": options.rtol, "atol": options.atol}
     words = " and ".join(f"{name} {value:g}" for name, value in given.items() if value is not None)
+    dtypes = {record.dtype for record in manifest.tensors if record.role == "expected"} if words else set()
+    own = [for_dtype(dtype) for dtype in sorted(dtypes)]
+    rtols = [each.rtol if comparator.rtol is None else comparator.rtol for each in own]
+    atols = [each.atol if comparator.atol is None else comparator.atol for each in own]
+    recorded = list(zip(rtols, atols, strict=True))
     wider = [
         pair
         for pair in recorded
@@ -133,10 +111,11 @@ def _overruled(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
     ]
     if wider:
         rtol, atol = wider[0]
-        said = (
-            f"compared with {words}, while the bundle says rtol {rtol:g}, atol {atol:g}: "
-            "what passes here may not match what was captured"
-        )
+        own_words = f"the bundle says rtol {rtol:g}, atol {atol:g}"
+        said = f"compared with {words}, while {own_words}: what passes here may not match what was captured"
         yield warn("tolerance-widened", said, next="karat replay --help")
-    elif recorded:
+    elif words and recorded:
         yield info("tolerance-tightened", f"compared with {words}, which allows no more than the bundle does")
+    if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
+        said = "the test compared by its own means and recorded no tolerance; each dtype's own was used"
+        yield info("caller-compared", said)

@@ -136,19 +136,14 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
     if "outputs" not in used:
         said = "expected {outputs} in --command, found none: without a place for outputs nothing could be compared"
         raise UsageError(said, next_command=_HELP)
-    _require_executable(words[0], cwd)
-    return CommandSpec(words=words, text=text)
-
-
-def _require_executable(word: str, cwd: Path) -> None:
-    """Missed now rather than once for every case; PATH is only asked for bare names."""
-    if _PLACEHOLDER.search(word):
-        return
-    if shutil.which(word if "/" not in word else str(cwd / word)) is None:
+    # Missed now rather than once for every case; PATH is only asked for bare names.
+    word = words[0]
+    if not _PLACEHOLDER.search(word) and shutil.which(word if "/" not in word else str(cwd / word)) is None:
         exists = (cwd / word).is_file()
         reason = "the file is not executable" if exists else "there is no such file"
         said = f"expected --command to begin with an executable, found {word!r}: {reason}"
-        raise UsageError(said, next_command=str(Command("chmod", "+x", word)) if exists else _HELP)
+        raise UsageError(said, next_command=Command("chmod", "+x", word) if exists else _HELP)
+    return CommandSpec(words=words, text=text)
 
 
 def is_chosen(path: str, identity: Identity, wanted: CaseFilter) -> bool:
@@ -176,19 +171,17 @@ def _is_meant(path: str, identity: Identity, glob: str) -> bool:
 def nothing_chosen(bundle: str, wanted: CaseFilter, known: Iterable[tuple[str, Identity]]) -> Finding:
     """Replaying nothing must not look like a match."""
     paths = dict(known)
-    hint = ""
-    for names, suggestions in (
-        (wanted.suites, {identity.suite for identity in paths.values()}),
-        (wanted.flows, {identity.flow for identity in paths.values()}),
-        (wanted.only, {identity.test for identity in paths.values()} | set(paths)),
-    ):
-        if names:
-            hint = suggest(names[0], sorted(suggestions))
-            break
-    options = {"--only": wanted.only, "--suite": wanted.suites, "--flow": wanted.flows}
-    asked = [f"{option} {', '.join(names)}" for option, names in options.items() if names]
-    if paths:
-        message = f"expected a case that matches {' and '.join(asked)}, found none among {len(paths)} in {bundle}{hint}"
-    else:
-        message = f"expected cases in {bundle}, found none, so nothing was replayed"
-    return fail("nothing-compared", message, next=_HELP if paths else "karat verify --help")
+    if not paths:
+        said = f"expected cases in {bundle}, found none, so nothing was replayed"
+        return fail("nothing-compared", said, next="karat verify --help")
+    identities = paths.values()
+    options = {
+        "--only": (wanted.only, {identity.test for identity in identities} | set(paths)),
+        "--suite": (wanted.suites, {identity.suite for identity in identities}),
+        "--flow": (wanted.flows, {identity.flow for identity in identities}),
+    }
+    asked = [f"{option} {', '.join(globs)}" for option, (globs, _) in options.items() if globs]
+    order = (options["--suite"], options["--flow"], options["--only"])
+    hint = next((suggest(globs[0], sorted(there)) for globs, there in order if globs), "")
+    said = f"expected a case that matches {' and '.join(asked)}, found none among {len(paths)} in {bundle}{hint}"
+    return fail("nothing-compared", said, next=_HELP)

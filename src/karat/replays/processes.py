@@ -26,6 +26,7 @@ from karat.findings import CannotVerify, UsageError
 from karat.replays.options import CaseOptions, FunctionSpec
 from karat.replays.outcome import ReplayedCase
 from karat.report.words import elide
+from karat.system.command import Command
 
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
@@ -125,7 +126,7 @@ class Worker:
             how = self._how_it_ended(_IMPORT_TIMEOUT)
             problem = f"expected to import {module}, but {how}{printed_last(self._log)}"
         self.close()
-        raise UsageError(problem, next_command=f"python -c 'import {module}'")
+        raise UsageError(problem, next_command=Command("python", "-c", f"import {module}"))
 
     def replay(self, job: CaseJob, timeout: float | None) -> ReplayedCase:
         """Replay one case; `WorkerLost` if the process died first."""
@@ -237,7 +238,19 @@ class WorkFolders:
 
     def __init__(self, keep: Path | None) -> None:
         self.kept = keep is not None
-        self._root = _prepared(keep) if keep else Path(tempfile.mkdtemp(prefix="karat-replay-"))
+        if keep is None:
+            self._root = Path(tempfile.mkdtemp(prefix="karat-replay-"))
+            return
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+            taken = next(keep.iterdir(), None)
+        except OSError as error:
+            said = f"expected to make the folder {keep}, but: {error.strerror or error}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(keep.parent))) from error
+        if taken is not None:
+            said = f"expected --keep to name a new or empty folder, found {taken.name} in {keep}"
+            raise UsageError(said, next_command=Command("ls", str(keep)))
+        self._root = keep.absolute()
 
     def folder(self, path: str) -> Path:
         """An empty folder for a case."""
@@ -256,18 +269,3 @@ class WorkFolders:
         """Remove what is not kept."""
         if not self.kept:
             shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _prepared(keep: Path) -> Path:
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        taken = next(keep.iterdir(), None)
-    except OSError as error:
-        raise CannotVerify(
-            f"expected to make the folder {keep}, but: {error.strerror or error}", next_command=f"ls -ld {keep.parent}"
-        ) from error
-    if taken is not None:
-        raise UsageError(
-            f"expected --keep to name a new or empty folder, found {taken.name} in {keep}", next_command=f"ls {keep}"
-        )
-    return keep.absolute()

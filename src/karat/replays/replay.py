@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -47,9 +47,8 @@ def replay(bundle: str | Path, options: ReplayOptions, progress: Progress | None
         raise
     except KaratError as error:
         # Whoever reads only reports must not find yesterday's.
-        finding: Finding = getattr(error, "finding", None) or fail(
-            "cannot-read", str(error), path=str(bundle), next=error.next_command
-        )
+        own: Finding | None = getattr(error, "finding", None)
+        finding = own or fail("cannot-read", str(error), path=str(bundle), next=error.next_command)
         return ReplayReport(bundle=str(bundle), runner=str(options.runner), cases=(), findings=(finding,))
     with closing(opened) as place:
         require_capture_root(place, options)
@@ -83,23 +82,23 @@ def is_damaged(case: Case) -> bool:
 @contextmanager
 def open_runners(bundle: str | Path, options: ReplayOptions, count: int) -> Iterator[Sequence[Runner]]:
     """As many runners as were asked for and have work; the first is known to have its function."""
+    spec = options.runner
     with closing(WorkFolders(options.keep)) as folders:
-        runners = [_runner(bundle, options, folders) for _ in range(min(options.jobs, count))]
+
+        def runner() -> Runner:
+            if not isinstance(spec, FunctionSpec):
+                return CommandRunner(spec, options.case, folders, options.timeout)
+            setup = WorkerSetup(bundle=str(bundle), store=options.store, function=spec, options=options.case)
+            return FunctionRunner(setup, folders, timeout=options.timeout, isolated=options.isolated)
+
+        runners = [runner() for _ in range(min(options.jobs, count))]
         try:
             if isinstance(runners[0], FunctionRunner):
                 runners[0].prepare()
             yield runners
         finally:
-            for runner in runners:
-                runner.close()
-
-
-def _runner(bundle: str | Path, options: ReplayOptions, folders: WorkFolders) -> Runner:
-    spec = options.runner
-    if not isinstance(spec, FunctionSpec):
-        return CommandRunner(spec, options.case, folders, options.timeout)
-    setup = WorkerSetup(bundle=str(bundle), store=options.store, function=spec, options=options.case)
-    return FunctionRunner(setup, folders, timeout=options.timeout, isolated=options.isolated)
+            for opened in runners:
+                opened.close()
 
 
 def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int:
@@ -178,11 +177,7 @@ def _differences(environment: Environment, *, packages: bool) -> Iterator[str]:
         return
     if environment.python != platform.python_version():
         yield f"Python {environment.python}, here {platform.python_version()}"
-    yield from _package_differences(environment.packages.items())
-
-
-def _package_differences(packages: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for name, recorded in packages:
+    for name, recorded in environment.packages.items():
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal
 
+import msgspec
+
 from karat.findings import Finding, Severity
 from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
 from karat.report import junit
@@ -90,14 +92,12 @@ def _findings(report: ReplayReport) -> Iterator[Line]:
     if len(loud) > _FINDINGS_SHOWN:
         yield ()
         yield ((f"… and {len(loud) - _FINDINGS_SHOWN:,} more findings (--json - lists all)", "dim"),)
-    yield from _quiet([f for f in own if f.severity is Severity.INFO])
-
-
-def _quiet(findings: Sequence[Finding]) -> Iterator[Line]:
-    tally = Counter(f.kind for f in findings)
-    for kind, n in sorted(tally.items()):
-        example = next(f for f in findings if f.kind == kind)
-        more = f" ({n - 1:,} more like it)" if n > 1 else ""
+    quiet: dict[str, list[Finding]] = {}
+    for finding in own:
+        if finding.severity is Severity.INFO:
+            quiet.setdefault(finding.kind, []).append(finding)
+    for kind, (example, *others) in sorted(quiet.items()):
+        more = f" ({len(others):,} more like it)" if others else ""
         yield ()
         yield ("info ", "dim"), (f"{kind}  ", "bold"), (example.path, "")
         yield ((f"     {example.message}{more}", ""),)
@@ -137,13 +137,9 @@ def render_json(report: ReplayReport) -> bytes:
 
 
 def _case(case: ReplayedCase) -> dict[str, Any]:
-    identity = case.identity
     return {
         "path": case.path,
-        "suite": identity.suite,
-        "flow": identity.flow,
-        "test": identity.test,
-        "subtest": identity.subtest,
+        **msgspec.structs.asdict(case.identity),
         "outcome": case.outcome.value,
         "seconds": round(case.seconds, 3),
         "work": case.work,

@@ -44,7 +44,6 @@ from karat.system.hashes import sha256
 from karat.system.pool import in_parallel
 from karat.tensors.blocks import start_digest
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison
 from karat.tensors.report import shape_text
 from karat.tensors.tensor import Damaged, TensorExtent, read_blocks
 
@@ -215,11 +214,21 @@ class CommandRunner:
         return describe_exit(status) if status else None
 
     def _compare(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> ReplayedCase:
-        comparisons = tuple(self._comparisons(case, expected, outputs))
+        criteria = judge.criteria_of(case.manifest, self._options)
+        there = [record.name for record in expected if record.name in outputs.tensors]
+        with Spool(case) as spool:
+            comparisons = tuple(
+                compare_tensors(name, spool.tensor(name), outputs.tensors[name], **criteria) for name in there
+            )
         found = [finding for comparison in comparisons for finding in comparison.findings]
         if comparisons or not expected:
-            found += _lost(expected, outputs)
-        found += _unexpected(expected, outputs)
+            found += [fail("shape-changed", problem) for problem in outputs.problems]
+            lost = [] if outputs.problems else [record.name for record in expected if record.name not in there]
+            missing = "expected it among the outputs, found none"
+            found += [fail("lost-tensor", f"{name}: {missing}", metric=name) for name in lost]
+        extra = (*(name for name in outputs.tensors if name not in there), *outputs.extra)
+        additional = f"expected {len(expected)} outputs, found an additional one"
+        found += [fail("gained-tensor", f"{name}: {additional}") for name in extra]
         found += judge.tolerance_findings(case.manifest, self._options)
         found += values_outside_tensors(case.manifest)
         if not expected:
@@ -230,14 +239,6 @@ class CommandRunner:
             problem = "; ".join(outputs.problems) or "it left no output"
             return judge.failed(case, f"expected outputs in {{outputs}}, but {problem}", *found)
         return judge.compared(case, self._options, comparisons, found)
-
-    def _comparisons(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> Iterator[Comparison]:
-        criteria = judge.criteria_of(case.manifest, self._options)
-        with Spool(case) as spool:
-            for record in expected:
-                if record.name in outputs.tensors:
-                    recorded = spool.tensor(record.name)
-                    yield compare_tensors(record.name, recorded, outputs.tensors[record.name], **criteria)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -307,21 +308,6 @@ def read_outputs(folder: Path, expected: Sequence[TensorRecord]) -> Outputs:
     known = set(files.values())
     extra = tuple(path.name for path in sorted(folder.glob("*.bin")) if path.name not in known)
     return Outputs(tensors=tensors, problems=tuple(problems), extra=extra)
-
-
-def _lost(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[Finding]:
-    for problem in outputs.problems:
-        yield fail("shape-changed", problem)
-    for record in () if outputs.problems else expected:
-        if record.name not in outputs.tensors:
-            yield fail("lost-tensor", f"{record.name}: expected it among the outputs, found none", metric=record.name)
-
-
-def _unexpected(expected: Iterable[TensorRecord], outputs: Outputs) -> Iterator[Finding]:
-    known = {record.name for record in expected}
-    extra = [name for name in outputs.tensors if name not in known]
-    for name in (*extra, *outputs.extra):
-        yield fail("gained-tensor", f"{name}: expected {len(known)} outputs, found an additional one")
 
 
 def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from karat.findings import suggest
 from karat.replays.options import FunctionSpec
@@ -22,7 +22,12 @@ from karat.replays.processes import LOG, CaseJob, WorkerReady, WorkerSetup, rece
 
 def main() -> int:
     """Serve until the parent closes the pipe."""
-    orders, answers = _take_over_pipes()
+    # Stdin and stdout under other numbers, so that code that prints or reads does not disturb the conversation.
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    os.close(nowhere)
     setup = receive(orders, WorkerSetup)
     if setup is None:
         return 0
@@ -43,17 +48,6 @@ def main() -> int:
             os._exit(0)  # the function forked, and this is the fork: its parent answers
         send(answers, replayed)
     return 0
-
-
-def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Stdin and stdout under other numbers, so that code that prints or reads does not disturb the conversation."""
-    orders = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(2, 1)
-    os.close(nowhere)
-    return orders, answers
 
 
 @contextmanager
