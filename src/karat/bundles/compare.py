@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import msgspec
@@ -25,12 +25,12 @@ from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, wit
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
 
 _FAMILIES = {
-    **dict.fromkeys(("list", "tuple", "torch.Size", "slice", "range"), "sequence"),
-    **dict.fromkeys(("dict", "ordereddict", "defaultdict"), "mapping"),
-    **dict.fromkeys(("dataclass", "namedtuple", "structseq"), "record"),
-    "enum": "enum",
+    **dict.fromkeys(("list", "tuple", "torch.Size", "slice", "range"), "sequences"),
+    **dict.fromkeys(("dict", "ordereddict", "defaultdict"), "mappings"),
+    **dict.fromkeys(("dataclass", "namedtuple", "structseq"), "records"),
+    "enum": "members",
 }
-"""Kinds whose parts are compared with each other."""
+"""Kinds whose parts are compared with each other → the method that does."""
 # Quotes inside of text are escaped, so this is no text.
 _NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
 _Tensors = Mapping[str, Tensor | TensorExtent]
@@ -77,7 +77,7 @@ class _Comparer:
         if one is not None and other is not None and (alike or not self._criteria.get("check_dtype", True)):
             self.comparisons.append(compare_tensors(own or name, one[1], other[1], **self._criteria))
         elif family is not None and family == _FAMILIES.get(_kind(actual)):
-            _PARTS[family](self, expected, actual, name)
+            getattr(self, family)(expected, actual, name)
         elif _kind(expected) != _kind(actual):
             self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
         else:
@@ -143,14 +143,6 @@ class _Comparer:
         if old != new:
             message = f"expected a {old}, found a {new}; what they hold is compared"
             self.report("structure-changed", name, message, Severity.INFO)
-
-
-_PARTS: Mapping[str, Callable[[_Comparer, Any, Any, str], None]] = {
-    "sequence": _Comparer.sequences,
-    "mapping": _Comparer.mappings,
-    "record": _Comparer.records,
-    "enum": _Comparer.members,
-}
 
 
 def _kind(node: Any) -> str:

@@ -9,6 +9,7 @@ the manifests' seals; the manifests vouch for every byte of the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -60,12 +61,9 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 def build(
     karat: str, cases: Iterable[IndexedCase], files: Iterable[IndexedFile], archive: Archive | None = None
 ) -> Index:
-    bare = Index(
-        karat=karat,
-        cases=tuple(sorted(cases, key=lambda case: case.path)),
-        files=tuple(sorted(files, key=lambda file: file.path)),
-        archive=archive,
-    )
+    by_path = attrgetter("path")
+    sorted_cases, sorted_files = tuple(sorted(cases, key=by_path)), tuple(sorted(files, key=by_path))
+    bare = Index(karat=karat, cases=sorted_cases, files=sorted_files, archive=archive)
     return msgspec.structs.replace(bare, sha256=_seal(bare))
 
 

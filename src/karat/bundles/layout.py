@@ -48,9 +48,8 @@ def case_folders(paths: Collection[str], head: Callable[[str], bytes]) -> frozen
     A manifest that was damaged says nothing any more, and its case must not be lost for that. What lies
     inside a case is a file of it, whatever it is called.
     """
-    found = {
-        path[: -len(MANIFEST) - 1] for path in candidates(paths) if has_tensors(path, paths) or _MARK in head(path)
-    }
+    ours = (path for path in candidates(paths) if has_tensors(path, paths) or _MARK in head(path))
+    found = {path[: -len(MANIFEST) - 1] for path in ours}
     return frozenset(folder for folder in found if not (folder and found.intersection(folders_above(folder))))
 
 

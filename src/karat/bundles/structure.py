@@ -177,11 +177,10 @@ class _Flattener:
             for index, (key, value) in enumerate(values.items())
         ]
 
-    def _fields(self, kind: str, name: str, pairs: Iterable[tuple[str, Any]], path: _Path) -> dict[str, Any]:
-        fields = [
-            [field, {"unset": True} if value is Unset else self.put(value, path.field(field))] for field, value in pairs
-        ]
-        return {kind: name, "fields": fields}
+    def _fields(self, kind: str, cls: str, pairs: Iterable[tuple[str, Any]], path: _Path) -> dict[str, Any]:
+        unset = {"unset": True}
+        fields = [[name, unset if value is Unset else self.put(value, path.field(name))] for name, value in pairs]
+        return {kind: cls, "fields": fields}
 
     def _dataclass(self, value: Any, path: _Path) -> Any:
         fields = dataclass_fields(value)
@@ -276,8 +275,7 @@ class _Restorer:
     def __init__(
         self, tensors: Mapping[str, Tensor], classes: tuple[type, ...], framework: str | None, *, copy: bool
     ) -> None:
-        self._tensors, self._classes, self._framework = tensors, classes, framework
-        self._copy = copy
+        self._tensors, self._classes, self._framework, self._copy = tensors, classes, framework, copy
         self._depth = 0
         self.findings: dict[str, Finding] = {}
 
@@ -434,12 +432,7 @@ class _Checker(_Restorer):
         """Nobody has asked for the class yet."""
 
 
-_SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-}
+_SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
 _COMPOUNDS: Mapping[str, tuple[str, frozenset[str]]] = {
     **{kind: ("sequence", frozenset({kind})) for kind in ("list", "tuple", "set", "frozenset", "slice", "range")},
     **{kind: ("mapping", frozenset({kind})) for kind in ("dict", "ordereddict")},

@@ -215,11 +215,8 @@ def decode_rows(data: bytes, name: str = TABLE) -> tuple[RawRow, ...]:
         raise Damaged(f"{name}: expected a table in UTF-8, found other bytes") from None
     if first.rstrip("\r") != FIRST:
         raise Damaged(f"{name}: expected the first line {FIRST!r}, found {first[:80]!r}")
-    rows = [
-        _row(line.rstrip("\r"), f"{name}, line {number}")
-        for number, line in enumerate(lines, start=2)
-        if line.strip("\r")
-    ]
+    plain = [line.rstrip("\r") for line in lines]
+    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(plain, start=2) if line]
     for keys in ({row.file.lower() for row in rows}, {(row.role, row.name) for row in rows}):
         if len(keys) != len(rows):
             raise Damaged(f"{name}: expected each tensor and each file once, found one twice")

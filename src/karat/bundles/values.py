@@ -37,9 +37,7 @@ _EXACT = 1 << 53
 _NAN = struct.pack(">d", math.nan)
 _BY_NAME = ("dtype", "layout", "memory_format")
 NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
-FACTORIES: Mapping[str, Callable[[], Any]] = {
-    kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)
-}
+FACTORIES: Mapping[str, Any] = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
 """What a defaultdict may make; anything else would be code that travels as data."""
 # A dataclass that is one of these as well has content beside its fields.
 _CONTENT = (bytes, bytearray, complex, float, frozenset, int, list, set, str, tuple)

@@ -75,11 +75,8 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     tensors = {flat.role: {name: _in_memory(name, tensor) for name, tensor in flat.tensors.items()} for flat in flats}
     jobs = [(role, name, tensor) for role, held in tensors.items() for name, tensor in held.items()]
     with ThreadPoolExecutor(_THREADS) as pool:
-        headers = {
-            FILES[role]: pool.submit(write_safetensors, folder / FILES[role], held)
-            for role, held in tensors.items()
-            if held
-        }
+        files = {FILES[role]: held for role, held in tensors.items() if held}
+        headers = {file: pool.submit(write_safetensors, folder / file, held) for file, held in files.items()}
         digests = [pool.submit(digest_of, tensor) for _, _, tensor in jobs]
         numbers = [pool.submit(statistics, tensor) for _, _, tensor in jobs]
         program = None

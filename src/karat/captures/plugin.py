@@ -53,9 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--karat-flow", metavar="NAME", help="the flow of tests that do not name theirs")
     group.addoption("--karat-suite", metavar="NAME", help="the suite of tests that do not name theirs")
     group.addoption(
-        "--karat-session",
-        metavar="ID",
-        help="the session's name, the same for all shards of one run; also KARAT_SESSION",
+        "--karat-session", metavar="ID", help="the session's name, the same for all shards of a run; also KARAT_SESSION"
     )
     group.addoption("--karat-replay", metavar="BUNDLE", help="run the captured cases of BUNDLE, and nothing else")
     group.addoption("--karat-run", metavar="M:F", help="replay with function F of module M")

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -200,17 +200,8 @@ class CaptureJournal:
         self._pid = os.getpid()
         self._handle: int | None = None
 
-    def note(
-        self,
-        event: Event,
-        *,
-        case: int = 0,
-        path: str = "",
-        node: str = "",
-        size: int = 0,
-        finding: Finding | None = None,
-    ) -> int:
-        """Write a line and return its number."""
+    def note(self, event: Event, *, node: str = "", finding: Finding | None = None, **rest: Any) -> int:
+        """Write a line, with `rest` of a JournalEntry, and return its number."""
         if os.getpid() != self._pid:
             # A fork: with the parent's lines and numbers, neither would be counted right.
             self._pid = os.getpid()
@@ -218,15 +209,8 @@ class CaptureJournal:
             self.path = self.path.with_name(f"{self.path.stem}.{self._pid}.jsonl")
             self.entries = []
             self._handle = None
-        entry = JournalEntry(
-            worker=self.worker,
-            number=len(self.entries) + 1,
-            event=event,
-            case=case,
-            path=path,
-            node=_as_utf8(node),
-            size=size,
-        )
+        number = len(self.entries) + 1
+        entry = JournalEntry(worker=self.worker, number=number, event=event, node=_as_utf8(node), **rest)
         if finding is not None:
             entry = msgspec.structs.replace(
                 entry,

@@ -214,12 +214,10 @@ class Session:
 
     def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         by = f" by {first.by}" if first else ""
-        ours = first is not None and first.run == self.run
-        own_name = 'give each capture a name of its own: subtest="…"'
         said = f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands"
-        return fail(
-            "captured-twice", said, where=identity.test, next=own_name if ours else "pytest --karat-session NEW_NAME"
-        )
+        ours = first is not None and first.run == self.run
+        then = 'give each capture a name of its own: subtest="…"' if ours else "pytest --karat-session NEW_NAME"
+        return fail("captured-twice", said, where=identity.test, next=then)
 
 
 def publish(staged: Path, target: Path, session: str) -> None:

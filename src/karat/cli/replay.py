@@ -30,56 +30,30 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
 @click.argument("pytest_args", nargs=-1, metavar="[-- PYTEST-ARGS]")
 @click.option("--run", metavar="M:F", help="Call function F of module M: F(program, inputs) -> outputs.")
 @click.option(
-    "--command",
-    metavar="CMD",
-    help="Run a command; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths.",
+    "--command", metavar="CMD", help="Run this; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths."
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path or test id matches. Repeatable.")
 @click.option("--suite", "suites", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable.")
 @click.option("--flow", "flows", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
 @click.option(
-    "--framework",
-    type=click.Choice(["torch", "jax", "numpy"]),
-    help="Convert inputs to this framework (default: as captured).",
+    "--framework", type=click.Choice(["torch", "jax", "numpy"]), help="Convert inputs to it (default: as captured)."
 )
 @click.option("--rtol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option("--atol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=600.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds for one case; 0 = no limit.",
+    "--timeout", type=click.FloatRange(min=0), default=600, metavar="S", help="Seconds per case (600); 0 = no limit."
 )
 @click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Cases at a time, each in a process of its own.",
+    "-j", "--jobs", type=click.IntRange(1, 64), default=1, metavar="N", help="Cases at a time, one process each (1)."
 )
 @click.option("--isolated", is_flag=True, help="A fresh process for every case of --run.")
 @click.option(
-    "--keep",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Keep what each case was given and left, in a new or empty folder.",
+    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep each case's files, in a new or empty folder."
 )
-@click.option(
-    "--verify/--no-verify",
-    default=True,
-    show_default=True,
-    help="Check digests while loading; a damaged case is never run.",
-)
+@click.option("--verify/--no-verify", default=True, help="Check digests first (the default); never run a damaged case.")
 @click.option("--store", metavar="URL", help="The store of store:REF; overrides karat.toml.")
 @click.option(
-    "--pytest",
-    "as_pytest",
-    is_flag=True,
-    help="Run as a pytest session, one item per case; arguments after -- go to pytest.",
+    "--pytest", "as_pytest", is_flag=True, help="Run as a pytest session, one item per case; words after -- go to it."
 )
 @click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.replay/1; - is stdout.")
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")

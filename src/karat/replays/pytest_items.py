@@ -41,9 +41,8 @@ def collect(session: pytest.Session) -> bool | None:
         return None
     stack = ExitStack()
     try:
-        bundle = Bundle.from_parent(
-            session, name=config.getoption("karat_replay"), options=_options(config), stack=stack
-        )
+        name = config.getoption("karat_replay")
+        bundle = Bundle.from_parent(session, name=name, options=_options(config), stack=stack)
         items = list(bundle.collect())
         if items and not config.option.collectonly:
             bundle.prepare()

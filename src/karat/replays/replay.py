@@ -30,13 +30,8 @@ from karat.system.command import Command
 _KEPT = "replayed"
 _SHOWN = 8
 # pytest: 0 passed, 1 failed, 2 interrupted, 3 internal error, 4 usage, 5 nothing collected.
-_PYTEST_CODES = {
-    0: ExitCode.OK,
-    1: ExitCode.FAIL,
-    3: ExitCode.CANNOT_VERIFY,
-    4: ExitCode.USAGE,
-    5: ExitCode.CANNOT_VERIFY,
-}
+_UNKNOWN = ExitCode.CANNOT_VERIFY
+_PYTEST_CODES = {0: ExitCode.OK, 1: ExitCode.FAIL, 3: _UNKNOWN, 4: ExitCode.USAGE, 5: _UNKNOWN}
 
 
 def replay(bundle: str | Path, options: ReplayOptions, progress: Progress | None = None) -> ReplayReport:

@@ -216,10 +216,9 @@ class CommandRunner:
     def _compare(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> ReplayedCase:
         criteria = judge.criteria_of(case.manifest, self._options)
         there = [record.name for record in expected if record.name in outputs.tensors]
+        made = outputs.tensors
         with Spool(case) as spool:
-            comparisons = tuple(
-                compare_tensors(name, spool.tensor(name), outputs.tensors[name], **criteria) for name in there
-            )
+            comparisons = tuple(compare_tensors(name, spool.tensor(name), made[name], **criteria) for name in there)
         found = [finding for comparison in comparisons for finding in comparison.findings]
         if comparisons or not expected:
             found += [fail("shape-changed", problem) for problem in outputs.problems]

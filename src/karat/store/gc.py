@@ -128,10 +128,8 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         # What killed processes left unfinished never had a name that means anything.
         grace = max(options.grace, 1.0) * 3600
         unfinished = (*backend.list(STAGING), *backend.list(TOUCHING))
-        gone = [
-            *abandoned(backend, held, options.times),
-            *(one.key for one in unfinished if now - one.modified >= grace),
-        ]
+        gone = abandoned(backend, held, options.times)
+        gone += [one.key for one in unfinished if now - one.modified >= grace]
         by_age = lifecycle.deletes_by_age(backend)
         if by_age:
             renew_objects(backend, fates.old, options.workers)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 import karat
-from karat.bundles.cases import cases, divide
+from karat.bundles.cases import cases
 from karat.bundles.places import Place
 from karat.bundles.verify import verify_place
 from karat.findings import CannotVerify, Finding, Severity, UsageError
@@ -88,11 +88,7 @@ def objections(place: Place, progress: Callable[[int, int], None] | None = None)
 
 def gather(place: Place) -> list[CaseFiles]:
     """Every case under the path in its manifest; files that belong to no case are left out."""
-    owned, _ = divide(place)
-    return [
-        CaseFiles(path=case.path, files={name: case.extent(name) for name in owned[case.folder]})
-        for case in cases(place)
-    ]
+    return [CaseFiles(path=c.path, files={name: c.extent(name) for name in c.files}) for c in cases(place)]
 
 
 def push(
@@ -143,28 +139,24 @@ def push(
         held.check()
         now = datetime.fromtimestamp(held.now(), UTC)
         told = _result(backend, name, plan, parts, compared)
-        reference = references.write(
-            backend,
-            Reference(
-                name=name,
-                digest=plan.digest,
-                date=references.format_date(now),
-                expires=references.format_date(now + timedelta(days=days)),
-                keep=options.keep,
-                cases=told.cases,
-                files=told.files,
-                size=told.size,
-                karat=karat.__version__,
-                ci=options.ci,
-            ),
+        reference = Reference(
+            name=name,
+            digest=plan.digest,
+            date=references.format_date(now),
+            expires=references.format_date(now + timedelta(days=days)),
+            keep=options.keep,
+            cases=told.cases,
+            files=told.files,
+            size=told.size,
+            karat=karat.__version__,
+            ci=options.ci,
         )
+        made = references.write(backend, reference)
         pinned = None
         if options.pin is not None:
             pins.keep(backend, plan.digest, plan.snapshot, options.workers)
             pinned = pins.write(backend, plan.digest, options.pin, name, held.now()).reason
-    return msgspec.structs.replace(
-        told, date=reference.date, expires=reference.expires, freshened=len(old), pinned=pinned
-    )
+    return msgspec.structs.replace(told, date=made.date, expires=made.expires, freshened=len(old), pinned=pinned)
 
 
 def _result(

@@ -38,12 +38,7 @@ Examples:
 @click.command(epilog=_PACK_EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.option(
-    "-o",
-    "--output",
-    default="packed",
-    show_default=True,
-    metavar="OUT",
-    help="The folder to make; must be empty or not exist.",
+    "-o", "--output", default="packed", show_default=True, metavar="OUT", help="A new or empty folder for the zips."
 )
 @click.option(
     "--compression",
@@ -58,9 +53,7 @@ Examples:
 @click.option(
     "--name", metavar="NAME", help="The combined zip is NAME.zip; by default golden_artifacts_<yymmddHH>.zip, in UTC."
 )
-@click.option(
-    "--at", metavar="TIME", help="The hour in that name, ISO 8601 or seconds; by default SOURCE_DATE_EPOCH, or now."
-)
+@click.option("--at", metavar="TIME", help="The hour in that name, ISO 8601 or seconds (SOURCE_DATE_EPOCH, or now).")
 @click.option("--require-program", is_flag=True, help="A case without a program fails.")
 @click.option("--keep-going", is_flag=True, help="Pack the rest where cases fail; the exit code stays 1.")
 @click.option("--replace", is_flag=True, help="Replace what an earlier pack left in OUT.")
@@ -137,7 +130,7 @@ def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
 @click.option(
     "--store",
     metavar="URL",
-    help="The store to verify, or that store:NAME refers to; by default KARAT_STORE or karat.toml's.",
+    help="The store to verify, or that store:NAME names; by default KARAT_STORE or karat.toml's.",
 )
 @json_option("karat.verify/1")
 @quiet_option

@@ -149,11 +149,7 @@ def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
 @store_option
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted and why; delete nothing.")
 @click.option(
-    "--lock",
-    "locks",
-    multiple=True,
-    metavar="FILE",
-    help="Never take what this lock file names; added to [store].locks. Repeatable.",
+    "--lock", "locks", multiple=True, metavar="FILE", help="Keep what it names, as [store].locks do. Repeatable."
 )
 @click.option(
     "--retention",
@@ -162,12 +158,7 @@ def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
     help="Retention for references pushed without --keep (default: the setting at the time of the push).",
 )
 @click.option(
-    "--grace",
-    type=click.FloatRange(0),
-    default=24.0,
-    show_default=True,
-    metavar="HOURS",
-    help="How long to keep unused objects.",
+    "--grace", type=click.FloatRange(0), default=24, metavar="HOURS", help="How long to keep unused objects (24)."
 )
 @click.option("--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired.")
 @jobs_option

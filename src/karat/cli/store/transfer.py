@@ -47,15 +47,11 @@ Examples:
     "--keep",
     type=click.IntRange(1, 36500),
     metavar="DAYS",
-    help="How long the reference is kept; by default [store].retention, 90.",
+    help="How long to keep it; by default [store].retention, 90.",
 )
 @click.option("--pin", metavar="WHY", help="Keep it permanently, for this reason.")
-@click.option(
-    "--lifecycle", is_flag=True, help="Also write the bucket's own rule that deletes what is old in expiring/."
-)
-@click.option(
-    "--verify-existing", is_flag=True, help="Read objects that are there already, and replace those that are damaged."
-)
+@click.option("--lifecycle", is_flag=True, help="Also write the bucket's rule that deletes what is old in expiring/.")
+@click.option("--verify-existing", is_flag=True, help="Read objects that the store has, and replace damaged ones.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")
 @jobs_option
 @json_option("karat.push/1")
@@ -107,9 +103,8 @@ def push(  # noqa: PLR0913 - one parameter per option; those that PushOptions na
             return report.refused(refused)
         hashing, sending = Meter("hashing", quiet=quiet), Meter("sending", quiet=quiet)
         hashing.expect(sum(opened.files().values()))
-        watchers = Watchers(
-            hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=notice(quiet=quiet)
-        )
+        say = notice(quiet=quiet)
+        watchers = Watchers(hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=say)
         applied: list[Applied] = []
 
         def work() -> Pushed:

@@ -9,7 +9,6 @@ Third parties register theirs under the entry point `karat.stores`: a callable f
 from __future__ import annotations
 
 import pkgutil
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from karat.findings import UNVERIFIED, CannotVerify, ExitCode, KaratError, UsageError, fail, suggest
+from karat.system.command import Command
 
 STAGING, TOUCHING = ".staging/", "touching/"
 """Prefixes of unfinished writes; old keys here were left by killed processes."""
@@ -141,9 +141,8 @@ def open_store(url: str) -> Backend:
     backend = open_backend(url)
     if not is_store(backend):
         said = f"expected a store in {backend.url}, found no {NAME}; nothing was ever pushed there"
-        raise StoreProblem(
-            "reference-missing", said, next_command=f"karat push PLACE NAME --store {shlex.quote(backend.url)}"
-        )
+        then = Command("karat", "push", "PLACE", "NAME", "--store", backend.url)
+        raise StoreProblem("reference-missing", said, next_command=then)
     return backend
 
 

@@ -110,9 +110,8 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
         }
         changed = mine != [wanted]
         if changed:
-            client.put_bucket_lifecycle_configuration(
-                Bucket=bucket, LifecycleConfiguration={"Rules": [*others, wanted]}
-            )
+            rules = [*others, wanted]
+            client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": rules})
     except Exception as error:  # noqa: BLE001 - botocore's errors hold URLs
         said = f"expected to read and write the lifecycle rules of s3://{bucket}, found {_code(error)}"
         then = Command("aws", "s3api", "get-bucket-lifecycle-configuration", "--bucket", bucket)

@@ -186,9 +186,8 @@ def _targets(work: StagedOutput, found: Survey, options: PackOptions) -> Iterato
             yield PackTarget(file=work.scratch / name, use="scratch")
         else:
             yield PackTarget(file=work.folder / options.combined, use="combined", start=start)
-            start += sum(
-                stored_size(f"{candidate.path}/{file}", candidate.case.files[file]) for file in candidate.files
-            )
+            sizes = candidate.case.files
+            start += sum(stored_size(f"{candidate.path}/{file}", sizes[file]) for file in candidate.files)
 
 
 def _each(

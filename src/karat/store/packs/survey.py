@@ -212,11 +212,9 @@ def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Findi
     report = fail if required else warn
     for case in found:
         if case.manifest.program is None and (required or _flow(case) in usual):
-            root = case.place.name
+            root, test = case.place.name, case.manifest.identity.test
             said = f"{case.path}: expected a program, {why}; it was captured without one"
-            yield report(
-                "incomplete-case", said, path=case.path, where=root, next=_capture(root, case.manifest.identity.test)
-            )
+            yield report("incomplete-case", said, path=case.path, where=root, next=_capture(root, test))
 
 
 def _verify(root: str) -> str:
