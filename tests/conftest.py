@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +22,10 @@ from factories.repositories import Repository
 
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+# A shell ignores Ctrl-C in what it starts in the background, and so would every process that a test starts to send it one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHROMIUM = "/usr/bin/chromium"
 
