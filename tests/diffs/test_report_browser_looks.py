@@ -11,7 +11,7 @@ from msgspec import structs
 from factories.diffs import HOSTILE, make
 from factories.html_pages import BROKEN, in_order, ink, open_paths, seen, table_rows, total
 from karat.diffs.report import html
-from karat.diffs.result import Group
+from karat.diffs.result import FindingGroup
 from karat.findings import Severity
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def test_thousands_of_groups(visit: Open, pages: Path) -> None:
     plain = make(files=300)
     rows = [(path, metric) for path, metric, _, numbers in table_rows(plain) if numbers]
     groups = tuple(
-        Group(
+        FindingGroup(
             title=f"group {n}",
             kind="value-drift",
             severity=Severity.WARN,

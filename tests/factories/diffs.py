@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.result import Diff, Group
+from karat.diffs.result import Diff, FindingGroup
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
 
@@ -239,7 +239,7 @@ def make(files: int = 60, steps: int = 50, seed: int = 7) -> Diff:
     ]
     sizes = [change.worst_avg for change in slower]
     groups = (
-        Group(
+        FindingGroup(
             title="iteration-time slower on dgx_gb200",
             kind="value-drift",
             severity=Severity.WARN,
@@ -250,7 +250,7 @@ def make(files: int = 60, steps: int = 50, seed: int = 7) -> Diff:
             low=min(sizes),
             high=max(sizes),
         ),
-        Group(
+        FindingGroup(
             title="runs stopped early on dgx_h100",
             kind="truncated",
             severity=Severity.FAIL,
@@ -296,7 +296,7 @@ def hostile() -> Diff:
                 identity={name: name},
             )
         )
-    group = Group(
+    group = FindingGroup(
         title=HOSTILE[0],
         kind="value-drift",
         severity=Severity.FAIL,

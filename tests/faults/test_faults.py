@@ -19,7 +19,7 @@ from karat.bundles.cases import Case, cases
 from karat.bundles.places import open_place
 from karat.compare.change import Verdict
 from karat.diffs.diff import DiffOptions, diff_sides
-from karat.diffs.sides import Bundles, Folder
+from karat.diffs.sides import AnyFolder, Bundles
 from karat.findings import ExitCode, KaratError, Severity, exit_code
 from karat.store.backends import open_backend
 from karat.store.packs.pack import PackOptions, pack
@@ -121,9 +121,9 @@ def assert_no_match(word: str, world: World, what: str) -> None:
     values = loaded(word)
     for path, value in values.items():
         assert world.values.get(path) == value, f"{what}: other values of {path}"
-    old = Folder(world.captures, "old")
+    old = AnyFolder(world.captures, "old")
     here = Path(word)
-    new = Folder(here, word) if here.is_dir() else Bundles(here.parent, word, word)
+    new = AnyFolder(here, word) if here.is_dir() else Bundles(here.parent, word, word)
     try:
         told = diff_sides(old, new, DiffOptions())
     except (KaratError, Damaged):

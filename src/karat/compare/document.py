@@ -7,9 +7,11 @@ so that nesting costs no recursion, and findings of one kind at one generic path
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from karat.compare.change import MetricChange
 from karat.compare.judge import ValueSample, judge_values
@@ -20,45 +22,50 @@ from karat.report.words import count, few
 _KEYS_SHOWN = 5
 
 
-@dataclass(slots=True)
-class _Notes:
-    """Occurrences of one kind of difference at one generic path."""
+class _Differences(msgspec.Struct):
+    """The numbers of both sides by generic path, and all other differences, each kind once per generic path."""
 
-    first: str
-    message: str
-    count: int = 1
+    samples: dict[str, ValueSample] = {}
+    notes: dict[tuple[str, Severity, str, str], tuple[str, str, int]] = {}
+    """Kind, severity, generic path and what is different → the first place, what is to say of it, and how many there are."""
 
-
-@dataclass(slots=True)
-class _Walk:
-    samples: dict[str, ValueSample] = field(default_factory=dict)
-    notes: dict[tuple[str, Severity, str, str], _Notes] = field(default_factory=dict)
-
-    def note(self, kind: str, severity: Severity, at: _At, what: str, details: str = "") -> None:
+    def note(self, kind: str, severity: Severity, at: tuple[str, str], what: str, details: str = "") -> None:
         """Remember a difference; the first of its kind at a generic path lends its details."""
-        key = (kind, severity, at.name, what)
-        if key in self.notes:
-            self.notes[key].count += 1
-        else:
-            self.notes[key] = _Notes(at.path, f"{what}{details}")
+        key = (kind, severity, at[1], what)
+        first, message, places = self.notes.get(key, (at[0], f"{at[0]}: {what}{details}", 0))
+        self.notes[key] = first, message, places + 1
+
+    def noted(self) -> Iterator[Finding]:
+        """A finding per difference."""
+        for (kind, severity, name, _), (first, message, places) in self.notes.items():
+            more = f" (and {count(places - 1, 'more place')})" if places > 1 else ""
+            yield Finding(
+                kind=kind,
+                severity=severity,
+                metric=name or None,
+                where=first,
+                message=message + more,
+                numbers={"places": places},
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
-    """A place: its exact path, and its generic name, in which positions do not count."""
+def under_key(at: tuple[str, str], key: str) -> tuple[str, str]:
+    """The exact path of what stands under a key, and its generic name, in which positions do not count."""
+    path, name = at
+    # Escaped, so that no key can look like the path of two others.
+    path += f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
+    # Request ids and steps are positions that happen to be written as keys.
+    if key.isdecimal():
+        return path, name
+    return path, f"{name}.{key}" if name else key
 
-    path: str = "$"
-    name: str = ""
 
-    def key(self, key: str) -> _At:
-        step = f".{key}" if key.isidentifier() else f'["{key}"]'
-        # Request ids and steps are positions that happen to be written as keys.
-        if key.isdecimal():
-            return _At(self.path + step, self.name)
-        return _At(self.path + step, f"{self.name}.{key}" if self.name else key)
-
-    def item(self, index: int) -> _At:
-        return _At(f"{self.path}[{index}]", self.name)
+def as_float(value: Any) -> float:
+    """A number as a float; one that is too large for it is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def _type(value: Any) -> str:
@@ -76,80 +83,42 @@ def _type(value: Any) -> str:
 
 def compare_structure(old: Any, new: Any, rules: RuleBook, path: str) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of two JSON values."""
-    walk = _Walk()
-    stack = [(old, new, _At())]
+    found = _Differences()
+    stack = [(old, new, ("$", ""))]
     while stack:
         a, b, at = stack.pop()
         kind, other = _type(a), _type(b)
         if kind != other:
             severity = Severity.WARN if kind == "null" else Severity.FAIL
-            walk.note("type-changed", severity, at, f"was {kind}, is {other}")
+            found.note("type-changed", severity, at, f"was {kind}, is {other}")
         elif kind == "object":
-            _objects(walk, a, b, at, stack)
+            if lost := sorted(a.keys() - b.keys()):
+                found.note("structure-changed", Severity.FAIL, at, "keys are gone: ", few(lost, _KEYS_SHOWN))
+            if gained := sorted(b.keys() - a.keys()):
+                found.note("structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN))
+            stack += [(a[key], b[key], under_key(at, key)) for key in reversed([*a]) if key in b]
         elif kind == "list":
-            _lists(walk, a, b, at, stack)
+            if len(a) != len(b):
+                severity, word = (Severity.FAIL, "shorter") if len(b) < len(a) else (Severity.WARN, "longer")
+                found.note("structure-changed", severity, at, f"list {word}", f": {len(a)} → {len(b)} items")
+            last = min(len(a), len(b)) - 1
+            stack += [(a[i], b[i], (f"{at[0]}[{i}]", at[1])) for i in range(last, -1, -1)]
         elif kind == "number":
-            _number(walk, a, b, at)
+            name, before, after = at[1] or "value", as_float(a), as_float(b)
+            found.samples.setdefault(name, ValueSample(name)).add(before, after, at[0])
+            if before == after and a != b and isinstance(a, int) and isinstance(b, int):
+                details = f" beyond a float's precision: {a} → {b}"
+                found.note("value-drift", Severity.WARN, at, "integers differ", details)
+        elif kind == "text" and a != b:
+            same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
+            found.note("text-changed", Severity.WARN, at, "text changed", details)
         elif a != b:
-            if kind == "text":
-                same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-                details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
-                walk.note("text-changed", Severity.WARN, at, "text changed", details)
-            else:
-                walk.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
-    rows: list[MetricChange] = []
-    findings = [_finding(*key[:3], notes) for key, notes in walk.notes.items()]
-    for row, found in judge_values(list(walk.samples.values()), rules, path):
-        rows.append(row)
-        findings.extend(found)
-    return rows, findings
-
-
-def _objects(walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]) -> None:
-    lost, gained = sorted(a.keys() - b.keys()), sorted(b.keys() - a.keys())
-    if lost:
-        walk.note("structure-changed", Severity.FAIL, at, "keys are gone: ", few(lost, _KEYS_SHOWN))
-    if gained:
-        walk.note("structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN))
-    stack.extend((a[key], b[key], at.key(key)) for key in reversed([*a]) if key in b)
-
-
-def _lists(walk: _Walk, a: list[Any], b: list[Any], at: _At, stack: list[Any]) -> None:
-    if len(a) != len(b):
-        severity = Severity.FAIL if len(b) < len(a) else Severity.WARN
-        word = "list shorter" if len(b) < len(a) else "list longer"
-        walk.note("structure-changed", severity, at, word, f": {len(a)} → {len(b)} items")
-    last = min(len(a), len(b)) - 1
-    stack.extend((a[i], b[i], at.item(i)) for i in range(last, -1, -1))
-
-
-def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:
-    name = at.name or "value"
-    old, new = _float(a), _float(b)
-    walk.samples.setdefault(name, ValueSample(name)).add(old, new, at.path)
-    if old == new and a != b and isinstance(a, int) and isinstance(b, int):
-        walk.note("value-drift", Severity.WARN, at, "integers differ", f" beyond a float's precision: {a} → {b}")
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+            found.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
+    judged = judge_values(list(found.samples.values()), rules, path)
+    return [row for row, _ in judged], [*found.noted(), *(finding for _, more in judged for finding in more)]
 
 
 def _cut(text: str, at: int) -> str:
     piece = text[at : at + 24]
     return repr(piece + ("…" if len(text) > at + 24 else ""))
-
-
-def _finding(kind: str, severity: Severity, name: str, notes: _Notes) -> Finding:
-    more = f" (and {count(notes.count - 1, 'more place')})" if notes.count > 1 else ""
-    return Finding(
-        kind=kind,
-        severity=severity,
-        metric=name or None,
-        where=notes.first,
-        message=f"{notes.first}: {notes.message}{more}",
-        numbers={"places": notes.count},
-    )

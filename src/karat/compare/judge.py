@@ -29,11 +29,6 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
     severity: Severity | None = None
 
 
-def short(value: float | None) -> str:
-    """A number as people read it: three digits, sign only if negative."""
-    return "–" if value is None else f"{value:.3g}"
-
-
 def capped(severity: Severity, rule: Rule) -> Severity:
     """The severity, but never graver than the rule's worst."""
     return max(severity, rule.worst, key=lambda s: s.rank)
@@ -56,8 +51,8 @@ def judge(n: CurveNumbers, rule: Rule) -> Judgement:
     return judgement
 
 
-def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -> str:
-    return f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
+def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule, sign: str = "≥") -> str:
+    return f"{name} {value:.3g} {sign} {threshold} {limit:.3g} [rule {rule.pattern}, {rule.origin}]"
 
 
 def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:
@@ -79,8 +74,7 @@ def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:
         return _left_zero(n, rule)
     if not avg < rule.noise:
         return Judgement(Verdict.DRIFT, _reason("|avg|", avg, "noise", rule.noise, rule), Severity.INFO)
-    because = f"|avg| {short(avg)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
-    return Judgement(Verdict.NOISE, because)
+    return Judgement(Verdict.NOISE, _reason("|avg|", avg, "noise", rule.noise, rule, "<"))
 
 
 def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str:
@@ -112,17 +106,14 @@ def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
     if n.steady is None:
         return _by_thresholds(n, rule)
     value = abs(n.steady)
-    tail = f"; signed avg {short(n.avg)}"
+    tail = f"; signed avg {'–' if n.avg is None else f'{n.avg:.3g}'}"
+    moved = "median after warm-up moved"
     if not value < rule.drift_avg:
-        because = _reason("median after warm-up moved", value, "drift_avg", rule.drift_avg, rule)
+        because = _reason(moved, value, "drift_avg", rule.drift_avg, rule)
         return Judgement(Verdict.DRIFT, because + tail, capped(Severity.WARN, rule))
     if not value < rule.noise:
-        because = _reason("median after warm-up moved", value, "noise", rule.noise, rule)
-        return Judgement(Verdict.DRIFT, because + tail, Severity.INFO)
-    because = (
-        f"median after warm-up moved {short(value)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
-    )
-    return Judgement(Verdict.NOISE, because + tail)
+        return Judgement(Verdict.DRIFT, _reason(moved, value, "noise", rule.noise, rule) + tail, Severity.INFO)
+    return Judgement(Verdict.NOISE, _reason(moved, value, "noise", rule.noise, rule, "<") + tail)
 
 
 def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
@@ -137,7 +128,7 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
         moved = f"{name} {value:+.2e}{which}" if value else f"{name} 0{which}"
     at = ""
     if m.max_step is not None and m.max_abs_rel_diff:
-        at = f", max |rel| {short(m.max_abs_rel_diff)} at {m.max_step} ({m.max_old:.6g} → {m.max_new:.6g})"
+        at = f", max |rel| {m.max_abs_rel_diff:.3g} at {m.max_step} ({m.max_old:.6g} → {m.max_new:.6g})"
     tolerance = ""
     if m.tolerance_ratio is not None and m.tolerance_ratio > 1:
         tolerance = f", {m.tolerance_ratio:.1f}× the suite's own tolerance"
@@ -150,6 +141,9 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
     )
 
 
+_SHARED = tuple(set(CurveNumbers.__struct_fields__) & set(MetricChange.__struct_fields__))
+
+
 def metric_change(name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, *, curve: bool = False) -> MetricChange:
     """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
     return MetricChange(
@@ -157,24 +151,12 @@ def metric_change(name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, 
         metric=name,
         verdict=judgement.verdict,
         because=judgement.because,
-        n_steps=n.n_steps,
         avg_rel_diff=n.avg,
         mean_abs_rel_diff=n.mean_abs,
         max_abs_rel_diff=n.max_abs,
-        max_step=n.max_step,
-        max_old=n.max_old,
-        max_new=n.max_new,
-        mean_diff=n.mean_diff,
-        first_diff_step=n.first_diff_step,
-        bit_equal=n.bit_equal,
-        n_shared=n.n_shared,
-        steps_lost=n.steps_lost,
-        steps_gained=n.steps_gained,
-        nan_gained=n.nan_gained,
-        nan_lost=n.nan_lost,
-        tolerance_ratio=n.tolerance_ratio,
         steady_rel_diff=n.steady,
         rule=rule.pattern,
+        **{field: getattr(n, field) for field in _SHARED},
     )
 
 
@@ -198,7 +180,11 @@ def judge_values(
 ) -> list[tuple[MetricChange, list[Finding]]]:
     """The row and findings of every sample, in order."""
     chosen = [rules.rule_for(sample.name, path).for_single_values() for sample in samples]
-    curves = [_curves(sample) for sample in samples]
+    steps = [np.arange(len(sample.old), dtype=np.int64) for sample in samples]
+    curves = [
+        (Metric(index, np.array(sample.old, float)), Metric(index, np.array(sample.new, float)))
+        for sample, index in zip(samples, steps, strict=True)
+    ]
     scored = score([(*pair, rule) for pair, rule in zip(curves, chosen, strict=True)])
     judged = []
     for sample, (old, new), rule, n in zip(samples, curves, chosen, scored, strict=True):
@@ -214,15 +200,9 @@ def judge_values(
             old=old,
             new=new,
         )
-        found = list(_missing(sample, n))
-        drift = drift_finding(row, judgement)
-        judged.append((row, [*found, drift] if drift else found))
+        found = [*_missing(sample, n), drift_finding(row, judgement)]
+        judged.append((row, [finding for finding in found if finding is not None]))
     return judged
-
-
-def _curves(sample: ValueSample) -> tuple[Metric, Metric]:
-    index = np.arange(len(sample.old), dtype=np.int64)
-    return Metric(index, np.array(sample.old, float)), Metric(index, np.array(sample.new, float))
 
 
 def _missing(sample: ValueSample, n: CurveNumbers) -> Iterator[Finding]:

@@ -19,11 +19,11 @@ from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_
 from karat.compare.numbers import CurveNumbers
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
-from karat.goldens.shapes import Metric, Series, Steps
+from karat.goldens.shapes import Metric, Series
 from karat.report.words import count
 
 
-class Shared(msgspec.Struct, frozen=True, gc=False):
+class SharedMetric(msgspec.Struct, frozen=True, gc=False):
     """One metric that both sides have, with its numbers and rule."""
 
     name: str
@@ -49,12 +49,12 @@ def judge_series(
 ) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of one file whose numbers are known."""
     shared = [
-        Shared(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
+        SharedMetric(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
         for name, n in zip(shared_metrics(old, new), numbers, strict=True)
     ]
     rows: list[MetricChange] = []
     findings: list[Finding] = []
-    cut, stop = truncation(shared)
+    cut, stop = _truncation(shared)
     if cut is not None:
         findings.append(cut)
     elif (both := truncation_alone(new.metrics, Severity.WARN)) is not None:
@@ -63,10 +63,15 @@ def judge_series(
         row, found = _judge_metric(item, stop, truncated=cut is not None)
         rows.append(row)
         findings.extend(found)
-    for row, one in (*_lost_and_gained(old, new), *_loose_lost_and_gained(old, new)):
+    before, after = _beside(old, new), _beside(new, old)
+    for row, one in (*_curves_lost_and_gained(old, new), *_values_lost_and_gained(before, after)):
         rows.append(row)
         findings.append(one)
-    left, right = _beside(old, new)
+    left = {name: value for name, value in before.items() if name in after}
+    right = {name: after[name] for name in left}
+    for item in shared:
+        if item.old.extra or item.new.extra:
+            left[item.name], right[item.name] = item.old.extra, item.new.extra
     if left:
         from karat.compare.document import compare_structure
 
@@ -76,9 +81,9 @@ def judge_series(
     return rows, findings
 
 
-def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
+def _judge_metric(s: SharedMetric, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
     judgement = judge(s.numbers, s.rule)
-    lost = losses(s, stop, truncated=truncated)
+    lost = list(_losses(s, stop, truncated=truncated))
     shown = judgement
     if truncated or any(f.severity is not Severity.INFO for f in lost):
         n = s.numbers
@@ -87,11 +92,11 @@ def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[Metr
             because = f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
         shown = Judgement(Verdict.INCOMPLETE, because)
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
-    maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
-    return row, [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
+    maybe = (_no_usable_steps(s), _precision(s), drift_finding(row, judgement))
+    return row, [*lost, *_gains(s), *(finding for finding in maybe if finding is not None)]
 
 
-def _no_usable_steps(s: Shared) -> Finding | None:
+def _no_usable_steps(s: SharedMetric) -> Finding | None:
     if s.numbers.n_steps:
         return None
     if not len(s.old.steps) and not len(s.new.steps):
@@ -114,11 +119,11 @@ def _no_usable_steps(s: Shared) -> Finding | None:
     )
 
 
-def _lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
+def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
     for name in sorted(old.metrics.keys() - new.metrics.keys()):
         if name in new.scalars or name in new.others:
             row = _row(name, Verdict.INCOMPLETE, "was a curve, is not any more")
-            yield (row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name))
+            yield row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name)
             continue
         n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
         message = f"{name}: the metric is gone ({count(n, 'step')} with a value)"
@@ -128,14 +133,14 @@ def _lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, F
         n = int(np.count_nonzero(np.isfinite(new.metrics[name].values)))
         row = replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
         if name in old.scalars or name in old.others:
-            yield (row, warn("type-changed", f"{name}: was a single value, is a curve now", metric=name))
+            yield row, warn("type-changed", f"{name}: was a single value, is a curve now", metric=name)
         else:
-            message = f"{name}: a new metric with {count(n, 'step')}"
-            yield row, info("gained-metric", message, metric=name)
+            yield row, info("gained-metric", f"{name}: a new metric with {count(n, 'step')}", metric=name)
 
 
-def _loose_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
-    before, after = _loose(old, new), _loose(new, old)
+def _values_lost_and_gained(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[MetricChange, Finding]]:
     for name in sorted(before.keys() - after.keys()):
         row = _row(name, Verdict.INCOMPLETE, "the value is gone")
         yield row, fail("lost-metric", f"{name}: the value is gone", metric=name)
@@ -148,29 +153,16 @@ def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
     return MetricChange(metric=name, verdict=verdict, because=because)
 
 
-def _beside(old: Series, new: Series) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both sides have beside the curves, and in their blocks, that is no curve."""
-    before, after = _loose(old, new), _loose(new, old)
-    shared = before.keys() & after.keys()
-    left, right = {n: before[n] for n in shared}, {n: after[n] for n in shared}
-    for name in old.metrics.keys() & new.metrics.keys():
-        if old.metrics[name].extra or new.metrics[name].extra:
-            left[name], right[name] = old.metrics[name].extra, new.metrics[name].extra
-    return left, right
-
-
-def _loose(side: Series, other: Series) -> dict[str, Any]:
-    """Scalars and other values of a side, without names that are a curve on the other side."""
+def _beside(side: Series, other: Series) -> dict[str, Any]:
+    """What a side has beside its curves, without names that are a curve on the other side."""
     found = {**side.scalars, **side.others}
     return {name: value for name, value in found.items() if name not in other.metrics}
 
 
 def judge_alone(new: Series) -> list[Finding]:
     """What can be said of a series without an old side: is it complete by its own account?"""
-    findings: list[Finding] = []
     cut = truncation_alone(new.metrics, Severity.FAIL)
-    if cut is not None:
-        findings.append(cut)
+    findings = [] if cut is None else [cut]
     if not new.metrics and not new.scalars and not new.others:
         findings.append(fail("empty", "the golden holds no metric"))
     for name, metric in new.metrics.items():
@@ -200,33 +192,20 @@ def _precedes(stop: int | None, end: int | None) -> bool:
     return end is not None and (stop is None or stop < end)
 
 
-def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
+def _truncation(shared: Sequence[SharedMetric]) -> tuple[Finding | None, int | None]:
     """The finding that the run stopped early, and the step it stopped at.
 
     It stopped if every metric that used to have later samples has none after some step.
     """
-    ends: list[int] = []
-    stops: list[int | None] = []
-    sampled = []
-    for s in shared:
-        end = last_sample(s.old)
-        if end is None:
-            continue
-        stop = last_sample(s.new)
-        if not _precedes(stop, end):
-            return None, None
-        sampled.append(s)
-        ends.append(end)
-        stops.append(stop)
-    if not sampled:
+    ends = [(last_sample(s.new), end, s.new) for s in shared if (end := last_sample(s.old)) is not None]
+    if not ends or not all(_precedes(stop, end) for stop, end, _ in ends):
         return None, None
-    stop = max((at for at in stops if at is not None), default=None)
-    end = max(ends)
-    complete_by_own_account = all(not _precedes(at, declared_end(s.new)) for at, s in zip(stops, sampled, strict=True))
+    stop = max((at for at, _, _ in ends if at is not None), default=None)
+    end = max(at for _, at, _ in ends)
     kind = "truncated"
     if stop is None:
         message = f"no metric has a single sample; the old golden goes to step {end}"
-    elif complete_by_own_account:
+    elif not any(_precedes(at, declared_end(metric)) for at, _, metric in ends):  # complete by its own account
         kind = "lost-steps"
         message = f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
     else:
@@ -246,21 +225,19 @@ def _stopped(kind: str, severity: Severity, message: str, stop: int | None, end:
 
 def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Finding | None:
     """The finding that a golden stops before its own declared end, judged without an old side."""
-    if not metrics or not all(_precedes(last_sample(m), declared_end(m)) for m in metrics.values()):
+    ends = [(last_sample(metric), declared_end(metric)) for metric in metrics.values()]
+    if not ends or not all(_precedes(stop, end) for stop, end in ends):
         return None
-    stop = max((at for m in metrics.values() if (at := last_sample(m)) is not None), default=None)
-    end = max(at for m in metrics.values() if (at := declared_end(m)) is not None)
-    if stop is None:
-        message = f"no metric has a single sample, though the file declares steps up to {end}"
-    else:
-        message = f"stops at step {stop}, though the file declares steps up to {end}"
-    return _stopped("truncated", severity, message, stop, end)
+    stop = max((at for at, _ in ends if at is not None), default=None)
+    end = max(at for _, at in ends if at is not None)
+    what = "no metric has a single sample" if stop is None else f"stops at step {stop}"
+    return _stopped("truncated", severity, f"{what}, though the file declares steps up to {end}", stop, end)
 
 
-def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
+def _losses(s: SharedMetric, stop: int | None, *, truncated: bool) -> Iterator[Finding]:
     """What one metric lost, apart from what the end of a truncated run explains."""
     if not s.numbers.nan_gained and not s.numbers.steps_lost:
-        return []
+        return
     sampled = s.old.steps[~np.isnan(s.old.values)]
     finite = s.old.steps[np.isfinite(s.old.values)]
     if truncated:
@@ -268,30 +245,25 @@ def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
         sampled, finite = sampled[sampled <= last], finite[finite <= last]
     present = np.isin(finite, s.new.steps)
     alive = np.isin(finite, s.new.steps[np.isfinite(s.new.values)])
-    became_nan, gone = finite[present & ~alive], sampled[~np.isin(sampled, s.new.steps)]
-    found = []
-    if len(became_nan):
-        found.append(_lost("new-nan", s, became_nan, "no finite value any more at {}"))
-    if len(gone):
-        found.append(_lost("lost-steps", s, gone, "lost {} that had a value"))
-    return found
-
-
-def _lost(kind: str, s: Shared, steps: Steps, what: str) -> Finding:
-    first = int(steps[0])
     # Timings often have no sample at the first steps, and their rule does not look there anyway.
     warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
-    return Finding(
-        kind=kind,
-        severity=Severity.INFO if np.isin(steps, warm).all() else Severity.FAIL,
-        metric=s.name,
-        where=f"step {first}",
-        message=f"{s.name}: {what.format(count(len(steps), 'step'))}, first at step {first}",
-        numbers={"steps": len(steps), "first_step": first},
-    )
+    for kind, steps, what in (
+        ("new-nan", finite[present & ~alive], "no finite value any more at {}"),
+        ("lost-steps", sampled[~np.isin(sampled, s.new.steps)], "lost {} that had a value"),
+    ):
+        if len(steps):
+            first = int(steps[0])
+            yield Finding(
+                kind=kind,
+                severity=Severity.INFO if np.isin(steps, warm).all() else Severity.FAIL,
+                metric=s.name,
+                where=f"step {first}",
+                message=f"{s.name}: {what.format(count(len(steps), 'step'))}, first at step {first}",
+                numbers={"steps": len(steps), "first_step": first},
+            )
 
 
-def gains(s: Shared) -> Iterator[Finding]:
+def _gains(s: SharedMetric) -> Iterator[Finding]:
     """What one metric gained, and placeholders it dropped: worth knowing, never a reason to object."""
     n = s.numbers
     if n.placeholders_lost:
@@ -319,23 +291,17 @@ def gains(s: Shared) -> Iterator[Finding]:
         )
 
 
-def precision(s: Shared) -> Finding | None:
+def _precision(s: SharedMetric) -> Finding | None:
     """The finding that the new values carry fewer digits (or declare to)."""
-    n = s.numbers
-    declared = (s.old.precision, s.new.precision)
-    if declared[0] is not None and declared[1] is not None and declared[1] < declared[0]:
-        return _precision_lost(s, declared[0], declared[1], "value_precision")
-    before, after = n.decimals_old, n.decimals_new
+    before, after, what = s.old.precision, s.new.precision, "value_precision"
     if before is None or after is None or after >= before:
-        return None
-    values = s.new.values[np.isfinite(s.new.values)]
-    # A constant, or a handful of values, has few decimals by chance, not by rounding.
-    if len(np.unique(values)) < 8 or not np.array_equal(np.round(values, after), values):
-        return None
-    return _precision_lost(s, before, after, "decimals in use")
-
-
-def _precision_lost(s: Shared, before: int, after: int, what: str) -> Finding:
+        before, after, what = s.numbers.decimals_old, s.numbers.decimals_new, "decimals in use"
+        if before is None or after is None or after >= before:
+            return None
+        values = s.new.values[np.isfinite(s.new.values)]
+        # A constant, or a handful of values, has few decimals by chance, not by rounding.
+        if len(np.unique(values)) < 8 or not np.array_equal(np.round(values, after), values):
+            return None
     shown = f"more than {before - 1}" if before >= 9 else str(before)
     return Finding(
         kind="precision-lost",

@@ -59,7 +59,7 @@ def compare_table(
     if old.key != new.key:
         message = f"the key columns changed: {', '.join(old.key)} → {', '.join(new.key)}; rows cannot be matched"
         return [], [fail("structure-changed", message)]
-    findings = [*_rows_lost_and_gained(old, new), *_columns_lost_and_gained(old, new)]
+    findings = list(_lost_and_gained(old, new))
     rows: list[MetricChange] = []
     for name in (c for c in old.columns if c in new.columns and c not in old.key):
         rule = rules.rule_for(name, path)
@@ -78,23 +78,17 @@ def compare_table(
     return rows, findings
 
 
-def _rows_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
+def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     lost = [row_name(key) for key in old.rows if key not in new.rows]
     gained = [row_name(key) for key in new.rows if key not in old.rows]
-    if lost:
-        message = f"{len(lost)} of {len(old.rows)} rows are gone: {few(lost, _NAMES_SHOWN)}"
-        yield _rows_finding("lost-rows", Severity.FAIL, lost, message)
-    if gained:
-        message = f"{len(gained)} new rows: {few(gained, _NAMES_SHOWN)}"
-        yield _rows_finding("gained-rows", Severity.INFO, gained, message)
-
-
-def _rows_finding(kind: str, severity: Severity, names: list[str], message: str) -> Finding:
-    numbers: dict[str, float | int | str | None] = {"count": len(names), "rows": "\n".join(names)}
-    return Finding(kind=kind, severity=severity, where=names[0], message=message, numbers=numbers)
-
-
-def _columns_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
+    for kind, severity, rows, what in (
+        ("lost-rows", Severity.FAIL, lost, f"{len(lost)} of {len(old.rows)} rows are gone"),
+        ("gained-rows", Severity.INFO, gained, f"{len(gained)} new rows"),
+    ):
+        if rows:
+            message = f"{what}: {few(rows, _NAMES_SHOWN)}"
+            numbers = {"count": len(rows), "rows": "\n".join(rows)}
+            yield Finding(kind=kind, severity=severity, where=rows[0], message=message, numbers=numbers)
     for name in old.columns:
         if name not in new.columns:
             yield _about(name, "lost-metric", Severity.FAIL, "the column is gone")
@@ -137,16 +131,21 @@ def _compare_column(
     row = MetricChange(metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern)
     if numbers:
         ((row, findings),) = judge_values([sample], rules, path)
-        row = structs.replace(row, tolerance_ratio=_worst_ratio(numbers, row.tolerance_ratio))
+        # As a multiple of its row's margin, where rows have one.
+        ratios = [
+            _relative(cell) / margin
+            for cell, margin in numbers
+            if margin and cell.old_number and isfinite(_relative(cell))
+        ]
+        row = structs.replace(row, tolerance_ratio=max(ratios, default=row.tolerance_ratio))
         moved = [cell for cell, _ in numbers if _differs(cell)]
         if column.rule.tolerance:
             row, findings = _tolerances(row, moved)
         else:
             findings = [_with_rows(f, moved, len(column.cells)) for f in findings]
     findings += _changed_cells(column.name, others, status)
-    row = structs.replace(
-        row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=_first_difference(column)
-    )
+    first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
+    row = structs.replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=first)
     return _overruled(row, findings, len(column.cells)), findings
 
 
@@ -160,11 +159,6 @@ def _differs(cell: _Cell) -> bool:
         return cell.old != cell.new
     both_nan = isnan(cell.old_number) and isnan(cell.new_number)
     return cell.old_number != cell.new_number and not both_nan
-
-
-def _first_difference(column: _Column) -> str | None:
-    first = next(filter(_differs, column.cells), None)
-    return None if first is None else row_name(first.key)
 
 
 def _overruled(row: MetricChange, findings: Sequence[Finding], cells: int) -> MetricChange:
@@ -197,25 +191,18 @@ def _relative(cell: _Cell) -> float:
     return abs(old - new) / abs(old) if old else float("inf")
 
 
-def _worst_ratio(numbers: Sequence[tuple[_Cell, float | None]], plain: float | None) -> float | None:
-    """Largest |old − new| as a multiple of its row's margin, where rows have one."""
-    ratios = [
-        _relative(cell) / margin for cell, margin in numbers if margin and cell.old_number and isfinite(_relative(cell))
-    ]
-    return max(ratios, default=plain)
-
-
 def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange, list[Finding]]:
     """A column of tolerances is not judged by how far it moved, but by which way."""
     wider = [c for c in moved if (c.new_number or 0.0) > (c.old_number or 0.0)]
     tighter = [c for c in moved if (c.new_number or 0.0) < (c.old_number or 0.0)]
-    found = []
-    if wider:
-        what = f"{count(len(wider), 'row')} allowing more than before"
-        found.append(_about(row.metric, "tolerance-widened", Severity.WARN, what, wider))
-    if tighter:
-        what = f"{count(len(tighter), 'row')} allowing less than before"
-        found.append(_about(row.metric, "tolerance-tightened", Severity.INFO, what, tighter))
+    found = [
+        _about(row.metric, kind, severity, f"{count(len(cells), 'row')} allowing {word} than before", cells)
+        for kind, severity, word, cells in (
+            ("tolerance-widened", Severity.WARN, "more", wider),
+            ("tolerance-tightened", Severity.INFO, "less", tighter),
+        )
+        if cells
+    ]
     return structs.replace(row, verdict=Verdict.SAME, because=""), found
 
 
@@ -241,10 +228,6 @@ def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:
         if cell.old:
             return "type-changed", Severity.WARN, "text", "{} became a number"
         return "gained-steps", Severity.INFO, "number", "{} where there was none"
-    return _kind_of_outcome(cell, order)
-
-
-def _kind_of_outcome(cell: _Cell, order: dict[str, int]) -> _Kind:
     if not cell.new:
         return "status-regressed", Severity.FAIL, "outcome", "{} gone"
     before, after = order.get(cell.old), order.get(cell.new)

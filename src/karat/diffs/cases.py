@@ -108,17 +108,13 @@ def both(
         flat = isinstance(old, Bundles) or isinstance(new, Bundles)
         left = _captured(old, new, store, stack, flat=flat)
         right = _captured(new, old, store, stack, flat=flat)
-        yield _one_each(left, right) or BothSides(left, right)
-
-
-def _one_each(old: Captured, new: Captured) -> BothSides | None:
-    """Two folders that are a case each are meant for one another, whatever they are called."""
-    before, after = ([*side.cases.values()] for side in (old, new))
-    if not (len(before) == len(after) == 1 and before[0].folder == after[0].folder == ""):
-        return None
-    path = after[0].path or before[0].path
-    left = msgspec.structs.replace(old, cases={path: before[0]})
-    return BothSides(left, msgspec.structs.replace(new, cases={path: after[0]}))
+        before, after = ([*side.cases.values()] for side in (left, right))
+        if len(before) == len(after) == 1 and before[0].folder == after[0].folder == "":
+            # Two folders that are a case each are meant for one another, whatever they are called.
+            path = after[0].path or before[0].path
+            left = msgspec.structs.replace(left, cases={path: before[0]})
+            right = msgspec.structs.replace(right, cases={path: after[0]})
+        yield BothSides(left, right)
 
 
 def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, flat: bool) -> Captured:
@@ -138,9 +134,7 @@ def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, f
 
 def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
-    before, after = (_git_files(side, listing) for side in (old, new))
-    stack.enter_context(closing(before))
-    stack.enter_context(closing(after))
+    before, after = (stack.enter_context(closing(_git_files(side, listing))) for side in (old, new))
     left, right = (case_folders(files.paths(), files.head) for files in (before, after))
     touched = left | right
     if not everything:
@@ -166,7 +160,11 @@ def _gathered(files: Files, folders: frozenset[str], wanted: frozenset[str], *, 
     extents, findings = files.gathered(wanted)
     roots: dict[str, dict[str, Extent]] = {}
     lost: dict[str, Finding] = {}
-    for folder, files_of_it in _by_folder(extents, wanted).items():
+    by_folder: dict[str, dict[str, Extent]] = {}
+    for path, extent in sorted(extents.items()):
+        folder = next(above for above in folders_above(path) if above in wanted)
+        by_folder.setdefault(folder, {})[path] = extent
+    for folder, files_of_it in by_folder.items():
         root = capture_root(folder)
         start = len(root) + 1 if root else 0
         away = next((e for e in files_of_it.values() if isinstance(e, Elsewhere)), None)
@@ -179,14 +177,6 @@ def _gathered(files: Files, folders: frozenset[str], wanted: frozenset[str], *, 
     for root, inside in sorted(roots.items()):
         found |= _by_path(cases(GatheredPlace(root, inside)), root, flat=flat, taken=found)
     return Captured(found, folders, tuple(findings), lost)
-
-
-def _by_folder(extents: Mapping[str, Extent], folders: frozenset[str]) -> dict[str, dict[str, Extent]]:
-    found: dict[str, dict[str, Extent]] = {}
-    for path, extent in sorted(extents.items()):
-        folder = next(above for above in folders_above(path) if above in folders)
-        found.setdefault(folder, {})[path] = extent
-    return found
 
 
 def _by_path(
@@ -218,10 +208,11 @@ class Files(Protocol):
         """Every file in these folders, and what is wrong there."""
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Lets go of what is held open."""
+        return
 
 
-class FolderFiles:
+class FolderFiles(Files):
     """Any folder."""
 
     def __init__(self, root: Path, name: str) -> None:
@@ -237,14 +228,11 @@ class FolderFiles:
         files = {p: self._extent(p) for p in self._place.files() if _inside(p, folders)}
         return files, [f for f in self._place.findings() if _inside(f.path, folders)]
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
     def _extent(self, path: str) -> Extent:
         return _followed(self._place.extent(path), path, lambda: None)
 
 
-class RevisionFiles:
+class RevisionFiles(Files):
     """A commit or tree; with a prefix, one folder of it."""
 
     def __init__(self, root: Path, commit: str, prefix: str = "") -> None:
@@ -283,7 +271,7 @@ class RevisionFiles:
         return _followed(blob, path, lambda: self._fetched)
 
 
-class WorkTreeFiles:
+class WorkTreeFiles(Files):
     """A work tree: what git knows or would add says which cases there are, the disk what is in them."""
 
     def __init__(self, root: Path, paths: Collection[str]) -> None:
@@ -309,9 +297,6 @@ class WorkTreeFiles:
                 files[path] = _followed(place.extent(name), path, lambda: self._fetched)
             findings += place.findings()
         return files, findings
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     @cached_property
     def _fetched(self) -> Path:

@@ -9,6 +9,7 @@ judged, unless a report needs to draw them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -77,11 +78,13 @@ def diff_sides(old: Side, new: Side, options: DiffOptions) -> Diff:
     from karat.diffs import workers  # noqa: F401 - git lists while numpy is being imported
 
     listing = started.finish() if started else None
-    if not may_hold_cases(old, new, listing):
-        return _diff(old, new, options, listing, None)
-    from karat.diffs.cases import both
+    with ExitStack() as stack:
+        cases = None
+        if may_hold_cases(old, new, listing):
+            from karat.diffs.cases import both
 
-    with both(old, new, listing, store=options.store, everything=options.everything) as cases:
+            opened = both(old, new, listing, store=options.store, everything=options.everything)
+            cases = stack.enter_context(opened)
         return _diff(old, new, options, listing, cases)
 
 
@@ -109,7 +112,12 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
         changes = [c for c in seen if c.metrics or c.findings]
-    advised = sorted((_advised(change, old, new, options) for change in changes), key=_gravity)
+    # Comparing is pure and does not know where the two sides came from; here they meet.
+    advised = [
+        replace(c, findings=tuple(f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings))
+        for c in changes
+    ]
+    advised.sort(key=_gravity)
     return Diff(
         old=old.name,
         new=new.name,
@@ -161,18 +169,8 @@ def _nothing_compared(
     yield fail("nothing-compared", message, next=command)
 
 
-def _advised(change: Change, old: Side, new: Side, options: DiffOptions) -> Change:
-    """The change with the exact command to run next on each finding that has none.
-
-    Comparing is pure and does not know where the two sides came from; here they meet.
-    """
-    if not change.findings:
-        return change
-    findings = (f if f.next else replace(f, next=_next(f, change, old, new, options)) for f in change.findings)
-    return replace(change, findings=tuple(findings))
-
-
 def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffOptions) -> str:
+    """The exact command to run next."""
     sides = [old.name, new.name]
     if isinstance(new, WorkTree):
         name = new.up + change.path

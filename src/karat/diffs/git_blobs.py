@@ -100,10 +100,7 @@ class _BlobReader:
 
 
 def _missing(oid: str, name: str) -> CannotVerify:
-    return CannotVerify(
-        f"{name}: git has no object {oid[:12]} for it (a partial clone, or a damaged repository)",
-        next_command="git fetch --refetch",
-    )
+    return CannotVerify(f"{name}: {git.no_object(oid)}", next_command=git.REFETCH)
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from karat.report.result import Result
 from karat.report.words import count
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with one likely cause: a metric family that moved one way across files of a platform."""
 
     title: str
@@ -43,7 +43,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     changes: tuple[Change, ...]
-    groups: tuple[Group, ...] = ()
+    groups: tuple[FindingGroup, ...] = ()
     findings: tuple[Finding, ...] = ()
     """About the whole comparison rather than one file."""
     unchanged: int = 0
@@ -85,10 +85,15 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def headline(self) -> str:
         """How many goldens, by verdict."""
-        verdicts = Counter(change.verdict for change in self.changes)
-        counted = ", ".join(f"{verdicts[v]:,} {v.value}" for v in Verdict if verdicts[v])
+        counted = verdict_counts(self.changes) or "no goldens compared"
         unchanged = f"; {self.unchanged:,} unchanged" if self.unchanged else ""
-        return f"{self.old} → {self.new}: {counted or 'no goldens compared'}{unchanged}"
+        return f"{self.old} → {self.new}: {counted}{unchanged}"
+
+
+def verdict_counts(changes: Iterable[Change]) -> str:
+    """`2 incomplete, 27 drift`, gravest first."""
+    tally = Counter(change.verdict for change in changes)
+    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
 
 
 def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]) -> list[Change]:
@@ -105,13 +110,15 @@ def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | No
         for one, other in zip(before, came[digest], strict=False):
             partner[one] = (other, "to")
             partner[other] = (one, "from")
-    return [_moved(change, *partner[change.path]) if change.path in partner else change for change in changes]
-
-
-def _moved(change: Change, other: str, way: str) -> Change:
-    note = info("moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path)
-    kept = tuple(f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
-    return replace(change, findings=(*kept, note))
+    marked = []
+    for change in changes:
+        if change.path in partner:
+            other, way = partner[change.path]
+            note = info("moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path)
+            kept = (f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
+            change = replace(change, findings=(*kept, note))  # noqa: PLW2901 - the same change, marked
+        marked.append(change)
+    return marked
 
 
 _Key = tuple[str, str, str, str, Severity]
@@ -121,40 +128,36 @@ _Member = tuple[float, str, str | None]
 _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
 
 
-def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[Group, ...]:
+def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[FindingGroup, ...]:
     """The groups of all findings, gravest first, then largest."""
     found: defaultdict[_Key, list[_Member]] = defaultdict(list)
     for change in changes:
-        for key, size, metric in _entries(change, rules):
-            found[key].append((size, change.path, metric))
+        platform = change.identity.get("platform", "")
+        rows = {m.metric: m for m in change.metrics}
+        for finding in change.findings:
+            if finding.kind in _UNGROUPED:
+                continue
+            row = rows.get(finding.metric or "")
+            direction = row.direction if row and finding.kind == "value-drift" else ""
+            size = abs((row.movement if row else None) or 0.0)
+            family = ""
+            if finding.metric is not None:
+                rule = rules.rule_for(finding.metric, change.path)
+                family = rule.family or finding.metric.rsplit(".", 1)[-1]
+            key = (platform, finding.kind, family, direction, finding.severity)
+            found[key].append((size, change.path, finding.metric))
     groups = [_group(key, members) for key, members in found.items()]
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
 
 
-def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str | None]]:
-    platform = change.identity.get("platform", "")
-    rows = {m.metric: m for m in change.metrics}
-    for finding in change.findings:
-        if finding.kind in _UNGROUPED:
-            continue
-        row = rows.get(finding.metric or "")
-        direction = row.direction if row and finding.kind == "value-drift" else ""
-        size = abs((row.movement if row else None) or 0.0)
-        family = ""
-        if finding.metric is not None:
-            rule = rules.rule_for(finding.metric, change.path)
-            family = rule.family or finding.metric.rsplit(".", 1)[-1]
-        yield (platform, finding.kind, family, direction, finding.severity), size, finding.metric
-
-
-def _group(key: _Key, members: Sequence[_Member]) -> Group:
+def _group(key: _Key, members: Sequence[_Member]) -> FindingGroup:
     platform, kind, family, direction, severity = key
     items = sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
     sizes = [size for size, _, _ in items if size]
     drift = kind == "value-drift"
     what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
     where = f" on {platform}" if platform else ""
-    return Group(
+    return FindingGroup(
         title=f"{what}{where}: {count(len({path for _, path, _ in items}), 'file')}",
         kind=kind,
         severity=severity,

@@ -38,7 +38,7 @@ class WorkTree(msgspec.Struct, frozen=True):
     """The way from where the user stands to the root: empty there, `../` one folder below."""
 
 
-class Folder(msgspec.Struct, frozen=True):
+class AnyFolder(msgspec.Struct, frozen=True):
     """Any folder; git is not asked."""
 
     root: Path
@@ -61,8 +61,7 @@ class Bundles(msgspec.Struct, frozen=True):
     """What `karat.store.place.open_word` opens."""
 
 
-Side: TypeAlias = Revision | WorkTree | Folder | OneFile | Bundles
-
+Side: TypeAlias = Revision | WorkTree | AnyFolder | OneFile | Bundles
 
 Listing: TypeAlias = tuple[Sequence[git.GitChange], Mapping[str, str]]
 """What git says differs between two sides of one repository, and all files of the old one."""
@@ -106,7 +105,9 @@ class Items(msgspec.Struct, frozen=True):
 
 def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
     """OLD and NEW as sides; by default HEAD and the work tree."""
-    if old is not None and new is None and _is_range(old) and not (cwd / old).exists():
+    # Git forbids two dots in names; paths have them as a folder of their own.
+    ranged = old is not None and new is None and ".." in old and ".." not in old.split("/")
+    if old is not None and ranged and not (cwd / old).exists():
         return _resolve_range(old, cwd)
     left = _resolve(old, cwd) if old is not None else _head(cwd)
     if new is not None:
@@ -131,11 +132,6 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             next_command="karat diff --help",
         )
     return left, right
-
-
-def _is_range(word: str) -> bool:
-    """Whether a word may be `A..B` or `A...B`; git forbids two dots in names, paths have them as a folder of their own."""
-    return ".." in word and ".." not in word.split("/")
 
 
 def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
@@ -179,7 +175,7 @@ def _resolve(word: str, cwd: Path) -> Side:
         )
     if exists:
         if path.is_dir():
-            return Bundles(path, word, str(path)) if is_of_zips(path) else Folder(path, word)
+            return Bundles(path, word, str(path)) if is_of_zips(path) else AnyFolder(path, word)
         return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
     if commit and root:
         return Revision(root, word, commit)
@@ -272,15 +268,11 @@ def _listed_items(old: Side, new: Side, is_golden: PathFilter, owned: Callable[[
             message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
             findings.append(info("taken-by-extension", message))
     items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
-    if _disjoint(items):
+    sides = any(item.old for item in items) and any(item.new for item in items)
+    if sides and not any(item.old and item.new for item in items):
         message = f"the two sides share no path ({items[0].path}, …), so nothing was compared; do both begin at the same folder?"
         findings.append(fail("nothing-compared", message, next="karat diff --help"))
     return Items(items, 0, tuple(findings))
-
-
-def _disjoint(items: Sequence[Item]) -> bool:
-    olds, news = (any(getattr(i, side) for i in items) for side in ("old", "new"))
-    return olds and news and not any(item.old and item.new for item in items)
 
 
 def _listing(side: Side, other: Side) -> dict[str, Ref]:
@@ -295,7 +287,7 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
 def below(revision: Revision, other: Side) -> str:
     """Where in a revision to begin: `karat diff HEAD goldens/` means that folder of it, not its root."""
     root = revision.root.resolve()
-    if not (isinstance(other, Folder) and other.root.resolve().is_relative_to(root)):
+    if not (isinstance(other, AnyFolder) and other.root.resolve().is_relative_to(root)):
         return ""
     inside = other.root.resolve().relative_to(root).as_posix()
     return "" if inside == "." else f"{inside}/"
@@ -323,7 +315,7 @@ def may_hold_cases(old: Side, new: Side, listing: Listing | None) -> bool:
         return any(candidates(chain(tree, (change.path for change in changes))))
     return any(
         isinstance(side, Bundles)
-        or (isinstance(side, Folder) and has_case(side.root))
+        or (isinstance(side, AnyFolder) and has_case(side.root))
         or (isinstance(side, Revision) and any(candidates(git.tree_paths(side.root, side.commit))))
         for side in (old, new)
     )

@@ -22,7 +22,7 @@ import msgspec
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare_many
 from karat.compare.rules import RuleBook
-from karat.diffs.sides import Blob, Item, OnDisk, Ref
+from karat.diffs.sides import Blob, Item, Ref
 from karat.findings import Finding, fail
 from karat.goldens import formats
 from karat.goldens.paths import identity_of
@@ -57,17 +57,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class Compared(msgspec.Struct):
     """What came of some items."""
 
-    changes: list[Change] = msgspec.field(default_factory=list)
+    changes: list[Change] = []
     unchanged: int = 0
     """Items whose bytes turned out to be equal."""
-    digests: dict[str, tuple[bytes | None, bytes | None]] = msgspec.field(default_factory=dict)
+    digests: dict[str, tuple[bytes | None, bytes | None]] = {}
     """Of goldens that came or went, to recognise moves."""
-
-    def add(self, other: Compared) -> None:
-        """Take over another part's results."""
-        self.changes += other.changes
-        self.unchanged += other.unchanged
-        self.digests |= other.digests
 
 
 class Comparer:
@@ -105,19 +99,14 @@ def _pairs(
             compared.unchanged += 1
             continue
         if item.old is None or item.new is None:
-            compared.digests[item.path] = _digest(old), _digest(new)
+            from hashlib import sha256
+
+            one, other = (sha256(side).digest() if isinstance(side, bytes) else None for side in (old, new))
+            compared.digests[item.path] = one, other
         after = _reading(new, item.path)
         before = after if same else _reading(old, item.path)
         identity = identity_of(item.path, task.cases) if task.cases else {}
         yield GoldenPair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
-
-
-def _digest(content: Content) -> bytes | None:
-    if not isinstance(content, bytes):
-        return None
-    import hashlib
-
-    return hashlib.sha256(content).digest()
 
 
 def _reading(content: Content, path: str) -> Reading | None:
@@ -135,26 +124,18 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         data = next(blobs, None)
         if data is not None:
             return data
-        message = f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)"
-        return _cannot_read(item, message, "git fetch --refetch")
-    try:
-        return _read(ref)
-    except OSError as error:
-        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
-        return _cannot_read(item, f"expected to read {ref.path}, but: {why}", f"ls -l {quoted(ref.path)}")
-
-
-def _read(ref: OnDisk) -> bytes:
+        return fail("cannot-read", git.no_object(ref.oid), path=item.path, next=git.REFETCH)
     # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(ref.path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file")
-        return file.read()
-
-
-def _cannot_read(item: Item, message: str, command: str) -> Finding:
-    return fail("cannot-read", message, path=item.path, next=command)
+    try:
+        with os.fdopen(os.open(ref.path, flags), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+            why: object = "it is no plain file"
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
+    message = f"expected to read {ref.path}, but: {why}"
+    return fail("cannot-read", message, path=item.path, next=f"ls -l {quoted(ref.path)}")
 
 
 def _batches(pairs: Iterable[GoldenPair]) -> Iterator[list[GoldenPair]]:
@@ -184,7 +165,10 @@ def compare_items(
     size = max(_CHUNK, -(-len(items) // _MOST_CHUNKS))
     chunks = [items[i : i + size] for i in range(0, len(items), size)]
     results: dict[int, Compared] = {}
-    queue = _filled_pipe(len(chunks))
+    # A pipe with the number of every chunk in it, then its end.
+    queue, writing = os.pipe()
+    os.write(writing, b"".join(map(_NUMBER.pack, range(len(chunks)))))
+    os.close(writing)
     helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
     try:
         with closing(Comparer(task)) as comparer:
@@ -205,17 +189,11 @@ def compare_items(
     if progress is not None:
         progress(len(items), len(items))
     whole = Compared()
-    for number in range(len(chunks)):
-        whole.add(results[number])
+    for _, part in sorted(results.items()):
+        whole.changes += part.changes
+        whole.unchanged += part.unchanged
+        whole.digests |= part.digests
     return whole
-
-
-def _filled_pipe(count: int) -> int:
-    """A pipe with the numbers 0 … count − 1 in it, then its end."""
-    reading, writing = os.pipe()
-    os.write(writing, b"".join(map(_NUMBER.pack, range(count))))
-    os.close(writing)
-    return reading
 
 
 def _numbers(queue: int) -> Iterator[int]:

@@ -18,6 +18,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.system.command import Command
 
+REFETCH = "git fetch --refetch"
 _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
 # A clone's own configuration may name programs: to watch files, as hooks, to check signatures. Reading goldens is no reason
@@ -37,6 +38,11 @@ class GitChange(msgspec.Struct, frozen=True):
     new_in_worktree: bool = False
     special: str | None = None
     """`symbolic link` or `submodule` where it is no plain file."""
+
+
+def no_object(oid: str) -> str:
+    """What to say of an object that git names and does not have; `REFETCH` may help."""
+    return f"git has no object {oid[:12]} for it (a partial clone, or a damaged repository)"
 
 
 def _environment() -> dict[str, str]:

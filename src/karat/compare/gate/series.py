@@ -33,7 +33,8 @@ def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[
     if names:
         results.append(unknown("metric", sorted(names)))
     results += _further(golden, actual)
-    findings = list(_ends(golden, actual))
+    stopped = _stopped_early(golden, actual)
+    findings = [] if stopped is None else [stopped]
     # A golden that was taken from a run that died guards less than it seems to.
     if cut := truncation_alone(golden.metrics, Severity.WARN):
         findings.append(replace(cut, kind="short-run", message=f"in the golden: {cut.message}"))
@@ -92,6 +93,9 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     else:
         verdict = gate(golden.values, got, present, rule)
     outcome, kind = _outcome(verdict, mode)
+    used = share_used(verdict.error, verdict.tolerance)
+    if (pair := verdict.medians) is not None:
+        used = share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance]))
     deviations = list(_deviations(verdict, golden, got))
     likely = None
     # How a curve runs beside a bound says nothing.
@@ -118,9 +122,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         deviations=tuple(deviations),
         likely=likely,
         medians=verdict.medians,
-        used=share_used(verdict.error, verdict.tolerance)
-        if (pair := verdict.medians) is None
-        else share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance])),
+        used=used,
         exemption=exemption,
     )
 
@@ -187,30 +189,24 @@ def _worst(verdict: Gate, golden: Metric, got: Values) -> Deviation | None:
     return _deviation(verdict, golden, got, int(at[int(np.argmax(excess))]))
 
 
-def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
-    """Whether the whole run stopped early: every curve that has later samples lacks them here."""
-    ends: list[int] = []
-    stops: list[int | None] = []
-    for name, metric in golden.metrics.items():
-        end = last_sample(metric)
-        if end is None:
-            continue
+def _stopped_early(golden: Series, actual: Series) -> Finding | None:
+    """The finding that the whole run stopped early: every curve that has later samples lacks them here."""
+    ends = {name: end for name, metric in golden.metrics.items() if (end := last_sample(metric)) is not None}
+    stops: list[int] = []
+    for name, end in ends.items():
         got = actual.metrics.get(name)
-        # One with an infinity was reached, and diverged.
-        written = metric.steps[:0] if got is None else got.steps[~np.isnan(got.values)]
-        stop = int(written[-1]) if len(written) else None
-        if stop is not None and stop >= end:
-            return
-        ends.append(end)
-        stops.append(stop)
-    known = [stop for stop in stops if stop is not None]
-    if not known:
-        return
-    yield fail(
+        # A step with an infinity was reached, and diverged.
+        written = got.steps[~np.isnan(got.values)] if got is not None else ()
+        if len(written) and written[-1] >= end:
+            return None
+        stops += [int(step) for step in written[-1:]]
+    if not stops:
+        return None
+    return fail(
         "truncated",
-        f"the run stops at step {max(known)} of {max(ends)}: it died, or was cut off",
-        where=f"step {max(known)}",
-        numbers={"last_step": max(known), "expected_last_step": max(ends)},
+        f"the run stops at step {max(stops)} of {max(ends.values())}: it died, or was cut off",
+        where=f"step {max(stops)}",
+        numbers={"last_step": max(stops), "expected_last_step": max(ends.values())},
     )
 
 

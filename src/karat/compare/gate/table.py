@@ -57,6 +57,9 @@ def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResu
         outcome, kind = (CheckOutcome.FAIL, "lost-rows") if lost else (CheckOutcome.PASS, "")
         if not keys:
             outcome, kind = CheckOutcome.NOTHING_COMPARED, "nothing-compared"
+        likely = "removed on purpose, or crashed before it could say so, or a shard is missing" if lost else None
+        if lost and len(lost) == len(keys):
+            likely = "every row is missing: the wrong file, or a run that never began"
         yield MetricResult(
             metric=ROWS,
             outcome=outcome,
@@ -69,20 +72,12 @@ def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResu
             missing=len(lost),
             first=deviations[0] if deviations else None,
             deviations=deviations,
-            likely=_vanished(lost, len(keys)),
+            likely=likely,
             exemption=exemption,
         )
     gained = [row_name(key) for key in actual.rows if key not in golden.rows]
     if gained:
         yield unknown("row", gained)
-
-
-def _vanished(lost: list[str], total: int) -> str | None:
-    if not lost:
-        return None
-    if len(lost) == total:
-        return "not one row is there: the wrong file, or a run that never began"
-    return "removed on purpose, or crashed before it could say so, or a shard is missing"
 
 
 def _cells(name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]) -> list[GateCell]:
@@ -119,11 +114,8 @@ def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricR
     outcomes = {d.place for r in results for d in r.deviations if d.how == other and isinstance(d.expected, str)}
     if not moved or not moved <= outcomes:
         return result
-    if improved:
-        likely = "the outcome of these rows is worse: they stop earlier, so this is no improvement"
-    else:
-        likely = "the outcome of these rows is better: they get further, so there is more to count"
-    return structs.replace(result, likely=likely)
+    why = "they stop earlier, so this is no improvement" if improved else "they get further, so there is more to count"
+    return structs.replace(result, likely=f"the outcome of these rows is {other}: {why}")
 
 
 def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
@@ -156,7 +148,13 @@ def like_golden(data: bytes, reading: Reading, golden: Table, judging: Judging, 
     table = reading.golden
     if not isinstance(table, Table):
         return reading
-    names = _names(table, golden, judging, renamed)
+    names = tuple(renamed.get(name, name) for name in table.columns)
+    if not (table.header and golden.header):
+        # Without names, order is all there is; a result need not carry the golden's tolerances.
+        rules = {name: judging.rule(name) for name in golden.columns}
+        margins = {rule.margin_column for rule in rules.values()}
+        plain = tuple(name for name, rule in rules.items() if name not in margins and not rule.tolerance)
+        names = next((n for n in (golden.columns, plain) if len(n) == len(table.columns)), names)
     if not set(golden.key) <= set(names) or len(set(names)) != len(names):
         return reading
     back = dict(zip(names, table.columns, strict=True))
@@ -164,19 +162,3 @@ def like_golden(data: bytes, reading: Reading, golden: Table, judging: Judging, 
     if not isinstance(again.golden, Table) or again.golden.columns != table.columns:
         return reading
     return structs.replace(again, golden=structs.replace(again.golden, columns=names, key=golden.key))
-
-
-def _names(table: Table, golden: Table, judging: Judging, renamed: Mapping[str, str]) -> tuple[str, ...]:
-    """The golden's names for the result's columns."""
-    if table.header and golden.header:
-        return tuple(renamed.get(name, name) for name in table.columns)
-    # Without names, order is all there is; a result need not carry the golden's tolerances.
-    for names in (golden.columns, _without_tolerances(golden, judging)):
-        if len(names) == len(table.columns):
-            return names
-    return tuple(renamed.get(name, name) for name in table.columns)
-
-
-def _without_tolerances(golden: Table, judging: Judging) -> tuple[str, ...]:
-    margins = {judging.rule(name).margin_column for name in golden.columns}
-    return tuple(name for name in golden.columns if name not in margins and not judging.rule(name).tolerance)

@@ -156,7 +156,11 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
     missing = demanded & ~present
     broken = demanded & present & ~(np.isfinite(expected) & np.isfinite(got))
     usable = demanded & ~missing & ~broken
-    target = np.where(usable, _target(expected, got, rule), expected)
+    target = expected
+    if mode_of(rule) == "range":
+        low, high = -inf if rule.min is None else rule.min, inf if rule.max is None else rule.max
+        # The nearest bound, or the value itself where it is inside.
+        target = np.where(usable, np.clip(got, low, high), expected)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.where(usable, got - target, np.nan)
         relative: Values | float = relative_tolerance(rule)
@@ -166,38 +170,20 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
         # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
         scaled = np.where(size == 0, 0.0, relative * size)
         tolerance = np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
-    worse, better = _out(error, tolerance, usable, direction_of(rule))
+        # An error too large for a float is out of any tolerance, also of an infinite one.
+        out = usable & ~((np.abs(error) <= tolerance) & np.isfinite(error))
+        welcome = {"lower": error < 0, "higher": error > 0, None: np.zeros_like(out)}[direction_of(rule)]
     return Gate(
         demanded=demanded,
         missing=missing,
         broken=broken,
-        worse=worse,
-        better=better,
+        worse=out & ~welcome,
+        better=out & welcome,
         target=target,
         error=error,
         tolerance=tolerance,
         allowed=allowance(int(np.count_nonzero(demanded)), rule),
     )
-
-
-def _target(expected: Values, got: Values, rule: Rule) -> Values:
-    """The golden's values; of bounds, the nearest one, or the value itself where it is inside."""
-    if mode_of(rule) != "range":
-        return expected
-    low = -inf if rule.min is None else rule.min
-    high = inf if rule.max is None else rule.max
-    return np.clip(got, low, high)
-
-
-def _out(error: Values, tolerance: Values, usable: Flags, direction: str | None) -> tuple[Flags, Flags]:
-    # An error too large for a float is out of any tolerance, also of an infinite one.
-    with np.errstate(invalid="ignore"):
-        inside = (np.abs(error) <= tolerance) & np.isfinite(error)
-        out = usable & ~inside
-        if direction is None:
-            return out, np.zeros_like(out)
-        welcome = (error < 0) if direction == "lower" else (error > 0)
-    return out & ~welcome, out & welcome
 
 
 def window_of(steps: Steps, rule: Rule) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import Any
 
@@ -18,9 +18,11 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
 from karat.compare.gate.tolerance import Gate, gate, mode_of, relative_error, share_used
 from karat.compare.rules import Rule
+from karat.goldens.shapes import Values
 
 _LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
@@ -74,7 +76,7 @@ def missing_result(
     )
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Deviations(msgspec.Struct, frozen=True):
     """The deviations of a column: what no allowance covers, and numbers that moved either way."""
 
     hard: list[Deviation]
@@ -103,9 +105,19 @@ def _part(
     if mode_of(rule) == "median":  # rows have no order that a window could mean
         rule = structs.replace(rule, check="approx")
     demanded = [cell for cell in cells if cell.demanded]
-    numbers = _numbers(demanded, rule)
+    # All cells at once; what is no number on both sides demands nothing there.
+    numbers = gate(
+        _floats(cell.expected for cell in demanded),
+        _floats(cell.got for cell in demanded),
+        np.array([isinstance(cell.got, float) for cell in demanded], dtype=bool),
+        rule,
+        _floats(cell.margin for cell in demanded),
+    )
     deviations = _deviations(demanded, numbers, status)
-    found = _sorted(deviations, numbers.allowed)
+    better = [d for d in deviations if d.how == "better"]
+    worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
+    soft = {id(d) for d in (*better, *worse)}
+    found = _Deviations([d for d in deviations if id(d) not in soft], worse, better, numbers.allowed)
     outcome, kind = _outcome(found, mode_of(rule), cells, noun)
     objecting = [d for d in deviations if d.how != "better"]
     shown = objecting or found.better
@@ -134,19 +146,12 @@ def _part(
     )
 
 
-def _sorted(deviations: Sequence[Deviation], allowed: int) -> _Found:
-    better = [d for d in deviations if d.how == "better"]
-    worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
-    soft = {id(d) for d in (*better, *worse)}
-    return _Found([d for d in deviations if id(d) not in soft], worse, better, allowed)
-
-
 def _is_outcome(deviation: Deviation) -> bool:
     """Whether it is about an outcome rather than a number."""
     return isinstance(deviation.expected, str)
 
 
-def _outcome(found: _Found, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
+def _outcome(found: _Deviations, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
     if found.absent:
         missing = any(d.how == "missing" for d in found.absent)
         return CheckOutcome.FAIL, "missing-actual" if missing else "new-nan"
@@ -156,31 +161,20 @@ def _outcome(found: _Found, mode: str, cells: Sequence[GateCell], noun: str) -> 
         return (CheckOutcome.INFO, "") if empty else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
     if mode == "info":
         return CheckOutcome.INFO, "out-of-tolerance" if found.fails else ""
-    if found.fails:
-        return CheckOutcome.FAIL, _kind(found.hard, noun)
-    return (CheckOutcome.IMPROVED, "improved") if found.improves else (CheckOutcome.PASS, "")
+    if not found.fails:
+        return (CheckOutcome.IMPROVED, "improved") if found.improves else (CheckOutcome.PASS, "")
+    kind = "out-of-tolerance"
+    if any(d.how == "worse" for d in found.hard):
+        kind = "status-regressed"
+    elif any(isinstance(d.expected, float) for d in found.hard):
+        kind = "type-changed"
+    elif found.hard:
+        kind = "status-changed" if noun == "row" else "text-changed"
+    return CheckOutcome.FAIL, kind
 
 
-def _kind(hard: Sequence[Deviation], noun: str) -> str:
-    if any(d.how == "worse" for d in hard):
-        return "status-regressed"
-    if any(isinstance(d.expected, float) for d in hard):
-        return "type-changed"
-    changed = "status-changed" if noun == "row" else "text-changed"
-    return changed if hard else "out-of-tolerance"
-
-
-def _numbers(cells: Sequence[GateCell], rule: Rule) -> Gate:
-    """The arithmetic of all cells at once; what is no number on both sides demands nothing there."""
-    expected = np.array([_number(cell.expected) for cell in cells], dtype=float)
-    got = np.array([_number(cell.got) for cell in cells], dtype=float)
-    present = np.array([isinstance(cell.got, float) for cell in cells], dtype=bool)
-    margins = np.array([np.nan if c.margin is None else c.margin for c in cells], dtype=float)
-    return gate(expected, got, present, rule, margins)
-
-
-def _number(value: Value) -> float:
-    return value if isinstance(value, float) else np.nan
+def _floats(values: Iterable[Value]) -> Values:
+    return np.array([value if isinstance(value, float) else np.nan for value in values], dtype=float)
 
 
 def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str]) -> list[Deviation]:
@@ -234,7 +228,7 @@ def _size(deviation: Deviation) -> float:
     return abs(deviation.error) / max(deviation.tolerance or 0.0, 1e-300)
 
 
-def _likely(found: _Found, total: int) -> str | None:
+def _likely(found: _Deviations, total: int) -> str | None:
     """What a person would say of the column, or None."""
     if any(d.how == "missing" for d in found.absent):
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
@@ -279,42 +273,23 @@ def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult
 def leaves(value: Any) -> Leaves:
     """Every leaf of a JSON value by its path; an empty list or object is a leaf, too."""
     found: Leaves = {}
-    stack: list[tuple[Any, str, str]] = [(value, "$", "")]
+    stack: list[tuple[Any, tuple[str, str]]] = [(value, ("$", ""))]
     while stack:
-        item, path, name = stack.pop()
+        item, at = stack.pop()
+        path, name = at
         if isinstance(item, dict) and item:
-            stack.extend((child, path + _step(key), _generic(name, key)) for key, child in reversed(item.items()))
+            stack.extend((child, under_key(at, key)) for key, child in reversed(item.items()))
         elif isinstance(item, list) and item:
-            last = len(item) - 1
-            stack.extend((item[i], f"{path}[{i}]", name) for i in range(last, -1, -1))
+            stack.extend((item[i], (f"{path}[{i}]", name)) for i in range(len(item) - 1, -1, -1))
         else:
             found[path] = (name or "value", _leaf(item))
     return found
 
 
-def _step(key: str) -> str:
-    # Escaped, so that no key can look like the path of two others.
-    return f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
-
-
-def _generic(name: str, key: str) -> str:
-    # Request ids and steps are positions that happen to be written as keys.
-    if key.isdecimal():
-        return name
-    return f"{name}.{key}" if name else key
-
-
 def _leaf(value: Any) -> Value:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict | list):
-        return "{}" if isinstance(value, dict) else "[]"
+    if value is None or isinstance(value, bool | dict | list):
+        return json.dumps(value)
     if isinstance(value, str):
         # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
         return float("nan") if value == "nan" else (f'"{value}"' if value in _LITERALS else value)
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+    return as_float(value)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.result import Diff, Group
+from karat.diffs.result import Diff
 from karat.findings import Severity
 from karat.report.words import magnitude, short_path
 
@@ -55,12 +55,6 @@ def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
     return sorted(moved, key=lambda e: (e[1].verdict.rank, -magnitude(e[1].max_abs_rel_diff)))
 
 
-def verdict_counts(changes: Iterable[Change]) -> str:
-    """`2 incomplete, 27 drift`, gravest first."""
-    tally = Counter(change.verdict for change in changes)
-    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
-
-
 def labels(diff: Diff) -> dict[str, str]:
     """Path → the shortest name that is still one golden's alone: model/case where it is known."""
     names: dict[str, str] = {}
@@ -83,13 +77,10 @@ def render_csv(diff: Diff) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     tensors = [entry for entry in tensor_rows(diff) if entry[2].numbers is not None]
-    rows = [(c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff)]
-    if not tensors:
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
-        return out.getvalue()
-    writer.writerow((*COLUMNS, *TENSOR_COLUMNS))
-    writer.writerows([(*row, *[""] * len(TENSOR_COLUMNS)) for row in rows])
+    more = TENSOR_COLUMNS if tensors else ()
+    writer.writerow((*COLUMNS, *more))
+    for change, row in csv_rows(diff):
+        writer.writerow((change.path, row.metric, row.n_steps, row.avg_rel_diff, *[""] * len(more)))
     for change, row, tensor in tensors:
         numbers = [getattr(tensor.numbers, name) for name in TENSOR_COLUMNS]
         elements = tensor.numbers.elements if tensor.numbers else 0
@@ -114,7 +105,10 @@ def document(diff: Diff) -> dict[str, Any]:
         "new": diff.new,
         "totals": totals(diff),
         "findings": [finding_json(f) for f in diff.findings],
-        "groups": [_group_json(g) for g in diff.groups],
+        "groups": [
+            {**msgspec.to_builtins(g), "members": [{"path": path, "metric": metric} for path, metric in g.members]}
+            for g in diff.groups
+        ],
         "files": [change_json(c) for c in diff.changes],
     }
 
@@ -131,11 +125,6 @@ def totals(diff: Diff) -> dict[str, Any]:
         "verdicts": {v.value: verdicts[v] for v in Verdict},
         "findings": {s.value: severities[s] for s in Severity},
     }
-
-
-def _group_json(group: Group) -> dict[str, Any]:
-    members = [{"path": path, "metric": metric} for path, metric in group.members]
-    return {**msgspec.to_builtins(group), "members": members}
 
 
 def change_json(c: Change) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import verdict_counts
-from karat.diffs.result import Diff
+from karat.diffs.result import Diff, verdict_counts
 from karat.findings import KINDS, Finding, Severity
 from karat.report.html import asset, fill, page, script_json, text
 from karat.report.words import count, severity_counts
@@ -65,6 +64,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     rows = sorted(rows, key=lambda row: row.gravity)
     curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
+    files = {change.path: file for file, change in enumerate(diff.changes)}
     body = fill(
         _asset("body.html"),
         {
@@ -87,7 +87,16 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                         for f in findings
                     ],
                     "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
-                    "groups": _groups(diff),
+                    "groups": [
+                        [
+                            group.severity.value,
+                            group.title,
+                            [[files.get(path, -1), metric] for path, metric in group.members],
+                            _plain(group.low),
+                            _plain(group.high),
+                        ]
+                        for group in sorted(diff.groups, key=lambda group: group.severity.rank)
+                    ],
                 }
             ),
             "curves": script_json(curves),
@@ -150,20 +159,6 @@ def _row(row: _Row, place: int) -> list[Any]:
     if tensor is not None:
         values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
     return [row.file, metric, list(Verdict).index(row.verdict), row.because, *values, place, tensor]
-
-
-def _groups(diff: Diff) -> list[list[Any]]:
-    files = {change.path: file for file, change in enumerate(diff.changes)}
-    return [
-        [
-            group.severity.value,
-            group.title,
-            [[files.get(path, -1), metric] for path, metric in group.members],
-            _plain(group.low),
-            _plain(group.high),
-        ]
-        for group in sorted(diff.groups, key=lambda group: group.severity.rank)
-    ]
 
 
 def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:
@@ -249,15 +244,14 @@ def _totals(diff: Diff) -> Iterator[str]:
 
 def _noscript(findings: Iterable[Finding]) -> str:
     """What a browser without scripts shows below the totals: what failed."""
-    failed = [finding for finding in findings if finding.severity is Severity.FAIL]
-    items = "".join(f"<li>{_finding(finding)}</li>" for finding in failed)
+    items = []
+    for finding in findings:
+        if finding.severity is Severity.FAIL:
+            where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
+            after = f"<br><code>{text(finding.next)}</code>" if finding.next else ""
+            said = f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"
+            items.append(f"<li>{said}</li>")
     return (
-        "<p>The table and the plots need JavaScript; what failed stands here.</p>"
-        f"<h2>{count(len(failed), 'failing finding')}</h2><ul>{items}</ul>"
+        "<p>The table and the plots need JavaScript. These findings failed:</p>"
+        f"<h2>{count(len(items), 'failing finding')}</h2><ul>{''.join(items)}</ul>"
     )
-
-
-def _finding(finding: Finding) -> str:
-    where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
-    after = f"<br><code>{text(finding.next)}</code>" if finding.next else ""
-    return f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, verdict_counts
-from karat.diffs.result import Diff, Group
-from karat.findings import Finding, Severity
+from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors
+from karat.diffs.result import Diff, FindingGroup, verdict_counts
+from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
 from karat.report.words import count, few, magnitude, number, short_path, signed, span
@@ -69,7 +69,9 @@ def must_look(diff: Diff) -> list[Section]:
     found = []
     if fails:
         lines = [f"**{count(len(fails), 'finding')} to resolve:**", ""]
-        lines += [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
+        for f in fails[:_SHOWN]:
+            where = f" {code(short_path(f.path, diff.root))}:" if f.path else ""
+            lines.append(f"- **{f.kind}**{where} {prose(f.message)}")
         if len(fails) > _SHOWN:
             lines.append(f"- … and {len(fails) - _SHOWN:,} more `fail` findings")
         found.append(Section("## Look at this first", "\n".join(lines)))
@@ -83,12 +85,7 @@ def must_look(diff: Diff) -> list[Section]:
     return found
 
 
-def _fail_line(f: Finding, root: str) -> str:
-    where = f" {code(short_path(f.path, root))}:" if f.path else ""
-    return f"- **{f.kind}**{where} {prose(f.message)}"
-
-
-def _group_line(group: Group, short: dict[str, str]) -> str:
+def _group_line(group: FindingGroup, short: dict[str, str]) -> str:
     by = span(group.low, group.high, ", by ")
     paths = list(dict.fromkeys(path for path, _ in group.members))
     names = few([code(short[path]) for path in paths], _MEMBERS)
@@ -148,11 +145,11 @@ def sections(diff: Diff, record: RefreshRecord | None = None, lines: Lines = Map
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
         found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
-        found.append(
-            Section(f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows", _distribution(rows))
-        )
-        said = [f"- {line}" for line in _interpretation(diff)]
-        if said:
+        sizes = [magnitude(row.avg_rel_diff) for _, row in rows]
+        buckets = ((f"`{label}`", str(sum(map(inside, sizes)))) for label, inside in _BUCKETS)
+        title = f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows"
+        found.append(Section(title, table(("|avg_rel_diff| bucket", "count"), buckets)))
+        if said := [f"- {line}" for line in _interpretation(diff)]:
             found.append(Section("### Interpretation", "\n".join(said)))
     return found
 
@@ -169,13 +166,19 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str
     lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
     if record is not None and record.command:
         lines.append(f"- Re-ran {code(record.command)}.")
-    present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes]
     where = f" under {code(diff.root + '/')}" if diff.root else ""
-    lines.append(f"- Updated **{count(len(present), 'golden-value file')}**{where}.")
-    lines += _named("moved, with the same bytes", diff, _is_moved)
-    lines += _named("new, without a baseline to compare with", diff, _is_new)
-    lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED and not _is_moved(c))
-    lines += _named("unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE)
+    lines.append(f"- Updated **{count(len(_changed(diff)), 'golden-value file')}**{where}.")
+    still = [c for c in diff.changes if not _is_moved(c)]
+    unreadable = [c for c in diff.changes if c.verdict is Verdict.UNREADABLE]
+    new = [c for c in still if not c.has_baseline and c.verdict is not Verdict.UNREADABLE]
+    for what, chosen in (
+        ("moved, with the same bytes", [c for c in diff.changes if _is_moved(c)]),
+        ("new, without a baseline to compare with", new),
+        ("removed", [c for c in still if c.verdict is Verdict.REMOVED]),
+        ("unreadable on one side, not compared", unreadable),
+    ):
+        if chosen:
+            lines.append(f"- {len(chosen):,} {what}: {_names(sorted(c.path for c in chosen), diff.root)}.")
     if record is not None and record.date is not None:  # one that karat made, not the command line
         lines += origin_lines(diff, record, lock)
     lines += overruled_lines(diff, record, lock)
@@ -189,24 +192,15 @@ def _is_moved(change: Change) -> bool:
     return any(f.kind == "moved-golden" for f in change.findings)
 
 
-def _is_new(change: Change) -> bool:
-    return not (change.has_baseline or change.verdict is Verdict.UNREADABLE or _is_moved(change))
-
-
 def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
     if record is None:
         return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
-    run = place(record.source, record.run_id)
+    what = "Refresh of golden values"
     if record.scope == "only-failing":
-        return f"Refresh of golden values for failing functional tests from {run}."
-    if record.scope == "all" and not record.narrowed:
-        return f"Full refresh of golden values from {run}."
-    return f"Refresh of golden values from {run}."
-
-
-def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]:
-    chosen = [c.path for c in diff.changes if wanted(c)]
-    return [f"- {len(chosen):,} {what}: {_names(sorted(chosen), diff.root)}."] if chosen else []
+        what += " for failing functional tests"
+    elif record.scope == "all" and not record.narrowed:
+        what = "Full refresh of golden values"
+    return f"{what} from {place(record.source, record.run_id)}."
 
 
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
@@ -233,27 +227,16 @@ def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
     return text
 
 
-def _by_metric(rows: Sequence[Row]) -> dict[str, list[float]]:
-    sizes: dict[str, list[float]] = defaultdict(list)
-    for _, row in rows:
-        sizes[row.metric].append(magnitude(row.avg_rel_diff))
-    return {metric: sorted(values) for metric, values in sorted(sizes.items())}
-
-
 def _headlines(rows: Sequence[Row]) -> str:
-    header = ("metric", "n", "median |avg_rel_diff|", "max |avg_rel_diff|")
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for _, row in sorted(rows, key=_size):
+        sizes[row.metric].append(magnitude(row.avg_rel_diff))
     # The seed's median: the upper of the two middle values for an even count.
     lines = (
         (code(metric), str(len(values)), number(values[len(values) // 2]), number(values[-1]))
-        for metric, values in _by_metric(rows).items()
+        for metric, values in sorted(sizes.items())
     )
-    return table(header, lines)
-
-
-def _distribution(rows: Sequence[Row]) -> str:
-    sizes = [magnitude(row.avg_rel_diff) for _, row in rows]
-    lines = ((f"`{label}`", str(sum(map(inside, sizes)))) for label, inside in _BUCKETS)
-    return table(("|avg_rel_diff| bucket", "count"), lines)
+    return table(("metric", "n", "median |avg_rel_diff|", "max |avg_rel_diff|"), lines)
 
 
 def _interpretation(diff: Diff) -> Iterator[str]:
@@ -368,12 +351,10 @@ def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
 
 def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[str]:
     """What did not come from the last refresh: from which run it is, or that no run is known."""
-    others = [p for p in _changed(diff) if p not in {*record.files, *record.confirmed}]
     runs: dict[str, list[str]] = {}
-    for path in others:
-        if path in lines:
-            entry = lines[path]
-            runs.setdefault(place(entry.source, entry.run), []).append(path)
+    for path in _changed(diff):
+        if path in lines and path not in {*record.files, *record.confirmed}:
+            runs.setdefault(place(lines[path].source, lines[path].run), []).append(path)
     for run, paths in sorted(runs.items()):
         yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff.root)}."
     edited = [p for p in _changed(diff) if p not in lines]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_rows, verdict_counts
-from karat.diffs.result import Diff, Group
+from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_rows
+from karat.diffs.result import Diff, FindingGroup, verdict_counts
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
 from karat.report.words import count, elide, number, printable, severity_counts, short_path, signed, span
@@ -55,7 +54,7 @@ def _more(text: str) -> Line:
     return ((f"     {text}", "dim"),)
 
 
-def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
+def _groups(groups: Sequence[FindingGroup], diff: Diff) -> Iterator[Line]:
     worth = [g for g in groups if g.severity is not Severity.INFO]
     if not worth:
         return
@@ -75,7 +74,7 @@ def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
         yield _more(f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)")
 
 
-def _sentence(group: Group, diff: Diff) -> str:
+def _sentence(group: FindingGroup, diff: Diff) -> str:
     """What the only finding of a group says, and where."""
     ((path, metric),) = group.members
     messages = (
@@ -108,8 +107,7 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
         for _, row in ranked
     ]
     titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
-    table = _Table(titles, rows, left=2, dispensable={2, 4})
-    yield from table.lines([pair[:2] for pair in ranked], diff, labels(diff), width)
+    yield from _table([titles, *rows], ranked, diff, width, left=2, dispensable={2, 4})
 
 
 def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
@@ -126,47 +124,34 @@ def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
         (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
         for _, row, tensor in shown
     ]
-    table = _Table(("verdict", "tensor", "of", *TITLES), rows, left=3, dispensable={5, 6})
-    yield from table.lines([entry[:2] for entry in shown], diff, {}, width)
+    table = [("verdict", "tensor", "of", *TITLES), *rows]
+    yield from _table(table, [entry[:2] for entry in shown], diff, width, left=3, dispensable={5, 6})
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Cells of rows, each with the golden it is of behind it."""
-
-    titles: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    left: int
-    dispensable: AbstractSet[int]
-    """Columns that a narrow terminal has no room for."""
-
-    def lines(
-        self, of: Sequence[tuple[Change, MetricChange]], diff: Diff, names: Mapping[str, str], width: int | None
-    ) -> Iterator[Line]:
-        """The table; with a width, names of goldens give way to it."""
-        table = [self.titles, *self.rows]
-        if width is not None and width < _WIDE:
-            table = [tuple(cell for i, cell in enumerate(row) if i not in self.dispensable) for row in table]
-        columns = widths(table)
-        room = max(width - sum(columns) - 2 * len(columns), 12) if width else None
-        head, *rows = (aligned(row, columns, left=self.left) for row in table)
-        yield ((f"{head}  golden", "dim"),)
-        for (change, metric), row in zip(of, rows, strict=True):
-            name = _name(change, names, diff.root, room)
-            yield (row, _style(metric.verdict)), (f"  {name}", "")
-
-
-def _name(change: Change, names: Mapping[str, str], root: str, room: int | None) -> str:
-    """The whole path where there is room; else model, case and platform; else their ends."""
-    path = printable(short_path(change.path, root))
-    if room is None or len(path) <= room:
-        return path
-    platform = change.identity.get("platform")
-    name = names.get(change.path, path)
-    return elide(printable(f"{name} · {platform}" if platform else name), room)
-
-
-def _style(verdict: Verdict) -> str:
-    if verdict in {Verdict.NOISE, Verdict.SAME}:
-        return "green"
-    return STYLES[Severity.WARN if verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
+def _table(
+    table: Sequence[Sequence[str]],
+    of: Sequence[tuple[Change, MetricChange]],
+    diff: Diff,
+    width: int | None,
+    *,
+    left: int,
+    dispensable: AbstractSet[int],
+) -> Iterator[Line]:
+    """The table, each row with the golden it is of; a narrow terminal has no room for `dispensable` columns."""
+    if width is not None and width < _WIDE:
+        table = [tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in table]
+    columns = widths(table)
+    room = max(width - sum(columns) - 2 * len(columns), 12) if width else None
+    names = labels(diff)
+    head, *rows = (aligned(row, columns, left=left) for row in table)
+    yield ((f"{head}  golden", "dim"),)
+    for (change, metric), row in zip(of, rows, strict=True):
+        # The whole path where there is room; else model, case and platform; else their ends.
+        path = printable(short_path(change.path, diff.root))
+        if room is not None and len(path) > room:
+            platform, name = change.identity.get("platform"), names.get(change.path, path)
+            path = elide(printable(f"{name} · {platform}" if platform else name), room)
+        style = STYLES[Severity.WARN if metric.verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
+        if metric.verdict in {Verdict.NOISE, Verdict.SAME}:
+            style = "green"
+        yield (row, style), (f"  {path}", "")
