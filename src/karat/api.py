@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from karat.changepoints.series import Better
     from karat.checks.report import CheckReport
     from karat.checks.settings import Improved, Unknown
+    from karat.config import Config
+    from karat.diffs.diff import DiffOptions
     from karat.diffs.result import Diff
     from karat.hunts.model import HuntReport
     from karat.refreshes.report import RefreshReport
@@ -50,15 +52,11 @@ def diff(  # noqa: PLR0913 - one parameter per option
     `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree.
     """
     from karat.config import load
-    from karat.diffs.diff import DiffOptions, diff as diff_
+    from karat.diffs.diff import diff as diff_
 
     config = load(Path(cwd), preset=preset)
-    options = DiffOptions(
-        globs=config.paths,
-        exclude=config.exclude,
-        cases=config.cases,
-        rules=config.rule_book(),
-        status=config.status,
+    options = diff_options(
+        config,
         only=only,
         only_metric=only_metric,
         everything=everything,
@@ -69,6 +67,20 @@ def diff(  # noqa: PLR0913 - one parameter per option
         store=store or os.environ.get("KARAT_STORE") or (config.store.url if "store:" in f"{old}{new}" else None),
     )
     return diff_(_word(old), _word(new), cwd=cwd, options=options)
+
+
+def diff_options(config: Config, **rest: Any) -> DiffOptions:
+    """The options of a diff, with what karat.toml says about goldens and rules."""
+    from karat.diffs.diff import DiffOptions
+
+    return DiffOptions(
+        globs=config.paths,
+        exclude=config.exclude,
+        cases=config.cases,
+        rules=config.rule_book(),
+        status=config.status,
+        **rest,
+    )
 
 
 def check(  # noqa: PLR0913 - one parameter per option
@@ -321,25 +333,22 @@ def changes(  # noqa: PLR0913 - one parameter per option
 
     if isinstance(values, str | Path):
         chosen = () if metric == "value" else (metric,)
-        collected = read(
-            (str(values),), ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path())
-        )
+        options = ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path())
+        collected = read((str(values),), options)
     else:
-        named = list(values.items()) if hasattr(values, "items") else list(_labelled(values, labels))
-        points = tuple(_observation(str(label), value) for label, value in named)
+        if isinstance(values, Mapping) or hasattr(values, "items"):  # also a pandas Series, which is no Mapping
+            names, numbers = zip(*values.items(), strict=True) if len(values) else ((), ())
+        else:
+            numbers = tuple(values)
+            names = tuple(range(len(numbers)) if labels is None else labels)
+        if len(names) != len(numbers):
+            raise UsageError(
+                f"expected one label per value, found {len(names):,} labels and {len(numbers):,} values",
+                next_command="help(karat.changes)",
+            )
+        points = tuple(_observation(str(label), value) for label, value in zip(names, numbers, strict=True))
         collected = SeriesCollection(series=(Series(metric=metric, observations=points, better=better),))
     return examine(collected, DetectOptions(false_alarms=false_alarms, smallest=smallest), online=online)
-
-
-def _labelled(values: Iterable[float | None], labels: Sequence[str] | None) -> Iterable[tuple[str, float | None]]:
-    numbers = list(values)
-    names = [str(n) for n in range(len(numbers))] if labels is None else list(labels)
-    if len(names) != len(numbers):
-        raise UsageError(
-            f"expected one label per value, found {len(names):,} labels and {len(numbers):,} values",
-            next_command="help(karat.changes)",
-        )
-    return zip(names, numbers, strict=True)
 
 
 def _observation(label: str, value: float | None) -> Any:

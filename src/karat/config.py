@@ -22,7 +22,7 @@ from karat.goldens.paths import DEFAULT_GLOBS
 
 if TYPE_CHECKING:
     from karat.captures.settings import BundleSettings
-    from karat.checks.settings import CheckSettings, Exemption
+    from karat.checks.settings import CheckExemption, CheckSettings
     from karat.policy.settings import PolicySettings
     from karat.refreshes.settings import RefreshSettings
     from karat.runs.settings import RecordSettings
@@ -54,7 +54,7 @@ class Config:
     rules: Sequence[PartialRule] = ()
     status: Sequence[str] = STATUS_ORDER
     fail_on: Sequence[str] = ("fail",)
-    exempt: Sequence[Exemption] = ()
+    exempt: Sequence[CheckExemption] = ()
     tables: Mapping[str, msgspec.Struct] = field(default_factory=dict)
     """The tables that the file or its preset has."""
     preset: str | None = None
@@ -119,20 +119,21 @@ def find(start: Path) -> Path | None:
 def load(start: Path, *, preset: str | None = None) -> Config:
     """The configuration that holds in `start`; `preset` overrules the file's."""
     file = find(start)
-    raw: dict[str, Any] = {}
-    if file is not None:
-        raw = _table_of(file) or {}
+    raw = (_table_of(file) if file is not None else None) or {}
     chosen = preset or raw.get("preset")
-    if chosen is None:
-        base = Config()
-    else:
+    base = Config()
+    if chosen is not None:
         where = str(file or "--preset")
         if chosen not in PRESETS:
             raise UsageError(
                 f"{where}: no preset is called {chosen!r}{suggest(str(chosen), PRESETS)}; there are {', '.join(PRESETS)}",
                 next_command="karat config --preset megatron-lm",
             )
-        base = _read(_preset(chosen), f"preset {chosen}", Config())
+        import tomllib
+        from importlib import resources
+
+        text = resources.files("karat").joinpath("presets", f"{chosen}.toml").read_text(encoding="utf-8")
+        base = _read(tomllib.loads(text), f"preset {chosen}", base)
     if file is None:
         return _read({}, "default", base, preset=chosen)
     try:
@@ -151,7 +152,14 @@ def _edit(file: Path) -> str:
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """Karat's own table in a file: all of karat.toml, [tool.karat] of pyproject.toml, or None."""
-    parsed = _parse(file)
+    import tomllib
+
+    try:
+        parsed = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
+    except OSError as error:
+        raise UsageError(f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}") from error
     if file.name == "karat.toml":
         return parsed
     tools = parsed.get("tool")
@@ -159,25 +167,6 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{file}: expected tool.karat to be a table, found {table!r}", next_command=_edit(file))
     return table
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
-    except OSError as error:
-        raise UsageError(f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}") from error
-
-
-def _preset(name: str) -> dict[str, Any]:
-    import tomllib
-    from importlib import resources
-
-    text = resources.files("karat").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
 
 
 def _kind(table: str) -> type[msgspec.Struct]:
@@ -246,10 +235,10 @@ def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: s
     return tuple(items)
 
 
-def _exemption(entry: Mapping[str, Any], where: str) -> Exemption:
-    from karat.checks.settings import Exemption
+def _exemption(entry: Mapping[str, Any], where: str) -> CheckExemption:
+    from karat.checks.settings import CheckExemption
 
-    found = _converted(entry, Exemption, where)
+    found = _converted(entry, CheckExemption, where)
     _expect(
         not {found.path, found.metric, found.row or "*"} <= {"*", "**"},
         f"{where}: expected path, metric or row to narrow it, found an exemption of everything",

@@ -13,7 +13,7 @@ from factories.checked import TABLE, TODAY, kinds, only, options, outcomes, run
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.checks.check import check
 from karat.checks.report import CheckReport
-from karat.checks.settings import Exemption
+from karat.checks.settings import CheckExemption
 from karat.compare.gate.result import CheckOutcome
 from karat.compare.rules import RuleBook
 from karat.config import load
@@ -58,7 +58,7 @@ def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) ->
     assert "truncated" in kinds(report)
     assert only(report).refresh is None
     assert all("karat diff" in (f.next or "") for f in report.all_findings())
-    covered = Exemption(kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing")
+    covered = CheckExemption(kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing")
     report = megatron(tmp_path, curves(1), stop=13, exemptions=(covered,))
     assert (report.outcome, report.exit_code) == (CheckOutcome.EXEMPTED, ExitCode.OK)
 
@@ -70,7 +70,7 @@ def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(reposi
     values["lm loss"] *= 1.5
     repository.write("out.json", golden_text(values))
     inner = repository.root / "tests"
-    known = Exemption(
+    known = CheckExemption(
         kind="flaky",
         owner="o",
         reason="r",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from karat.checks.exemptions import Exemptions
-from karat.checks.settings import Exemption
+from karat.checks.exemptions import CheckExemptions
+from karat.checks.settings import CheckExemption
 from karat.compare.gate.result import Judging, MetricResult
 from karat.compare.gate.table import gate_table
 from karat.config import load
@@ -18,7 +18,7 @@ TODAY = date(2026, 5, 1)
 PATH = "bench/inductor.csv"
 
 
-def entry(**sets: Any) -> Exemption:
+def entry(**sets: Any) -> CheckExemption:
     usual: dict[str, Any] = {
         "kind": "flaky",
         "owner": "@me",
@@ -26,7 +26,7 @@ def entry(**sets: Any) -> Exemption:
         "link": "https://example.com/1",
         "expires": date(2026, 6, 1),
     }
-    return Exemption(**{**usual, **sets})
+    return CheckExemption(**{**usual, **sets})
 
 
 def table(**rows: tuple[str, str]) -> Table:
@@ -39,9 +39,9 @@ GOLDEN = table(a=("pass", "3"), b=("pass", "5"))
 
 
 def judged(
-    actual: Table, *entries: Exemption, strict: bool = False, path: str = PATH
+    actual: Table, *entries: CheckExemption, strict: bool = False, path: str = PATH
 ) -> tuple[list[MetricResult], list[Finding]]:
-    exemptions = Exemptions(entries, path, TODAY)
+    exemptions = CheckExemptions(entries, path, TODAY)
     results, _ = gate_table(GOLDEN, actual, Judging(exempt=exemptions.covering))
     applied = exemptions.apply(results)
     return applied, list(exemptions.findings(applied, strict=strict))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from factories.diffs import HOSTILE
-from karat.checks import ci, data, text
+from karat.checks import ci, text
 from karat.checks.report import Checked, CheckReport, at, finding, headline, value
 from karat.compare.gate.result import CheckOutcome, Deviation, MetricResult
 from karat.compare.gate.tolerance import Medians
@@ -104,7 +104,7 @@ SCHEMA = json.loads(resources.files("karat").joinpath("schemas", "karat.check.1.
 @settings(max_examples=50)
 @given(REPORTS)
 def test_json_follows_the_published_schema_whatever_stands_in_it(report: CheckReport) -> None:
-    document = json.loads(data.render(report))
+    document = json.loads(report.to_json())
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert len(document["checks"]) == len(report.checks)
 

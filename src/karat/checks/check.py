@@ -15,10 +15,10 @@ from datetime import date
 
 import msgspec
 
-from karat.checks.exemptions import Exemptions
+from karat.checks.exemptions import CheckExemptions
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
-from karat.checks.settings import Exemption, Improved, Unknown
+from karat.checks.settings import CheckExemption, Improved, Unknown
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Judging, MetricResult, names
 from karat.compare.gate.series import gate_series
 from karat.compare.gate.table import gate_table, like_golden
@@ -49,7 +49,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook = msgspec.field(default_factory=RuleBook)
     status: tuple[str, ...] = STATUS_ORDER
     record: RecordSettings = msgspec.field(default_factory=RecordSettings)
-    exemptions: tuple[Exemption, ...] = ()
+    exemptions: tuple[CheckExemption, ...] = ()
     fill: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Column → what an empty cell of a result stands for."""
     exact: tuple[str, ...] = ()
@@ -158,16 +158,9 @@ def _read_golden(at: GoldenAt) -> Reading:
     return formats.read(data, at.name)
 
 
-class _Commands(msgspec.Struct, frozen=True):
-    """What a person can do next: take the result as the golden, and look closer."""
-
-    take: str | None
-    look: str | None
-
-
 def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
     """One result against one golden that is there."""
-    exemptions = Exemptions(options.exemptions, at.name, options.today)
+    exemptions = CheckExemptions(options.exemptions, at.name, options.today)
     judging = Judging(
         book=options.rules, path=at.name, exact=options.exact, status=options.status, exempt=exemptions.covering
     )
@@ -188,14 +181,26 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     lacking = any(absent(result) and result.outcome in SHUT for result in results)
     told += [f for f in findings if lacking or f.kind != "truncated"]
     told += exemptions.findings(results, strict=options.strict)
-    commands = _commands(actual, at, results, told, options, fits=_fits(plain, expected))
-    if not _sound(got, results):
-        commands = _Commands(None, commands.look)
-    told += _findings_of(results, commands, options)
+    take, look = _commands(actual, at, results, told, options, fits=_fits(plain, expected))
+    # Nobody should be told to take what is damaged or empty.
+    grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
+    if got.golden is None or grave or any(r.metric == ROWS and r.missing == r.total for r in results):
+        take = None
+    unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
+    for result in results:
+        next_command = (look or take) if absent(result) else (take or look)
+        improved = Severity(options.improved)
+        if found := finding(result, improved=improved, unknown=unknown, next_command=next_command):
+            told.append(found)
     outcome = _outcome(results, told, got, options)
     if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
-        told.append(_no_evidence(results))
-    hint = commands.look or commands.take or f"git log --oneline -- {quoted(at.name)}"
+        message = (
+            "not one value was compared that could have failed: every metric is only shown;"
+            ' a rule with check = "approx" or an rtol makes one count'
+        )
+        shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
+        told.append(fail("nothing-compared", message, next=f"karat config --metric {quoted(shown)}"))
+    hint = look or take or f"git log --oneline -- {quoted(at.name)}"
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
     return Checked(
         actual=actual.name,
@@ -204,7 +209,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
         shape=got.golden.shape if got.golden else None,
         results=tuple(sorted(results, key=lambda r: (r.outcome.rank, r.metric))),
         findings=tuple(sorted(placed, key=lambda f: f.severity.rank)),
-        refresh=commands.take,
+        refresh=take,
     )
 
 
@@ -221,13 +226,6 @@ def _gate(
     if isinstance(golden, Document) and isinstance(actual, Document):
         return gate_document(golden.value, actual.value, judging), []
     return [], [fail("type-changed", f"expected a {golden.shape}, as the golden is, found a {actual.shape}")]
-
-
-def _sound(got: Reading, results: Iterable[MetricResult]) -> bool:
-    """Whether the result is fit to be a golden: nobody should be told to take what is damaged or empty."""
-    grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
-    emptied = any(r.metric == ROWS and r.missing == r.total for r in results)
-    return got.golden is not None and not grave and not emptied
 
 
 def _fits(plain: Reading, expected: Reading) -> bool:
@@ -250,14 +248,15 @@ def _commands(
     options: CheckOptions,
     *,
     fits: bool,
-) -> _Commands:
+) -> tuple[str | None, str | None]:
+    """What a person can do next: take the result as the golden, and look closer."""
     golden = at.name if at.revision is not None else options.where.from_here(at.path)
     look = None
     if actual.path.is_file() and at.revision is None and fits:
         look = str(Command("karat", "diff", golden, actual.name, "--html", "report.html"))
     # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
     if any(absent(result) and result.metric != ROWS for result in results):
-        return _Commands(None, look)
+        return None, look
     shut = SHUT | ({CheckOutcome.IMPROVED} if options.improved == "fail" else set())
     take = _take(
         actual.name,
@@ -269,7 +268,7 @@ def _commands(
     )
     if not fits and take.startswith("karat record"):
         take = f"edit {quoted(golden)}  # the result has other columns, so nothing can take it as it is"
-    return _Commands(take, look)
+    return take, look
 
 
 def _take(
@@ -300,30 +299,6 @@ def _take(
     if known := name or golden:
         command = command.plus("--only", known)
     return str(command.plus("--prune") if fewer else command)
-
-
-def _findings_of(results: Iterable[MetricResult], commands: _Commands, options: CheckOptions) -> Iterator[Finding]:
-    """The findings of the results, each with the command that helps."""
-    unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
-    take, look = commands.take, commands.look
-    for result in results:
-        found = finding(
-            result,
-            improved=Severity(options.improved),
-            unknown=unknown,
-            next_command=(look or take) if absent(result) else (take or look),
-        )
-        if found is not None:
-            yield found
-
-
-def _no_evidence(results: Iterable[MetricResult]) -> Finding:
-    message = (
-        "not one value was compared that could have failed: every metric is only shown;"
-        ' a rule with check = "approx" or an rtol makes one count'
-    )
-    shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
-    return fail("nothing-compared", message, next=f"karat config --metric {quoted(shown)}")
 
 
 def _outcome(

@@ -1,4 +1,4 @@
-"""Exemptions in force: which deviations are known and owned, and which entries have had their day.
+"""CheckExemptions in force: which deviations are known and owned, and which entries have had their day.
 
 An exemption never hides that something is missing unless it says `covers = "missing"`. One that has
 expired covers nothing and fails on its own; one that covers nothing is said to be unused.
@@ -12,16 +12,16 @@ from fnmatch import fnmatchcase
 
 from msgspec import structs
 
-from karat.checks.settings import Exemption
+from karat.checks.settings import CheckExemption
 from karat.compare.gate.result import ROWS, SHUT, CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
 from karat.goldens.paths import narrow
 
 
-class Exemptions:
+class CheckExemptions:
     """The entries that speak of one golden on one day."""
 
-    def __init__(self, entries: Sequence[Exemption], path: str, today: date) -> None:
+    def __init__(self, entries: Sequence[CheckExemption], path: str, today: date) -> None:
         here = [entry for entry in entries if entry.path == "*" or narrow(path, [entry.path])]
         self._active = [entry for entry in here if entry.expires >= today]
         self._expired = [entry for entry in here if entry.expires < today]
@@ -32,22 +32,17 @@ class Exemptions:
 
     def apply(self, results: Iterable[MetricResult]) -> list[MetricResult]:
         """The results, with those that are covered marked as exempted."""
-        return [self._applied(result) for result in results]
-
-    def _applied(self, result: MetricResult) -> MetricResult:
-        if result.exemption is None or result.outcome not in SHUT:
-            return result
-        entry = self._active[result.exemption]
-        incomplete = bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
-        if incomplete and entry.covers != "missing":
-            return result
-        return structs.replace(
-            result,
-            outcome=CheckOutcome.EXEMPTED,
-            exempted=result.outcome,
-            kind="exempted",
-            because=f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})",
-        )
+        applied = []
+        for result in results:
+            entry = None if result.exemption is None else self._active[result.exemption]
+            incomplete = bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
+            if entry is not None and result.outcome in SHUT and (not incomplete or entry.covers == "missing"):
+                because = f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})"
+                change = {"outcome": CheckOutcome.EXEMPTED, "exempted": result.outcome, "kind": "exempted"}
+                applied.append(structs.replace(result, **change, because=because))
+            else:
+                applied.append(result)
+        return applied
 
     def findings(self, results: Sequence[MetricResult], *, strict: bool) -> Iterator[Finding]:
         """What there is to say about the entries themselves."""
@@ -69,7 +64,7 @@ class Exemptions:
                 yield _about(entry, "exemption-unused", severity, what)
 
 
-def _speaks_of(entry: Exemption, metric: str, row: str | None) -> bool:
+def _speaks_of(entry: CheckExemption, metric: str, row: str | None) -> bool:
     if not fnmatchcase(metric, entry.metric):
         return False
     if metric == ROWS:
@@ -81,7 +76,7 @@ def _speaks_of(entry: Exemption, metric: str, row: str | None) -> bool:
     return row is not None and fnmatchcase(row, entry.row)
 
 
-def _about(entry: Exemption, kind: str, severity: Severity, what: str) -> Finding:
+def _about(entry: CheckExemption, kind: str, severity: Severity, what: str) -> Finding:
     where = entry.metric if entry.row is None else f"{entry.metric}, {entry.row}"
     label = f"exemption of {where} ({entry.kind}, {entry.owner}: {entry.reason}; {entry.link})"
     return Finding(

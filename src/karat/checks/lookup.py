@@ -50,21 +50,16 @@ class Actual(msgspec.Struct, frozen=True, kw_only=True):
 
 def actuals_of(word: str, cwd: Path) -> list[Actual]:
     """The results that one word names; one that does not exist is named all the same."""
-    path = cwd / word
-    if not path.is_dir() or holds_events(path):
-        return [Actual(path=path, name=word)]
-    return list(_below(path, word))
+    if is_folder_of_results(word, cwd):
+        return list(_below(cwd / word, word))
+    return [Actual(path=cwd / word, name=word)]
 
 
 def is_folder_of_results(word: str, cwd: Path) -> bool:
-    """Whether a word names a folder that is not itself a run."""
-    return (cwd / word).is_dir() and not holds_events(cwd / word)
-
-
-def holds_events(folder: Path) -> bool:
-    """Whether event files lie in this very folder."""
+    """Whether a word names a folder that is not itself a run: no event files lie in it."""
+    folder = cwd / word
     try:
-        return any(_EVENTS in path.name for path in folder.iterdir())
+        return folder.is_dir() and not any(_EVENTS in path.name for path in folder.iterdir())
     except OSError as error:
         raise _cannot_list(error) from error
 
@@ -136,21 +131,17 @@ class Tree:
 
     def at(self, path: str) -> GoldenAt:
         """Where the golden with this path below the root of the tree is."""
-        return GoldenAt(name=self._name(path), path=self._root / path)
-
-    def _name(self, path: str) -> str:
-        """From the root of the repository, wherever the folder is: rules and exemptions say it so."""
-        return f"{self._below}/{path}" if self._below else path
+        return GoldenAt(name=f"{self._below}{path}", path=self._root / path)
 
     @cached_property
     def _below(self) -> str:
-        """The way from the root of the repository to this folder; empty outside of one."""
+        """The way from the root of the repository to this folder: rules and exemptions name goldens from there."""
         root = repository(self._where.cwd) if self._named else None
         here = self._root.resolve()
         if root is None or not here.is_relative_to(root.resolve()):
             return ""
         below = here.relative_to(root.resolve()).as_posix()
-        return "" if below == "." else below
+        return "" if below == "." else f"{below}/"
 
     @cached_property
     def _paths(self) -> list[str]:
@@ -186,11 +177,12 @@ class Tree:
         return _grouped(self.goldens, lambda path: Path(path).stem)
 
     @cached_property
-    def _identities(self) -> Identities:
-        return Identities({path: self._identity_at(path) for path in self.goldens})
+    def _identities(self) -> Mapping[str, Identity]:
+        return {path: identity_of(f"{self._below}{path}", self._where.cases) for path in self.goldens}
 
-    def _identity_at(self, path: str) -> Identity:
-        return identity_of(self._name(path), self._where.cases)
+    @cached_property
+    def _by_identity(self) -> IdentityIndex:
+        return IdentityIndex(self._identities)
 
     def golden_of(self, actual: Actual) -> tuple[GoldenAt | None, str]:
         """The golden of a result; without one, what was looked for."""
@@ -202,7 +194,11 @@ class Tree:
             # The result itself is never its own golden.
             others = [path for path in paths if not same_file(self._root / path, actual.path)]
             if len(others) > 1:
-                raise self._ambiguous(actual, others, how)
+                names = few([f"{self._below}{path}" for path in others], _CANDIDATES_SHOWN)
+                raise UsageError(
+                    f"expected one golden for {actual.name}, found {len(others)} by its {how}: {names}",
+                    next_command=_check_command(actual.name, self._where.from_here(self._root / others[0])),
+                )
             if others:
                 return self.at(others[0]), ""
         where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
@@ -222,13 +218,15 @@ class Tree:
             yield [actual.inside] if actual.inside in self._by_path else [], "path"
             yield self._by_stem.get(stem, ()), "path"
         if identity:
-            yield self._alike(self._identities.fitting(identity), actual), "identity"
+            yield self._alike(self._by_identity.fitting(identity), actual), "identity"
         if actual.inside is not None and "/" in actual.inside:
             return  # its folders say which case it is; a name alone would be another case's
         named = [*self._by_name.get(actual.path.name, ())]
         if actual.path.is_dir():
             named += self._by_file_stem.get(actual.stem, ())
-        yield [path for path in named if not self._contradicts(path, identity)], "file name"
+        # A golden whose path says something else of itself is another case's.
+        own = self._identities
+        yield [p for p in named if all(own[p][key] == identity[key] for key in own[p].keys() & identity)], "file name"
 
     def _alike(self, paths: Sequence[str], actual: Actual) -> Sequence[str]:
         """Of several goldens, those called as the result is: its name tells what its folders do not."""
@@ -236,20 +234,8 @@ class Tree:
         others = [p for p in paths if not same_file(self._root / p, actual.path)] if named else []
         return [path for path in others if path in named] or paths
 
-    def _contradicts(self, path: str, identity: Identity) -> bool:
-        own = self._identity_at(path)
-        return any(own[key] != identity[key] for key in own.keys() & identity.keys())
 
-    def _ambiguous(self, actual: Actual, paths: Sequence[str], how: str) -> UsageError:
-        names = [self._name(path) for path in paths]
-        first = self._where.from_here(self._root / paths[0])
-        return UsageError(
-            f"expected one golden for {actual.name}, found {len(names)} by its {how}: {few(names, _CANDIDATES_SHOWN)}",
-            next_command=_check_command(actual.name, first),
-        )
-
-
-class Identities:
+class IdentityIndex:
     """Goldens by what their paths say of them."""
 
     def __init__(self, found: Mapping[str, Identity]) -> None:
@@ -262,19 +248,13 @@ class Identities:
         paths: list[str] = []
         for keys, members in self._groups.items():
             shared = keys.intersection(identity)
-            if shared:
-                index = self._index(keys, shared, members)
-                paths += index.get(_values(identity, shared), ())
+            if not shared:
+                continue
+            if (keys, shared) not in self._indexes:
+                values = {path: _values(self._found[path], shared) for path in members}
+                self._indexes[keys, shared] = _grouped(members, values.__getitem__)
+            paths += self._indexes[keys, shared].get(_values(identity, shared), ())
         return sorted(paths)
-
-    def _index(
-        self, keys: frozenset[str], shared: frozenset[str], members: Sequence[str]
-    ) -> Mapping[object, Sequence[str]]:
-        index = self._indexes.get((keys, shared))
-        if index is None:
-            index = _grouped(members, lambda path: _values(self._found[path], shared))
-            self._indexes[keys, shared] = index
-        return index
 
 
 def _values(identity: Identity, keys: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from math import isfinite
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Deviation, MetricResult, Value
 from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
+from karat.report.json import encode, finding_json
 from karat.report.result import Result
 from karat.report.words import count, few
 
@@ -89,10 +91,34 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return ExitCode.CANNOT_VERIFY if failed else ExitCode.OK
 
     def to_json(self) -> bytes:
-        """Schema karat.check/1."""
-        from karat.checks.data import render
-
-        return render(self)
+        """Schema karat.check/1. NaN and infinities, which JSON has no word for, become texts."""
+        outcomes = Counter(c.outcome for c in self.checks)
+        severities = Counter(f.severity for f in self.all_findings())
+        document = {
+            "schema": "karat.check/1",
+            "outcome": self.outcome.value,
+            "exit_code": int(self.exit_code),
+            "totals": {
+                "goldens": len(self.checks),
+                "compared": self.compared,
+                "outcomes": {o.value: outcomes[o] for o in CheckOutcome},
+                "findings": {s.value: severities[s] for s in Severity},
+            },
+            "findings": [finding_json(f) for f in self.findings],
+            "checks": [
+                {
+                    "actual": c.actual,
+                    "golden": c.golden,
+                    "outcome": c.outcome.value,
+                    "shape": c.shape,
+                    "refresh": c.refresh,
+                    "findings": [finding_json(f) for f in c.findings],
+                    "metrics": [_result_json(r) for r in c.results],
+                }
+                for c in self.checks
+            ],
+        }
+        return encode(document, odd_numbers_as_text=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per golden and metric; a golden of which no metric was checked has one row."""
@@ -116,6 +142,16 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.outcome.value}: {count(len(self.checks), 'golden')}, {count(self.compared, 'value')} compared"
 
 
+def _result_json(result: MetricResult) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(result)
+    del plain["exemption"]
+    for name in ("kind", "check", "tolerance"):
+        plain[name] = plain[name] or None
+    plain["not_finite"] = plain.pop("broken")
+    plain["median"] = plain.pop("medians")
+    return plain
+
+
 def value(item: Value) -> str:
     """A value as people read it: all digits that matter, no more."""
     if item is None:
@@ -132,7 +168,10 @@ def headline(result: MetricResult) -> str:
     if result.metric in UNKNOWN.values():
         return f"{count(result.total, result.noun)} without a golden: {names(result)}"
     if result.metric == ROWS:
-        return _rows(result)
+        if result.missing:
+            gone = f"{result.missing} of {count(result.total, 'row')}"
+            return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
+        return f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
     if result.outcome is CheckOutcome.MISSING_ACTUAL:
         return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
     if result.outcome is CheckOutcome.NOTHING_COMPARED:
@@ -140,15 +179,10 @@ def headline(result: MetricResult) -> str:
     return _counted(result)
 
 
-def _rows(result: MetricResult) -> str:
-    if result.missing:
-        gone = f"{result.missing} of {count(result.total, 'row')}"
-        return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
-    return f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
-
-
 def _counted(result: MetricResult) -> str:
     total = count(result.total, result.noun)
+    # Rows have names; steps do not.
+    named = "" if result.noun == "step" else f": {names(result)}"
     if result.missing or result.broken:
         absent = result.missing + result.broken
         what = "no value" if result.missing else "no finite value"
@@ -159,28 +193,20 @@ def _counted(result: MetricResult) -> str:
         return f"median of steps {pair.first}–{pair.last}: {moved}{change}"
     if result.failed and (result.outcome in SHUT or result.exempted or result.outcome is CheckOutcome.INFO):
         allowed = f" ({result.allowed:,} allowed)" if result.allowed else ""
-        return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
+        moved = "out of bounds" if result.check == "range" else "out of tolerance"
+        if result.kind in {"status-regressed", "status-changed", "type-changed"}:
+            moved = "worse" if result.kind == "status-regressed" else "changed"
+        elif result.check == "exact" or result.kind == "text-changed":
+            moved = "differs" if result.failed == 1 else "differ"
+        return f"{result.failed:,} of {total} {moved}{allowed}{named}"
     if result.outcome is CheckOutcome.IMPROVED:
-        return f"{result.better:,} of {total} better than the golden{_named(result)}"
+        return f"{result.better:,} of {total} better than the golden{named}"
     held = "as expected" if result.used is None else "within tolerance"
     held = "within bounds" if result.check == "range" else held
     if result.failed:
         held += f", {result.failed:,} out of tolerance of {result.allowed:,} allowed"
     used = f" ({result.used:.0%} of it used)" if result.used else ""
     return f"{total} {held}{used}"
-
-
-def _moved(result: MetricResult) -> str:
-    words = {"status-regressed": "worse", "status-changed": "changed", "type-changed": "changed"}
-    plain = "out of bounds" if result.check == "range" else "out of tolerance"
-    if result.check == "exact" or result.kind == "text-changed":
-        plain = "differs" if result.failed == 1 else "differ"
-    return words.get(result.kind, plain)
-
-
-def _named(result: MetricResult) -> str:
-    """The rows themselves, where rows have names."""
-    return "" if result.noun == "step" else f": {names(result)}"
 
 
 def names(result: MetricResult) -> str:
@@ -199,19 +225,15 @@ def at(deviation: Deviation) -> str:
     text = f"{_place(deviation)}: expected {value(deviation.expected)}, got {value(deviation.got)}"
     if deviation.error is None:
         return text
-    limit = deviation.tolerance
+    limit, relative = deviation.tolerance, ""
     allowed = f" of {limit:.3g} allowed" if limit is not None and isfinite(limit) else ""
-    relative = "" if deviation.relative is None else f", rel {share(deviation.relative)}"
+    if (size := deviation.relative) is not None:  # in percent where that reads well
+        relative = f", rel {size:.2%}" if 1e-4 <= size < 100 else f", rel {size:.2e}"
     return f"{text} (abs {abs(deviation.error):.3g}{allowed}{relative})"
 
 
 def _place(deviation: Deviation) -> str:
     return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
-
-
-def share(size: float) -> str:
-    """A relative size, in percent where that reads well."""
-    return f"{size:.2%}" if 1e-4 <= size < 100 else f"{size:.2e}"
 
 
 def absent(result: MetricResult) -> bool:
@@ -247,27 +269,21 @@ def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next
         CheckOutcome.INFO: Severity.INFO,
     }.get(result.outcome, Severity.FAIL)
     first = result.first
+    message = f"{result.metric}: {headline(result)}"
+    if first is not None and result.noun == "step" and result.medians is None:
+        message += f"; first at {at(first)}"
+    if result.likely:
+        message += f"; likely: {result.likely}"
+    if result.because:
+        message += f"; {result.because}"
+    fields = ("expected", "got", "error", "relative", "tolerance") if first is not None else ()
+    counts = {"total": result.total, "failed": result.failed, "allowed": result.allowed}
     return Finding(
         kind=result.kind,
         severity=severity,
         metric=result.metric,
         where=None if first is None else _place(first),
-        message=_message(result),
-        numbers=_numbers(result),
+        message=message,
+        numbers={**counts, **{name: getattr(first, name) for name in fields}},
         next=next_command,
     )
-
-
-def _message(result: MetricResult) -> str:
-    text = f"{result.metric}: {headline(result)}"
-    if result.first is not None and result.noun == "step" and result.medians is None:
-        text += f"; first at {at(result.first)}"
-    if result.likely:
-        text += f"; likely: {result.likely}"
-    return f"{text}; {result.because}" if result.because else text
-
-
-def _numbers(result: MetricResult) -> dict[str, float | int | str | None]:
-    first = ("expected", "got", "error", "relative", "tolerance") if result.first is not None else ()
-    counts = {"total": result.total, "failed": result.failed, "allowed": result.allowed}
-    return {**counts, **{name: getattr(result.first, name) for name in first}}

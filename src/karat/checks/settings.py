@@ -26,7 +26,7 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a result means that is better than its golden, or that its golden does not know."""
 
 
-class Exemption(msgspec.Struct, frozen=True, kw_only=True):
+class CheckExemption(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of [[exempt]]: a deviation that is known, owned, explained, and will end."""
 
     kind: Literal["flaky", "expected-failure"]

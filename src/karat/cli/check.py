@@ -11,7 +11,6 @@ from karat.cli.output import complain, deliver, last_line, one_report_each, quie
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from karat.checks.report import CheckReport
     from karat.checks.settings import Improved, Unknown
 
 _EXAMPLES = """
@@ -90,10 +89,16 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.api import check
 
     one_report_each({"--json": json_file, "--junit": junit})
+    known = {}
+    for word in identity:
+        key, _, value = word.partition("=")
+        if not key or not value:
+            raise UsageError(f"expected --identity KEY=VALUE, found {word!r}", next_command="karat check --help")
+        known[key] = value
     report = check(
         actual,
         golden,
-        identity=_identity(identity),
+        identity=known,
         exact=exact,
         only=only,
         strict=strict,
@@ -110,15 +115,18 @@ def command(  # noqa: PLR0913 - one parameter per option
     wanted = github or (github is None and provider_of() == "github")
     try:
         if json_file is not None:
-            from karat.checks import data
-
-            deliver(json_file, data.render(report))
+            deliver(json_file, report.to_json())
         if junit is not None:
             from karat.checks import ci
 
             deliver(junit, ci.render_junit(report))
         if wanted:
-            _tell_github(report, stdout="-" not in {json_file, junit})
+            from karat.checks import ci
+            from karat.report.github import add_step_summary, workflow_commands
+
+            stream = sys.stderr if "-" in {json_file, junit} else sys.stdout
+            stream.write(workflow_commands(report.all_findings(), "karat check"))
+            add_step_summary(lambda room: ci.summary(report, room))
     except CannotVerify as error:
         if report.exit_code is not ExitCode.FAIL:
             raise
@@ -127,22 +135,3 @@ def command(  # noqa: PLR0913 - one parameter per option
     if report.exit_code and not quiet:
         last_line(report.all_findings())
     return int(report.exit_code)
-
-
-def _identity(words: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not key or not equals or not value:
-            raise UsageError(f"expected --identity KEY=VALUE, found {word!r}", next_command="karat check --help")
-        found[key] = value
-    return found
-
-
-def _tell_github(report: CheckReport, *, stdout: bool) -> None:
-    from karat.checks import ci
-    from karat.report.github import add_step_summary, workflow_commands
-
-    stream = sys.stdout if stdout else sys.stderr
-    stream.write(workflow_commands(report.all_findings(), "karat check"))
-    add_step_summary(lambda room: ci.summary(report, room))

@@ -28,6 +28,7 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
     from msgspec.structs import asdict
 
     from karat.config import TABLES, load
+    from karat.report.json import encode
 
     config = load(Path.cwd(), preset=preset)
     book = config.rule_book()
@@ -53,8 +54,8 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
             "origins": {key: config.origins.get(key, "default") for key in values},
             "rules": rules,
         }
-        # Thresholds that are off are infinite; JSON has no word for that.
-        click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False))
+        # Thresholds that are off are infinite; JSON has no word for that, so they are null.
+        click.echo(encode(document), nl=False)
         return 0
     click.echo(f"# {config.file or 'no karat.toml found: defaults'}")
     for key, value in values.items():
@@ -65,19 +66,6 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
         click.echo(f"\n[rule for {json.dumps(name, ensure_ascii=False)}]{origin}")
         for key, value in rule.items():
             if key not in {"pattern", "origin"} and value is not None:
-                click.echo(f"{key} = {_toml(value)}")
+                shown = f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+                click.echo(f"{key} = {shown}")
     return 0
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and value == float("inf") else value

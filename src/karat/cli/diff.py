@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option, typed
+from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, progress_line, quiet_option, typed
 from karat.findings import exit_code, parse_fail_on
 
 _EXAMPLES = """
@@ -37,13 +37,7 @@ Examples:
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Compare only goldens whose path matches. Repeatable.")
 @click.option("--only-metric", multiple=True, metavar="GLOB", help="Compare only metrics that match. Repeatable.")
-@click.option(
-    "--fail-on",
-    multiple=True,
-    metavar="KIND|SEVERITY",
-    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
-    "finding, in addition. Repeatable.",
-)
+@fail_on_option
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
@@ -80,9 +74,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
     one_report_each(targets)
-    fail = (
-        parse_fail_on(fail_on, "--fail-on", "karat diff --help") if fail_on else load(Path.cwd(), preset=preset).fail_on
-    )
+    fail = load(Path.cwd(), preset=preset).fail_on
+    if fail_on:
+        fail = parse_fail_on(fail_on, "--fail-on", "karat diff --help")
     result = diff(
         old,
         new,
@@ -100,9 +94,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
         deliver(csv_file, render_csv(result))
     if json_file is not None:
-        from karat.diffs.report.data import render_json
-
-        deliver(json_file, render_json(result))
+        deliver(json_file, result.to_json())
     if markdown is not None:
         from karat.diffs.report import markdown as markdown_report
 

@@ -44,8 +44,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     The goldens that differ from HEAD, their samples and goldens.lock.json, and the CSV if named;
     never anything else. Refused while a finding says fail.
     """
+    from karat.api import diff_options
     from karat.config import load
-    from karat.diffs.diff import DiffOptions, diff_sides
+    from karat.diffs.diff import diff_sides
     from karat.diffs.sides import WorkTree, resolve_sides
     from karat.goldens.paths import PathFilter
     from karat.refreshes.stage import stage
@@ -57,17 +58,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(None, None, Path.cwd())
     assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default
-    options = DiffOptions(
-        globs=config.paths,
-        exclude=config.exclude,
-        cases=config.cases,
-        rules=config.rule_book(),
-        status=config.status,
-        only=only,
-        preset=preset,
-        progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-    )
-    diff = diff_sides(left, right, options)
+    progress = progress_line(sys.stderr, "comparing goldens {done}/{total}")
+    diff = diff_sides(left, right, diff_options(config, only=only, preset=preset, progress=progress))
     staged = stage(
         diff,
         right.root,

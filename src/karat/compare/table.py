@@ -87,8 +87,13 @@ def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     ):
         if rows:
             message = f"{what}: {few(rows, _NAMES_SHOWN)}"
-            numbers = {"count": len(rows), "rows": "\n".join(rows)}
-            yield Finding(kind=kind, severity=severity, where=rows[0], message=message, numbers=numbers)
+            yield Finding(
+                kind=kind,
+                severity=severity,
+                where=rows[0],
+                message=message,
+                numbers={"count": len(rows), "rows": "\n".join(rows)},
+            )
     for name in old.columns:
         if name not in new.columns:
             yield _about(name, "lost-metric", Severity.FAIL, "the column is gone")

@@ -196,10 +196,11 @@ def _stopped_early(golden: Series, actual: Series) -> Finding | None:
     for name, end in ends.items():
         got = actual.metrics.get(name)
         # A step with an infinity was reached, and diverged.
-        written = got.steps[~np.isnan(got.values)] if got is not None else ()
-        if len(written) and written[-1] >= end:
+        if got is None or not (written := got.steps[~np.isnan(got.values)]).size:
+            continue
+        if written[-1] >= end:
             return None
-        stops += [int(step) for step in written[-1:]]
+        stops.append(int(written[-1]))
     if not stops:
         return None
     return fail(
