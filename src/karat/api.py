@@ -336,11 +336,14 @@ def changes(  # noqa: PLR0913 - one parameter per option
         options = ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path())
         collected = read((str(values),), options)
     else:
-        if isinstance(values, Mapping) or hasattr(values, "items"):  # also a pandas Series, which is no Mapping
-            names, numbers = zip(*values.items(), strict=True) if len(values) else ((), ())
+        if hasattr(values, "items"):  # a mapping, or a pandas Series
+            labels, numbers = [], []
+            for label, value in values.items():
+                labels.append(label)
+                numbers.append(value)
         else:
-            numbers = tuple(values)
-            names = tuple(range(len(numbers)) if labels is None else labels)
+            numbers = list(values)
+        names = range(len(numbers)) if labels is None else labels
         if len(names) != len(numbers):
             raise UsageError(
                 f"expected one label per value, found {len(names):,} labels and {len(numbers):,} values",

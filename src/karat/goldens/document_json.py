@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from karat.findings import UsageError, fail
-from karat.goldens import json_text, json_text as json_rewrite
+from karat.goldens import json_text
 from karat.goldens.shapes import Document, Golden, Reading, Shape
 
 _SPACE = " \t\r\n"
@@ -49,7 +49,7 @@ class DocumentJSON:
             return json_text.fresh(golden.value)
         value = golden.value
         if isinstance(value, (dict, list)) and _inside(before.value) is not None:
-            value = json_rewrite.rewrite_text(before.value, value)
+            value = json_text.rewrite_text(before.value, value)
         return json_text.rewrite(like, value)
 
 

@@ -198,14 +198,9 @@ def _duplicate(places: _Places, path: Path, keys: list[Key]) -> Finding:
     first = [places(key.start)[0] for key in keys[:_MOST_LINES]]
     last = places(keys[-1].start)[0]
     where = path_text(path)
-    rest = f" … {last}" if len(keys) > _MOST_LINES else ""
-    return fail(
-        "duplicate-key",
-        f"expected each key once, found {where} {len(keys)} times, on lines"
-        f" {', '.join(map(str, first))}{rest}; the last one was read",
-        where=where,
-        numbers={"count": len(keys), "line": last},
-    )
+    lines = ", ".join(map(str, first)) + (f" … {last}" if len(keys) > _MOST_LINES else "")
+    message = f"expected each key once, found {where} {len(keys)} times, on lines {lines}; the last one was read"
+    return fail("duplicate-key", message, where=where, numbers={"count": len(keys), "line": last})
 
 
 def _non_finite(text: str, places: _Places, path: Path, node: Node) -> Finding:
@@ -213,12 +208,8 @@ def _non_finite(text: str, places: _Places, path: Path, node: Node) -> Finding:
     token = text[node.start : node.end]
     shown = token if len(token) <= 24 else f"{token[:20]}… ({len(token)} characters)"
     where = path_text(path)
-    return warn(
-        "non-finite-literal",
-        f"expected a finite number, found {shown} at {where} on line {line}",
-        where=where,
-        numbers={"line": line, "column": column},
-    )
+    message = f"expected a finite number, found {shown} at {where} on line {line}"
+    return warn("non-finite-literal", message, where=where, numbers={"line": line, "column": column})
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python converts no more digits than 4,300
@@ -280,8 +271,6 @@ class _Rewriter:
             return self.array(node, value)
         if node.kind == "scalar" and same(node.value, value):
             return self.raw(node)
-        if not isinstance(value, (Mapping, list, tuple)):
-            return _token(value, self.style)
         return self.new(value, self.indent_at(node.start), multi=self.style.indent is not None)
 
     def new(self, value: Any, indent: str, *, multi: bool) -> str:
@@ -293,7 +282,7 @@ class _Rewriter:
 
     def object(self, node: Node, value: Mapping[str, Any]) -> str:
         if not node.items:
-            return self.raw(node) if not value else self.filled(node, value)
+            return self.filled(node, value)
         last = {key.name: index for index, key in enumerate(node.keys)}
         texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
         entries: list[tuple[str, _Entry]] = []
@@ -323,7 +312,7 @@ class _Rewriter:
 
     def array(self, node: Node, value: list[Any] | tuple[Any, ...]) -> str:
         if not node.items:
-            return self.raw(node) if not value else self.filled(node, value)
+            return self.filled(node, value)
         old, new = len(node.items), len(value)
         shorter = min(old, new)
         head = 0
@@ -345,7 +334,9 @@ class _Rewriter:
         return self.render(node, value) == self.raw(node)
 
     def filled(self, node: Node, value: Any) -> str:
-        """A container that was empty: laid out as the whole text is."""
+        """A container that was empty: as it is, or laid out as the whole text is."""
+        if not value:
+            return self.raw(node)
         return self.new(value, self.indent_at(node.start), multi=self.style.indent is not None)
 
     def join(self, node: Node, entries: list[_Entry]) -> str:

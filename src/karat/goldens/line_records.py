@@ -19,7 +19,7 @@ from karat.findings import UsageError
 from karat.goldens import json_text, text_file
 from karat.goldens.json_text import rewrite_text, same
 from karat.goldens.series_json import FIELDS, text_number
-from karat.goldens.shapes import Golden, Metric, Series
+from karat.goldens.shapes import Golden, Series
 
 STEP_KEYS = ("step", "iteration", "iter", "global_step", "_step", "epoch")
 """Fields that count steps, the most telling first; an epoch counts only if nothing else does."""
@@ -132,10 +132,8 @@ def ensure_held(name: str, golden: Series, written: Golden | None) -> None:
     if not isinstance(written, Series):
         found = "nothing" if written is None else f"a {written.shape}"
         raise UsageError(f"{name} cannot hold this series: expected it to be read back, found {found}")
-    for what, expected, found in _differences(golden, written):
-        raise UsageError(
-            f"{name} cannot hold this series: expected {what} to be read back as {expected}, found {found}"
-        )
+    for what, expected, back in _differences(golden, written):
+        raise UsageError(f"{name} cannot hold this series: expected {what} to be read back as {expected}, found {back}")
 
 
 def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, str]]:
@@ -146,7 +144,11 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
             there = [f"{len(m.steps)} steps" if m is not None else "absent" for m in (old, new)]
             yield f"the metric {name}", there[0], there[1]
             continue
-        for what, one, other in zip((*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True):
+        before, after = (
+            (metric.start, metric.end, metric.interval, metric.precision, dict(metric.extra) or None)
+            for metric in (old, new)
+        )
+        for what, one, other in zip((*FIELDS[1:], "extra fields"), before, after, strict=True):
             if not alike(one, other):
                 yield f"the {what} of {name}", _shown(one), _shown(other)
         if not np.array_equal(old.steps, new.steps):
@@ -159,10 +161,6 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
             both = name in ones and name in others
             if not both or not (one == other or alike(one, other)):
                 yield f"the {kind} {name}", _shown(one), _shown(other)
-
-
-def _beside(metric: Metric) -> tuple[Any, ...]:
-    return metric.start, metric.end, metric.interval, metric.precision, dict(metric.extra) or None
 
 
 def _shown(value: Any) -> str:
@@ -250,8 +248,11 @@ class LinesRewrite:
         for name, held in record.fields(self.key):
             if name not in wanted:
                 _remove(value, name)
-            elif self.last[step, name] == record.line and not self.same(name, held, wanted[name]):
-                self.put(value, name, wanted[name])
+            elif self.last[step, name] == record.line:
+                # Only of a number the spelling does not matter.
+                unchanged = alike if name in self.others else _same
+                if not unchanged(held, wanted[name]):
+                    self.put(value, name, wanted[name])
         if self.last_line[step] == record.line:
             for name, item in wanted.items():
                 if (step, name) not in self.last:
@@ -265,10 +266,6 @@ class LinesRewrite:
     def put(value: dict[str, Any], name: str, item: Any) -> None:
         holder, last = _holder(value, name)
         holder[last] = item
-
-    def same(self, name: str, held: Any, wanted: Any) -> bool:
-        """True if a field need not change; only of a number the spelling does not matter."""
-        return alike(held, wanted) if name in self.others else _same(held, wanted)
 
     def with_added(self, kept: list[tuple[int | None, str]]) -> list[str]:
         """The lines with new steps at their sorted place, in the style of the first record."""

@@ -37,8 +37,11 @@ _latest: tuple[list[int], Steps] = ([], np.array([], np.int64))
 def read_fast(data: bytes) -> Series | None:
     """The series of a regular file, or None where anything at all is odd."""
     global _latest  # noqa: PLW0603 - one pair, replaced whole, so threads may share it
-    if len(data) >= _LARGE and not _whole(data):
-        return None
+    if len(data) >= _LARGE:
+        from karat.goldens.json_scan import well_formed
+
+        if not well_formed(data):  # it breaks off: nothing need be made of its beginning
+            return None
     try:
         decoded = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -63,30 +66,13 @@ def read_fast(data: bytes) -> Series | None:
             steps.flags.writeable = False
             _latest = known, steps
         colons -= len(keys) + 1
-        values = _array(block.values)
-        start, end = block.start_step, block.end_step
-        interval, precision = block.step_interval, block.value_precision
-        colons -= (start is not UNSET) + (end is not UNSET)
-        colons -= (interval is not UNSET) + (precision is not UNSET)
-        metrics[name] = Metric(
-            steps,
-            values,
-            None if start is UNSET else start,
-            None if end is UNSET else end,
-            None if interval is UNSET else interval,
-            None if precision is UNSET else precision,
-            _NO_EXTRA,
-        )
+        declared = (block.start_step, block.end_step, block.step_interval, block.value_precision)
+        colons -= 4 - declared.count(UNSET)
+        start, end, interval, precision = [None if item is UNSET else item for item in declared]
+        metrics[name] = Metric(steps, _array(block.values), start, end, interval, precision, _NO_EXTRA)
     if colons or not metrics or b"\\" in data:
         return None
     return Series(metrics, scalars)
-
-
-def _whole(data: bytes) -> bool:
-    """False for a large file that breaks off: nothing need be made of its beginning."""
-    from karat.goldens.json_scan import well_formed
-
-    return well_formed(data)
 
 
 def _array(samples: Mapping[int, float | str]) -> Values:

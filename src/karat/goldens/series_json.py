@@ -113,7 +113,11 @@ class BlockReader:
             }
         else:
             found = dict(self.by_step(name, held))
-        return _arrays(found)
+        ordered = sorted(found)
+        steps_array = np.array(ordered, np.int64)
+        values = np.array([found[step] for step in ordered], np.float64)
+        steps_array.flags.writeable = values.flags.writeable = False
+        return steps_array, values
 
     def by_step(self, name: str, held: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
         seen: dict[int, str] = {}
@@ -146,26 +150,16 @@ class BlockReader:
 
 def _duplicate(path: tuple[str | int, ...], step: int, before: str) -> Finding:
     where = path_text(path)
-    return fail(
-        "duplicate-key",
-        f"expected step {step} once, found it as {json.dumps(before)} and at {where}; the last one was read",
-        metric=str(path[0]),
-        where=where,
-        numbers={"step": step},
-    )
+    message = f"expected step {step} once, found it as {json.dumps(before)} and at {where}; the last one was read"
+    return fail("duplicate-key", message, metric=str(path[0]), where=where, numbers={"step": step})
 
 
 def _finding(kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity) -> Finding:
     where = path_text(path)
     shown = json.dumps(found, ensure_ascii=False)
     shown = shown if len(shown) <= 40 else shown[:36] + "…"
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=f"expected {expected}, found {shown} at {where}",
-        metric=str(path[0]),
-        where=where,
-    )
+    message = f"expected {expected}, found {shown} at {where}"
+    return Finding(kind=kind, severity=severity, message=message, metric=str(path[0]), where=where)
 
 
 def step_of(key: str) -> int | None:
@@ -174,14 +168,6 @@ def step_of(key: str) -> int | None:
         return None
     step = int(key)
     return step if -_INT64 <= step < _INT64 else None
-
-
-def _arrays(found: Mapping[int, float]) -> tuple[Steps, Values]:
-    ordered = sorted(found)
-    steps = np.array(ordered, np.int64)
-    values = np.array([found[step] for step in ordered], np.float64)
-    steps.flags.writeable = values.flags.writeable = False
-    return steps, values
 
 
 def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -90,21 +90,18 @@ class _FieldReader:
             step = step_of(record.value.get(self.key))
             for name, value in record.fields(self.key):
                 line = record.line
+                message = ""
                 if step is not None:
                     held = fields.setdefault(name, {})
                     if step in held:
-                        message = (
-                            f"expected one value at step {step}, found two, on lines {held[step][1]} and {line};"
-                            " the last one was read"
-                        )
-                        self.odd.on_line("duplicate-key", line, message, metric=name)
+                        message = f"expected one value at step {step}, found two, on lines {held[step][1]} and {line}"
                     held[step] = value, line
+                elif name in scalars or name in others:
+                    message = f"expected {name} once outside the steps, found it again on line {line}"
+                if message:
+                    self.odd.on_line("duplicate-key", line, f"{message}; the last one was read", metric=name)
+                if step is not None:
                     continue
-                if name in scalars or name in others:
-                    message = (
-                        f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
-                    )
-                    self.odd.on_line("duplicate-key", line, message, metric=name)
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     scalars[name] = text_number(value) or 0.0
                 else:

@@ -37,16 +37,11 @@ class _Sample:
     def value(self) -> float:
         return float(self.token)
 
-    def with_value(self, value: float) -> str:
-        """The line with another value in the place of the old one."""
-        start, end = self.span
-        return self.raw[:start] + _token(value) + self.raw[end:]
-
     def with_step(self, step: int, value: float) -> str:
         """A new line in the style of this one."""
         found = _SAMPLE.fullmatch(self.raw)
         lead, gap = (found["lead"], found["gap"]) if found else ("", " ")
-        return f"{lead}{step}{gap}{_token(value)}{text_file.ending(self.raw) or chr(10)}"
+        return f"{lead}{step}{gap}{value!r}{text_file.ending(self.raw) or chr(10)}"
 
 
 class SeriesText:
@@ -84,25 +79,19 @@ class SeriesText:
         old = like if like is not None and self.claims(like) else None
         if old is not None and self.read(old).golden == golden:
             return old
-        series, metric = _only_metric(golden)
+        names = [*golden.metrics, *golden.scalars, *golden.others] if isinstance(golden, Series) else []
+        if not isinstance(golden, Series) or names != [METRIC] or METRIC not in golden.metrics:
+            found = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            found = found if isinstance(golden, Series) else f"a {golden.shape}"
+            raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else, found {found or "none"}')
+        metric = golden.metrics[METRIC]
         samples = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
         if old is None:
-            text = "".join(f"{step} {_token(value)}\n" for step, value in samples.items())
-            written = text.encode()
+            written = "".join(f"{step} {value!r}\n" for step, value in samples.items()).encode()
         else:
             written = text_file.encode(_rewritten(text_file.decode(old), samples), old)
-        ensure_held(self.name, series, self.read(written).golden)
+        ensure_held(self.name, golden, self.read(written).golden)
         return written
-
-
-def _only_metric(golden: Golden) -> tuple[Series, Metric]:
-    if not isinstance(golden, Series):
-        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else, found a {golden.shape}')
-    names = [*golden.metrics, *golden.scalars, *golden.others]
-    if METRIC not in golden.metrics or len(names) != 1:
-        found = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else, found {found or "none"}')
-    return golden, golden.metrics[METRIC]
 
 
 def _sample(raw: str) -> _Sample | None:
@@ -144,25 +133,19 @@ def _rewritten(old: str, samples: dict[int, float]) -> str:
     steps: list[int | None] = []
     for index, (raw, sample) in enumerate(zip(raws, found, strict=True)):
         if sample is None:
-            # A line that does not fit is not carried into a new series.
-            kept.extend([raw] if _silent(raw) else [])
-            steps.extend([None] if _silent(raw) else [])
+            if _silent(raw):  # a line that does not fit is not carried into a new series
+                kept.append(raw)
+                steps.append(None)
         elif sample.step in samples:
             # Of two lines with one step the last is read, so only that one has to change.
-            stays = index != last[sample.step] or _same(sample.value, samples[sample.step])
-            kept.append(raw if stays else sample.with_value(samples[sample.step]))
+            old_value, value = sample.value, samples[sample.step]
+            same = old_value == value or (math.isnan(old_value) and math.isnan(value))
+            start, end = sample.span
+            kept.append(raw if same or index != last[sample.step] else f"{raw[:start]}{value!r}{raw[end:]}")
             steps.append(sample.step)
     model = next(sample for sample in found if sample)
     added = {step: model.with_step(step, value) for step, value in samples.items() if step not in last}
     return text_file.join(ended(merge(kept, steps, added)), old)
-
-
-def _same(old: float, new: float) -> bool:
-    return old == new or (math.isnan(old) and math.isnan(new))
-
-
-def _token(value: float) -> str:
-    return repr(float(value))
 
 
 FORMAT = SeriesText()

@@ -211,6 +211,7 @@ _JSON = re.compile(
     rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[{\[]|"(?:[ ]|\\[nrt])*[{\[](?:[ \[]|\\[nrt])*\{?(?:[ ]|\\[nrt])*\\")'
 )
 _STRING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*"')
+_CANNOT = "table-csv cannot hold this table: expected"
 
 
 class TableCSV:
@@ -239,10 +240,7 @@ class TableCSV:
         wanted = len(golden.columns)
         for key, cells in golden.rows.items():
             if len(cells) != wanted:
-                raise UsageError(
-                    f"table-csv cannot hold this table: expected {wanted} cells in the row"
-                    f" {', '.join(key)}, found {len(cells)}"
-                )
+                raise UsageError(f"{_CANNOT} {wanted} cells in the row {', '.join(key)}, found {len(cells)}")
         try:
             if like is None or not self.claims(like):
                 rows = [*([golden.columns] if golden.header else []), *golden.rows.values()]
@@ -253,9 +251,7 @@ class TableCSV:
                 # Whoever has read the file by other key columns may write it by them.
                 back = read_table(written, golden.key).golden
         except UnicodeEncodeError as error:
-            raise UsageError(
-                f"{self.name} cannot hold this table: expected text, found {error.object!r:.40}"
-            ) from error
+            raise UsageError(f"{_CANNOT} text, found {error.object!r:.40}") from error
         _ensure_held(golden, back if not golden.rows or self.claims(written) else None)
         return written
 
@@ -314,10 +310,7 @@ def _rows(
 def _ensure_held(table: Table, written: Golden | None) -> None:
     """Refuses a table that CSV cannot hold: `written` is what would be read back."""
     if not isinstance(written, Table):
-        raise UsageError(
-            "table-csv cannot hold this table: expected it to be read back, found that its text"
-            " would not be taken for a table"
-        )
+        raise UsageError(f"{_CANNOT} it to be read back, found that its text would not be taken for a table")
     if written == table:
         return
     rows = [
@@ -334,7 +327,7 @@ def _ensure_held(table: Table, written: Golden | None) -> None:
         )
         if expected != found
     )
-    raise UsageError(f"table-csv cannot hold this table: expected {what} to be read back as {expected}, found {found}")
+    raise UsageError(f"{_CANNOT} {what} to be read back as {expected}, found {found}")
 
 
 def _shown(cells: tuple[str, ...] | None) -> str:
@@ -401,14 +394,9 @@ class _Rewrite:
         }
         if not self.ordered:
             return [*kept, *added.values()]
-        return merge(kept, [self.key_of(entry) if self.is_row(entry) else None for entry in kept], added)
-
-    def is_row(self, entry: CSVEntry) -> bool:
-        return not entry.comment and entry.line != self.header_line
-
-    @property
-    def header_line(self) -> int:
-        return self.form.header.line if self.form.header else -1
+        header = self.form.header.line if self.form.header else -1
+        keys = [None if entry.comment or entry.line == header else self.key_of(entry) for entry in kept]
+        return merge(kept, keys, added)
 
     def usual_tail(self) -> str:
         """The line ending and blank lines that most rows have behind them."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 from karat.findings import Finding, Severity, fail
 
@@ -35,17 +36,31 @@ def check(data: bytes) -> Finding | None:
             next="git lfs pull",
         )
     if b"\0" in data:
-        offset = data.find(b"\0")
-        line = line_of(data, offset)
-        return fail(
-            "unreadable",
-            f"expected text, found a NUL byte at offset {offset} on line {line}",
-            where=f"line {line}",
-            numbers={"offset": offset, "line": line},
-        )
+        return _odd_byte(data, data.find(b"\0"), "expected text, found a NUL byte")
     if not data.removeprefix(BOM).strip():
         return fail("empty", "expected a golden, found only white space", where="line 1")
-    return _conflict(data) or _bad_utf8(data)
+    # The plain searches answer nearly always; the expression only confirms that a line begins so.
+    if (b"<<<<<<<" in data or b">>>>>>>" in data) and (found := _MARKER.search(data)):
+        line = line_of(data, found.start())
+        marker = found.group().decode("utf-8", "replace").strip()[:40]
+        return fail(
+            "conflict-markers",
+            f'expected a golden, found the merge-conflict marker "{marker}" on line {line}',
+            where=f"line {line}",
+            numbers={"line": line},
+            next="git mergetool",
+        )
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return _odd_byte(data, error.start, f"expected UTF-8, found byte 0x{data[error.start]:02x}")
+    return None
+
+
+def _odd_byte(data: bytes, offset: int, what: str) -> Finding:
+    line = line_of(data, offset)
+    message, numbers = f"{what} at offset {offset} on line {line}", {"offset": offset, "line": line}
+    return fail("unreadable", message, where=f"line {line}", numbers=numbers)
 
 
 def line_of(data: bytes, offset: int) -> int:
@@ -69,10 +84,7 @@ def log_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def limited(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """At most a handful of each kind, and then one finding that counts the rest.
-
-    A file with a thousand NaN literals has one problem, not a thousand.
-    """
+    """At most a handful of each kind, and then one finding that counts the rest."""
     found = LimitedFindings()
     for finding in findings:
         found.add(finding)
@@ -107,74 +119,24 @@ class LimitedFindings:
         self, kind: str, line: int, message: str, *, metric: str | None = None, severity: Severity = Severity.FAIL
     ) -> None:
         """Takes a finding about one line of a file."""
-
-        def make() -> Finding:
-            return Finding(
-                kind=kind,
-                severity=severity,
-                message=message,
-                metric=metric,
-                where=f"line {line}",
-                numbers={"line": line},
-            )
-
-        self.note(kind, severity, make)
+        found: dict[str, Any] = {"kind": kind, "severity": severity, "message": message, "metric": metric}
+        self.note(kind, severity, partial(Finding, **found, where=f"line {line}", numbers={"line": line}))
 
     def findings(self) -> tuple[Finding, ...]:
         """The first of each kind in the order they came, and what counts the others."""
         return (*self._shown, *map(self._rest, self._last))
 
     def _rest(self, group: tuple[str, Severity]) -> Finding:
-        more = self._seen[group] - _MOST_OF_A_KIND
-        last = self._last[group]()
-        counted = _more(last)
-        message = (
-            last.message.replace(_rest_of(counted), _rest_of(more), 1)
-            if counted
-            else f"{_rest_of(more)}, the last one: {last.message}"
-        )
+        more, last = self._seen[group] - _MOST_OF_A_KIND, self._last[group]()
+        message = f"{more} more findings of this kind, the last one: {last.message}"
+        if counted := _more(last):  # it counts others itself
+            message = last.message.replace(f"{counted} more findings", f"{more} more findings", 1)
         return replace(last, message=message, numbers={**last.numbers, "more": more})
 
 
 def _more(finding: Finding) -> int:
     """How many a finding counts that counts others; 0 for any other."""
     return int(finding.numbers.get("more") or 0)
-
-
-def _rest_of(count: int) -> str:
-    return f"{count} more findings of this kind"
-
-
-def _conflict(data: bytes) -> Finding | None:
-    # The plain searches answer nearly always; the expression only confirms that a line begins so.
-    if b"<<<<<<<" not in data and b">>>>>>>" not in data:
-        return None
-    found = _MARKER.search(data)
-    if found is None:
-        return None
-    line = line_of(data, found.start())
-    marker = found.group().decode("utf-8", "replace").strip()[:40]
-    return fail(
-        "conflict-markers",
-        f'expected a golden, found the merge-conflict marker "{marker}" on line {line}',
-        where=f"line {line}",
-        numbers={"line": line},
-        next="git mergetool",
-    )
-
-
-def _bad_utf8(data: bytes) -> Finding | None:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = line_of(data, error.start)
-        return fail(
-            "unreadable",
-            f"expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start} on line {line}",
-            where=f"line {line}",
-            numbers={"offset": error.start, "line": line},
-        )
-    return None
 
 
 def decode(data: bytes) -> str:
