@@ -148,9 +148,9 @@ def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, st
             (metric.start, metric.end, metric.interval, metric.precision, dict(metric.extra) or None)
             for metric in (old, new)
         )
-        for what, one, other in zip((*FIELDS[1:], "extra fields"), before, after, strict=True):
-            if not alike(one, other):
-                yield f"the {what} of {name}", _shown(one), _shown(other)
+        for what, was, now in zip((*FIELDS[1:], "extra fields"), before, after, strict=True):
+            if not alike(was, now):
+                yield f"the {what} of {name}", _shown(was), _shown(now)
         if not np.array_equal(old.steps, new.steps):
             yield f"{name}", f"{len(old.steps)} sorted steps", f"{len(new.steps)} other ones"
         elif not np.array_equal(old.values, new.values, equal_nan=True):
