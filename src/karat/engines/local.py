@@ -15,7 +15,7 @@ import msgspec
 
 from karat.engines.job import Job, JobResult
 from karat.engines.open import EDIT
-from karat.engines.runner import Slot, run_job
+from karat.engines.runner import Slot, free_slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import take, users_folder
 
@@ -67,18 +67,9 @@ class SlotClaim:
         return [found[index * each : (index + 1) * each] for index in range(slots)]
 
     def _slot(self, work: Path, cores: list[tuple[str, int]], gpus: list[tuple[str, int]]) -> Slot:
-        number = 0
-        # Another folder costs little, so there is always a free one.
-        while (handle := take(work / f"slot-{number}.lock")) is None:
-            number += 1
-        self._handles.append(handle)
-        return Slot(
-            number=number,
-            area=work / f"slot-{number}",
-            cores=tuple(int(name) for name, _ in cores),
-            gpus=tuple(name for name, _ in gpus),
-            held=(handle, *(lock for _, lock in (*cores, *gpus))),
-        )
+        slot = free_slot(work, cores=tuple(int(name) for name, _ in cores), gpus=tuple(name for name, _ in gpus))
+        self._handles += slot.held
+        return msgspec.structs.replace(slot, held=(*slot.held, *(lock for _, lock in (*cores, *gpus))))
 
     def release(self) -> None:
         """Let others have them; what a supervisor still holds stays locked until it has ended."""
@@ -110,11 +101,9 @@ def _locks(wanted: SlotRequest) -> tuple[dict[str, Path], dict[str, Path]]:
     gpus = visible_gpus() if wanted.gpus else ()
     for what, each, there in (("cores", wanted.cores, len(cores)), ("GPUs", wanted.gpus, len(gpus))):
         if wanted.slots * each > there:
-            raise UsageError(
-                f"expected no more {what} than the {there} that this process may use, "
-                f"found {wanted.slots} slots with {each} each, which makes {wanted.slots * each}",
-                next_command=EDIT,
-            )
+            found = f"{wanted.slots} slots with {each} each, which makes {wanted.slots * each}"
+            said = f"expected no more {what} than the {there} that this process may use, found {found}"
+            raise UsageError(said, next_command=EDIT)
     files = {gpu.name: re.sub(r"[^\w-]", "_", gpu.id) for gpu in gpus}
     return (
         {str(core): users_folder() / f"core-{core}.lock" for core in cores},

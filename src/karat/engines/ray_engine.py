@@ -72,11 +72,9 @@ class RayEngine:
             said = f"expected [engine] to ask for what Ray can give, found: {error}"
             raise UsageError(said, next_command=EDIT) from error
         if self._capacity.slots() == 0:
-            raise CannotVerify(
-                f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
-                f"found {self._capacity.there() or 'no node'}",
-                next_command=f"ray status  # then {EDIT}",
-            )
+            found = self._capacity.there() or "no node"
+            said = f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, found {found}"
+            raise CannotVerify(said, next_command=f"ray status  # then {EDIT}")
 
     def submit(self, job: Job) -> None:
         if any(flight.job.key == job.key for flight in self._flights.values()):
@@ -165,8 +163,7 @@ def open_ray(
     where = "edit [engine] address in hunt.toml" if address else "export RAY_ADDRESS=HOST:6379"
     silence = QuietStdout()
     try:
-        address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        _connect(ray, address, f"{where}  # then: ray status")
+        _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto", f"{where}  # then: ray status")
     except BaseException:
         silence.end()
         raise

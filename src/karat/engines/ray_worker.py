@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from karat.engines.job import Job, JobResult
-from karat.engines.runner import Slot, run_job
+from karat.engines.runner import free_slot, run_job
 from karat.findings import KaratError
-from karat.system.locks import own_temporary_folder, take
+from karat.system.locks import own_temporary_folder
 
 AREAS = "KARAT_AREAS"
 """A node's environment variable: where its areas are, instead of the folder for temporary files."""
@@ -27,44 +25,22 @@ _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID
 
 def run_on_worker(packed: bytes, hunt: str) -> bytes:
     """Run a job here; `hunt` names the folder whose areas may be used again."""
+    import ray
+
     job = msgspec.msgpack.decode(packed, type=Job)
-    started = time.time()
+    started, node = time.time(), str(ray.get_runtime_context().get_node_id())[:8]
+    gpus = tuple(map(str, ray.get_gpu_ids())) if job.resources.gpus > 0 else ()
     try:
-        with _free_slot(hunt, wants_gpus=job.resources.gpus > 0) as slot:
+        areas = Path(os.environ.get(AREAS) or own_temporary_folder())
+        slot = free_slot(areas / hunt, gpus=gpus, node=node, env=_environment())
+        try:
             result = run_job(job, slot, lambda: False)
+        finally:
+            os.close(slot.held[0])
     except (OSError, KaratError) as error:
         # A full disk, a folder that may not be written: another node may do better.
-        result = JobResult(key=job.key, started=started, where=_node(), lost=str(error))
+        result = JobResult(key=job.key, started=started, where=node, lost=str(error))
     return msgspec.msgpack.encode(result)
-
-
-@contextmanager
-def _free_slot(hunt: str, *, wants_gpus: bool) -> Iterator[Slot]:
-    """The first area of this machine that no other worker uses."""
-    import ray
-
-    said = os.environ.get(AREAS)
-    folder = (Path(said) if said else own_temporary_folder()) / hunt
-    number = 0
-    while (handle := take(folder / f"slot-{number}.lock")) is None:
-        number += 1
-    try:
-        yield Slot(
-            number=number,
-            area=folder / f"slot-{number}",
-            gpus=tuple(map(str, ray.get_gpu_ids())) if wants_gpus else (),
-            held=(handle,),
-            node=_node(),
-            env=_environment(),
-        )
-    finally:
-        os.close(handle)
-
-
-def _node() -> str:
-    import ray
-
-    return str(ray.get_runtime_context().get_node_id())[:8]
 
 
 def _environment() -> dict[str, str]:

@@ -28,6 +28,7 @@ from karat.engines.job import Job, JobCommand, JobResult, Ran
 from karat.engines.supervisor import CommandEnded
 from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
+from karat.system.locks import take
 from karat.system.processes import MARK, end_marked
 
 OUT = "KARAT_OUT"
@@ -69,6 +70,14 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         if self.gpus:
             parts.append(f"GPUs {','.join(self.gpus)}")
         return ", ".join(parts)
+
+
+def free_slot(work: Path, **more: Any) -> Slot:
+    """The first slot that nobody else uses; another folder costs little, so there is always one."""
+    number = 0
+    while (handle := take(work / f"slot-{number}.lock")) is None:
+        number += 1
+    return Slot(number=number, area=work / f"slot-{number}", held=(handle,), **more)
 
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:

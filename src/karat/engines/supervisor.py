@@ -27,7 +27,7 @@ from karat.system.processes import MARK, Table, descendants, end_all, marked, ov
 GRACE = 5.0
 """Seconds between asking to end and ending."""
 _AFTERWARDS = 60.0
-"""For each `when_killed` command, and for each `unless` without a time of its own."""
+"""For each `when_killed` command."""
 _A_DAY = 86400.0
 """As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
 _SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
@@ -94,8 +94,11 @@ class Supervisor:
         """Whether the runner is gone."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
+        # Of the command that runs.
         self._token = ""
         self._current: subprocess.Popen[bytes] | None = None
+        self._outputs: dict[int, RecentOutput] = {}
+        self._before: set[int] = set()
         linux = sys.platform.startswith("linux")
         self._prctl: Any = ctypes.CDLL(None).prctl if linux else lambda *_: 0
         self._prctl(_SUBREAPER, 1)
@@ -139,10 +142,9 @@ class Supervisor:
         if not newline:
             return None
         self._pending = rest
-        order: dict[str, Any] = json.loads(line)
-        return order
+        return dict(json.loads(line))
 
-    def _look(self, seconds: float | None, outputs: dict[int, RecentOutput] | None = None) -> None:
+    def _look(self, seconds: float | None) -> None:
         """Wait for something to happen, and take in what came."""
         for key, _ in self._selector.select(None if seconds is None else min(seconds, _A_DAY)):
             if key.fd == self._orders:
@@ -152,53 +154,51 @@ class Supervisor:
             elif key.fd == self._wakeups:
                 os.read(key.fd, 4096)
             else:
-                self._take(key.fd, (outputs or {}).get(key.fd))
+                self._take(key.fd)
         if self._cut and self._orders in self._selector.get_map():
             self._selector.unregister(self._orders)
 
-    def _take(self, pipe: int, output: RecentOutput | None) -> bool:
+    def _take(self, pipe: int) -> bool:
         """Some of a pipe; what nobody wants any more is dropped, so that a daemon may go on printing."""
         try:
             came = os.read(pipe, 1 << 18)
         except BlockingIOError:
             return False
-        if output is not None:
-            output.add(came)
+        if pipe in self._outputs:
+            self._outputs[pipe].add(came)
         if not came:
             self._selector.unregister(pipe)
             os.close(pipe)
         return bool(came)
 
     def _run(self, order: dict[str, Any]) -> tuple[CommandEnded, list[RecentOutput]]:
-        before = descendants(os.getpid(), processes())
-        outputs: dict[int, RecentOutput] = {}
+        self._before = descendants(os.getpid(), processes())
         pipes = [os.pipe() for _ in range(2 if order["apart"] else 1)]
-        for ours, _ in pipes:
+        self._outputs = outputs = {ours: RecentOutput() for ours, _ in pipes}
+        for ours in outputs:
             os.set_blocking(ours, False)
             self._selector.register(ours, selectors.EVENT_READ)
-            outputs[ours] = RecentOutput()
         # Before the start: a short command may be over by the time that Popen returns.
         began = time.monotonic()
         try:
-            process = self._started(order, pipes[0][1], pipes[-1][1])
+            self._current = self._started(order, pipes[0][1], pipes[-1][1])
         except (OSError, ValueError) as error:
-            process, name = None, order["argv"][0]
-            said = f"{name}: {error}"
+            name, said = order["argv"][0], str(error)
             if isinstance(error, OSError):
-                said = f"{error.filename or name}: {error.strerror or error}"
-            ended = CommandEnded(error=said)
+                name, said = error.filename or name, error.strerror or said
+            ended = CommandEnded(error=f"{name}: {said}")
         finally:
             for _, theirs in pipes:
                 os.close(theirs)
-        if process is not None:
-            self._current = process
-            ended = self._attend(process, order, outputs, before, began)
+        if self._current is not None:
+            ended = self._attend(self._current, order, began)
             self._current = None
-        for pipe, output in outputs.items():
+        for pipe in outputs:
             # No more than a pipe holds: a daemon that was left may never stop printing.
             for _ in range(8):
-                if pipe not in self._selector.get_map() or not self._take(pipe, output):
+                if pipe not in self._selector.get_map() or not self._take(pipe):
                     break
+        self._outputs = {}
         return ended, list(outputs.values())
 
     def _started(self, order: dict[str, Any], out: int, errors: int) -> subprocess.Popen[bytes]:
@@ -214,63 +214,44 @@ class Supervisor:
             preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
         )
 
-    def _attend(
-        self,
-        process: subprocess.Popen[bytes],
-        order: dict[str, Any],
-        outputs: dict[int, RecentOutput],
-        before: set[int],
-        began: float,
-    ) -> CommandEnded:
+    def _attend(self, process: subprocess.Popen[bytes], order: dict[str, Any], began: float) -> CommandEnded:
         """Wait until it ends, is to be killed, or has run out of time."""
         timeout = order["timeout"]
         until = None if timeout is None else began + timeout
         while process.returncode is None:
             late = until is not None and time.monotonic() >= until
             if late or self._cut or (self._order() or {}).get("kill"):
-                left = self._kill(process, order, outputs, before)
+                left = self._kill(process, order)
                 seconds = time.monotonic() - began
-                status = process.returncode
-                return CommandEnded(status, timed_out=late, killed=not late, seconds=seconds, left=left)
-            self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
+                return CommandEnded(process.returncode, timed_out=late, killed=not late, seconds=seconds, left=left)
+            self._look(None if until is None else max(0.0, until - time.monotonic()))
             self._reap()
         seconds, left = time.monotonic() - began, 0
         if order["sweep"]:
-            left = self._end(lambda table: self._of(process, table) | self._marked(self._new(before, table), table))
+            left = self._end(lambda table: self._of(process, table) | self._marked(self._new(table), table))
         return CommandEnded(process.returncode, seconds=seconds, left=left)
 
-    def _kill(
-        self,
-        process: subprocess.Popen[bytes],
-        order: dict[str, Any],
-        outputs: dict[int, RecentOutput],
-        before: set[int],
-    ) -> int:
+    def _kill(self, process: subprocess.Popen[bytes], order: dict[str, Any]) -> int:
         """Ask the group, then end it; then what was started elsewhere; then whatever is left of it."""
         _signal_group(process, signal.SIGTERM)
         until = time.monotonic() + GRACE
         while process.returncode is None and (left := until - time.monotonic()) > 0:
-            self._look(left, outputs)
+            self._look(left)
             self._reap()
         _signal_group(process, signal.SIGKILL)
         self._end(lambda table: self._of(process, table))
         until = time.monotonic() + GRACE
         while process.returncode is None and time.monotonic() < until:
-            self._look(0.1, outputs)
+            self._look(0.1)
             self._reap()
         # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
         table = processes()
-        strays = {pid: table[pid] for pid in self._new(before, table)}
+        strays = {pid: table[pid] for pid in self._new(table)}
+        env, nothing = {name: value for name, value in order["env"].items() if name != MARK}, subprocess.DEVNULL
         for words in order["when_killed"]:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 subprocess.run(
-                    words,
-                    env={name: value for name, value in order["env"].items() if name != MARK},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=_AFTERWARDS,
-                    check=False,
+                    words, env=env, stdin=nothing, stdout=nothing, stderr=nothing, timeout=_AFTERWARDS, check=False
                 )
 
         def left_over(table: Table) -> set[int]:
@@ -297,9 +278,9 @@ class Supervisor:
     def _of(self, process: subprocess.Popen[bytes], table: Table) -> set[int]:
         return {pid for pid, found in table.items() if found.session == process.pid}
 
-    def _new(self, before: set[int], table: Table) -> set[int]:
+    def _new(self, table: Table) -> set[int]:
         """What the command has started; an earlier one's server may go on, and start what it likes."""
-        return descendants(os.getpid(), table, without=before)
+        return descendants(os.getpid(), table, without=self._before)
 
     def _marked(self, among: set[int], table: Table) -> set[int]:
         if not self._token:
