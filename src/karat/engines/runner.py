@@ -62,14 +62,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def where(self) -> str:
         """Host, slot and devices, for a person."""
-        parts = [f"{socket.gethostname()} slot {self.number}"]
-        if self.node:
-            parts.append(f"node {self.node}")
-        if self.cores:
-            parts.append(f"cores {','.join(map(str, self.cores))}")
-        if self.gpus:
-            parts.append(f"GPUs {','.join(self.gpus)}")
-        return ", ".join(parts)
+        devices = {"node": self.node, "cores": ",".join(map(str, self.cores)), "GPUs": ",".join(self.gpus)}
+        known = [f"{what} {names}" for what, names in devices.items() if names]
+        return ", ".join([f"{socket.gethostname()} slot {self.number}", *known])
 
 
 def free_slot(work: Path, **more: Any) -> Slot:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from karat.engines.job import Job, JobCommand, Resources
 from karat.hunts.model import Point
@@ -50,12 +51,11 @@ def job_for(
     }
     wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
     folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
+    memory = parse_size(engine.memory)
     return Job(
         key=key,
         commands=(*timeline.prepare(point), *(timeline.command(point, command) for command in _commands(probe, env))),
-        resources=Resources(
-            cores=engine.cores or 1, gpus=engine.gpus, memory=parse_size(engine.memory), custom=engine.resources
-        ),
+        resources=Resources(cores=engine.cores or 1, gpus=engine.gpus, memory=memory, custom=engine.resources),
         collect=(*(f"{folder}/{glob}" for folder in folders if folder for glob in wanted), *wanted),
         hash_files=probe.hash_files,
         known=tuple(known),
@@ -82,27 +82,21 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
         tuple(fill_in(word, named) for word in split_command(words))
         for words in (probe.setup, probe.identify, probe.command)
     )
+    made = partial(JobCommand, timeout=timeout)
     if setup:
-        yield JobCommand(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
+        yield made(role="prepare", name="setup", argv=setup, env=env)
     if identify:
-        yield JobCommand(role="identify", name="identify", argv=identify, env=env, timeout=timeout)
+        yield made(role="identify", name="identify", argv=identify, env=env)
     if probe.packages:
-        versions = ("python3", *print_versions(*probe.packages))
-        yield JobCommand(role="identify", name="packages", argv=versions, env=env, timeout=timeout)
+        yield made(role="identify", name="packages", argv=("python3", *print_versions(*probe.packages)), env=env)
     for number in range(probe.warmups):
-        yield JobCommand(role="warmup", name=f"warm-up {number + 1}", argv=argv, env=env, timeout=timeout)
+        yield made(role="warmup", name=f"warm-up {number + 1}", argv=argv, env=env)
+    # If failures are not read, the first one is the answer, and more runs of it would cost time for nothing.
+    may_fail = reads_failures(probe)
     for number in range(probe.repeats):
-        # The runner makes the folder.
-        folder = run_folder(probe, number)
-        yield JobCommand(
-            role="measure",
-            name=f"run {number + 1}",
-            argv=argv,
-            env={**env, "KARAT_OUT": f"@OUT@/{folder}"} if folder else env,
-            timeout=timeout,
-            # Otherwise the first failure is the answer, and more runs of it would cost time for nothing.
-            may_fail=reads_failures(probe),
-        )
+        folder = run_folder(probe, number)  # which the runner makes
+        mine = {**env, "KARAT_OUT": f"@OUT@/{folder}"} if folder else env
+        yield made(role="measure", name=f"run {number + 1}", argv=argv, env=mine, may_fail=may_fail)
 
 
 def fill_in(word: str, named: Mapping[str, str]) -> str:

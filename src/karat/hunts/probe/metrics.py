@@ -248,10 +248,8 @@ def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None
                 watch.search = number
                 yield from wanted.finditer(text)
         except StuckError as error:
-            raise PatternTimeout(
-                f"the pattern {pattern!r} does not finish on a line of {len(text)} characters: it tries the same"
-                " text over and over, as (a+)+ and (.*)* do"
-            ) from error
+            said = f"the pattern {pattern!r} does not finish on a line of {len(text)} characters"
+            raise PatternTimeout(f"{said}: it tries the same text over and over, as (a+)+ and (.*)* do") from error
 
 
 def parse_json_path(text: str) -> JsonPath:
@@ -324,14 +322,14 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
             return found, start + end
 
 
-class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
+class JunitCase(msgspec.Struct, kw_only=True):
     """One test case of a report."""
 
     name: str
     classname: str
     seconds: float | None
     """None where the report does not say."""
-    result: Literal["passed", "failed", "skipped"]
+    result: Literal["passed", "failed", "skipped"] = "passed"
 
     def matches(self, glob: str) -> bool:
         """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
@@ -340,45 +338,36 @@ class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
         return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
 
 
-def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
-    """Every test case of a report; ValueError where it is none."""
-    reader = _JunitReader()
+def junit_cases(data: bytes) -> list[JunitCase]:
+    """Every test case of a report; ValueError where it is none. Tags may have the prefix of a namespace."""
+    found: list[JunitCase] = []
+    inside = False
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside
+        tag = tag.rpartition(":")[2]
+        if tag == "testcase":
+            inside = True
+            seconds = parse_number(attributes.get("time", ""))
+            seconds = seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
+            name, classname = attributes.get("name", ""), attributes.get("classname", "")
+            found.append(JunitCase(name=name, classname=classname, seconds=seconds))
+        elif inside and tag in {"failure", "error"}:
+            found[-1].result = "failed"
+        elif inside and tag == "skipped" and found[-1].result == "passed":
+            found[-1].result = "skipped"
+
+    def end(tag: str) -> None:
+        nonlocal inside
+        inside = inside and tag.rpartition(":")[2] != "testcase"
+
+    def refuse(*_: object) -> None:
+        raise ValueError("the report has a document type, which no JUnit report needs")
+
     parser = expat.ParserCreate()
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
-    parser.StartDoctypeDeclHandler = reader.refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
     try:
         parser.Parse(data, True)
     except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
         raise ValueError(f"the report is not XML: {error}") from error
-    return tuple(reader.found)
-
-
-class _JunitReader:
-    """Collects test cases from a parser's calls; tags may have the prefix of a namespace."""
-
-    def __init__(self) -> None:
-        self.found: list[JunitCase] = []
-        self._open: Mapping[str, str] | None = None
-        self._result: Literal["passed", "failed", "skipped"] = "passed"
-
-    def refuse(self, *_: object) -> None:
-        raise ValueError("the report has a document type, which no JUnit report needs")
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        tag = tag.rpartition(":")[2]
-        if tag == "testcase":
-            self._open, self._result = attributes, "passed"
-        elif self._open is not None and tag in {"failure", "error"}:
-            self._result = "failed"
-        elif self._open is not None and tag == "skipped" and self._result == "passed":
-            self._result = "skipped"
-
-    def end(self, tag: str) -> None:
-        if tag.rpartition(":")[2] != "testcase" or self._open is None:
-            return
-        seconds = parse_number(self._open.get("time", ""))
-        seconds = seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
-        name, classname = self._open.get("name", ""), self._open.get("classname", "")
-        self.found.append(JunitCase(name=name, classname=classname, seconds=seconds, result=self._result))
-        self._open = None
+    return found

@@ -158,12 +158,17 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return ("--tls-verify=false",) if insecure and self.name == "podman" else ()
 
 
-def find_engine(wanted: str | None = None) -> ContainerEngine:
-    """The engine that is wanted, or the first of docker and podman that answers."""
+def find_engine(wanted: str | None = None, *, here: bool = True) -> ContainerEngine:
+    """The engine that is wanted, or the first of docker and podman that answers.
+
+    One that is wanted elsewhere, on a cluster, need not answer here.
+    """
     found = {}
     for name in _NAMES:
         if wanted not in {None, name}:
             continue
+        if wanted and not here:
+            return ContainerEngine(name=name, program=name)
         # A client alone is no engine: only its server's version says that something will run.
         done = _run_client((name, "version", "--format", "{{.Server.Version}}")) if shutil.which(name) else None
         if done is None:
@@ -176,16 +181,8 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
     said = "; ".join(f"{name}: {why}" for name, why in found.items())
     if not said:
         raise mistake(f"expected docker or podman as the container engine, found {wanted!r}")
-    raise CannotVerify(
-        f"expected a container engine that answers ({' or '.join(found)}), found none: {said}",
-        next_command=f"{wanted or 'podman'} version",
-    )
-
-
-def open_container_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
-    """The engine that commands are made for; one that is wanted elsewhere, on a cluster, need not answer here."""
-    named = next((name for name in _NAMES if name == wanted and not here), None)
-    return ContainerEngine(name=named, program=named) if named else find_engine(wanted)
+    said = f"expected a container engine that answers ({' or '.join(found)}), found none: {said}"
+    raise CannotVerify(said, next_command=f"{wanted or 'podman'} version")
 
 
 def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -42,7 +42,7 @@ from karat.hunts.timelines.container_engine import (
     absolute_mount,
     check_mountable,
     env_options,
-    open_container_engine,
+    find_engine,
 )
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
@@ -365,7 +365,6 @@ class Containers(Timeline):
         self._images, self.points = images, points
         self._labels: dict[str, Mapping[str, str]] = {}
         self._unread: list[Finding] = []
-        self._lock = threading.Lock()
         # On a cluster images are pulled where they are run, which is not here.
         self._here = settings.engine.kind == "local"
         # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
@@ -476,10 +475,9 @@ class Containers(Timeline):
         found = self._images[point.id]
         if not found.digest:
             return {}
-        with self._lock:
-            known = self._labels.get(found.digest)
-        if known is not None:
-            return known
+        if found.digest in self._labels:
+            return self._labels[found.digest]
+        known: Mapping[str, str] = {}
         if self._registry is None:
             config = (self._engine.inspect(found.run) or {}).get("Config") or {}
             known = {str(name): str(value) for name, value in (config.get("Labels") or {}).items()}
@@ -489,9 +487,7 @@ class Containers(Timeline):
             except CannotVerify as error:
                 said = f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}"
                 self._unread.append(info("cannot-read", said, next=error.next_command))
-                known = {}
-        with self._lock:
-            self._labels[found.digest] = known
+        self._labels[found.digest] = known
         return known
 
 
@@ -513,7 +509,7 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
     references = {name: image_at(own.image, when) for name, when in named.items()}
     check_distinct(references)
     here = settings.engine.kind == "local"
-    engine = open_container_engine(own.engine, here=here)
+    engine = find_engine(own.engine, here=here)
     registry = open_registry(own, list(references.values()), engine)
     try:
         images = list_images(references, engine, registry)

@@ -108,12 +108,7 @@ class GitTimeline(Timeline):
             kept.remove()
 
 
-def open_commits(
-    settings: HuntSettings,
-    stage: Stage,  # noqa: ARG001 - a factory's signature; commits have no step
-    window: Window | None,
-    place: Workspace,
-) -> GitTimeline:
+def open_commits(settings: HuntSettings, _stage: Stage, window: Window | None, place: Workspace) -> GitTimeline:
     """Every commit between two points of a coarser stage, or between two that hunt.toml names."""
     own = settings.commits or settings.checkouts
     repositories = open_repositories(settings, own, window, place)
@@ -134,19 +129,17 @@ def open_commits(
         branch = mirrors[moved[0]].merged_branch(*ends[moved[0]])
     if branch is None:
         every = own.history == "all"
-        found = {name: mirror.line(*ends[name], every=every) for name, mirror in mirrors.items()}
-        lines = {name: line.commits for name, line in found.items()}
-        notes += [note for line in found.values() for note in line.notes]
+        lines = {}
+        for name, mirror in mirrors.items():
+            lines[name], odd = mirror.line(*ends[name], every=every)
+            notes += odd
         return GitTimeline("commits", repositories, _commit_points(repositories, start, lines), notes)
     name, merge = moved[0], ends[moved[0]].new[:SHORT]
-    base, line = branch
-    said = f"{name}: {merge} is a merge; these are the commits of the branch it merged, each as it was there"
-    notes += [said, *line.notes]
-    absent = (
-        f"so it came with the merge {merge} itself: how conflicts were resolved, or how the branch and "
-        "the code before it work together"
-    )
-    points = _commit_points(repositories, {**start, name: base}, {name: line.commits})
+    base, commits = branch
+    notes.append(f"{name}: {merge} is a merge; these are the commits of the branch it merged, each as it was there")
+    why = "how conflicts were resolved, or how the branch and the code before it work together"
+    absent = f"so it came with the merge {merge} itself: {why}"
+    points = _commit_points(repositories, {**start, name: base}, {name: commits})
     return GitTimeline("commits", repositories, points, notes, absent=absent)
 
 
@@ -155,8 +148,7 @@ def _commit_points(
 ) -> list[Point]:
     def label(moved: Mapping[str, str]) -> str:
         """What moved; of one repository alone, its name goes without saying."""
-        shown = point_id(moved)
-        return shown.rpartition("@")[2] if len(start) == 1 else shown
+        return point_id(moved).rpartition("@")[2] if len(start) == 1 else point_id(moved)
 
     moves = interleave(lines)
     # Where all start: as old as the newest of their commits, and no newer than what comes next.
@@ -175,23 +167,20 @@ def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
     own, mirrors = repositories.settings, repositories.mirrors
     unknown = [name for name in (*own.good, *own.bad) if name not in mirrors]
     if unknown:
-        raise mistake(
-            f"commits: expected names of [[repositories]] ({', '.join(mirrors)}) in good and bad, "
-            f"found {', '.join(unknown)}"
-        )
+        names = f"names of [[repositories]] ({', '.join(mirrors)})"
+        raise mistake(f"commits: expected {names} in good and bad, found {', '.join(unknown)}")
     times = _own_times(repositories, float("inf"))
     if not own.good and times is None:
-        raise mistake(
+        said = (
             "commits: expected good = { NAME = 'REVISION' } (or start) in [commits], or a coarser stage, found neither"
         )
+        raise mistake(said)
     found = {}
     for name, mirror in mirrors.items():
         timed = _range_by_time(repositories, name, times) if times else None
-        new = timed.new if timed else repositories.tips[name]
-        new = mirror.commit(own.bad[name]) if name in own.bad else new
+        new = mirror.commit(own.bad[name]) if name in own.bad else timed.new if timed else repositories.tips[name]
         # A repository of which nothing is said stays where it ends.
-        old = timed.old if timed else new
-        old = mirror.commit(own.good[name]) if name in own.good else old
+        old = mirror.commit(own.good[name]) if name in own.good else timed.old if timed else new
         found[name] = CommitRange(old, new)
     return found
 
@@ -200,10 +189,8 @@ def _range_by_time(repositories: Repositories, name: str, times: TimeRange) -> C
     commits, _ = repositories.mirrors[name].listed("--first-parent", repositories.tips[name])
     first, last = (index_at(commits, time) for time in times)
     if last < 0:
-        raise mistake(
-            f"repository {name}: expected commits before {from_timestamp(times[1]).isoformat()}, "
-            f"found the first at {from_timestamp(commits[0].time).isoformat()}"
-        )
+        end, start = (from_timestamp(time).isoformat() for time in (times[1], commits[0].time))
+        raise mistake(f"repository {name}: expected commits before {end}, found the first at {start}")
     return CommitRange(commits[max(first, 0)].id, commits[last].id)
 
 
@@ -221,12 +208,12 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
     lines: Lines = {}
     for name, mirror in repositories.mirrors.items():
         if name in exact:
-            line = mirror.line(*exact[name])
+            line, odd = mirror.line(*exact[name])
+            notes += odd
             old = mirror.listed("--no-walk", exact[name].old)[0][0]
             # The line's dates are in order among themselves; its first commit must not come after them.
-            start = min([old.time, *(commit.time for commit in line.commits[:1])])
-            lines[name] = ([Commit(old.id, start), *line.commits], True)
-            notes.extend(line.notes)
+            start = min([old.time, *(commit.time for commit in line[:1])])
+            lines[name] = ([Commit(old.id, start), *line], True)
         else:
             commits, disbelieved = mirror.listed("--first-parent", repositories.tips[name])
             lines[name] = (commits, False)
@@ -238,9 +225,8 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
     if window is None:
         own = _own_times(repositories, max((line[-1].time for line, _ in lines.values() if line), default=0))
         if own is None:
-            raise mistake(
-                "checkouts: expected start (and end) in [checkouts], or a coarser stage before it, found neither"
-            )
+            said = "checkouts: expected start (and end) in [checkouts], or a coarser stage before it, found neither"
+            raise mistake(said)
         moments = instants(*own, step)
     else:
         spans: list[TimeRange] = [(line[0].time, line[-1].time) for line, exact in lines.values() if exact]
@@ -283,10 +269,8 @@ def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[s
     notes: list[str] = []
     for name, mirror in repositories.mirrors.items():
         # What was really under test is believed before what was meant to be.
-        old, new = (
-            identity.get(f"commit.{name}", "").strip() or point.parts.get(name, "").strip()
-            for point, identity in ((window.old, window.old_identity), (window.new, window.new_identity))
-        )
+        ends = ((window.old, window.old_identity), (window.new, window.new_identity))
+        old, new = (known.get(f"commit.{name}", "").strip() or end.parts.get(name, "").strip() for end, known in ends)
         try:
             if old and new:
                 found[name] = CommitRange(_commit(mirror, old), _commit(mirror, new))
@@ -303,10 +287,8 @@ def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[s
 def _commit(mirror: Mirror, text: str) -> str:
     """A recorded id, also a short one. A name would be somebody else's by now: branches move."""
     if not _ID.fullmatch(text.lower()):
-        raise CannotVerify(
-            f"repository {mirror.name}: expected commit.{mirror.name} to be a commit id, found {text[:80]!r}",
-            next_command=EDIT,
-        )
+        said = f"repository {mirror.name}: expected commit.{mirror.name} to be a commit id, found {text[:80]!r}"
+        raise CannotVerify(said, next_command=EDIT)
     return mirror.commit(text.lower())
 
 
@@ -336,8 +318,6 @@ def _own_times(repositories: Repositories, latest: float) -> TimeRange | None:
         return None
     found = start.timestamp(), end.timestamp() if end else latest
     if found[1] <= found[0]:
-        raise mistake(
-            f"expected a start before the end, found {start.isoformat()} and "
-            f"{end.isoformat() if end else 'branches that end before it'}"
-        )
+        last = end.isoformat() if end else "branches that end before it"
+        raise mistake(f"expected a start before the end, found {start.isoformat()} and {last}")
     return found

@@ -72,17 +72,13 @@ def ordered_dates(dates: Sequence[int]) -> list[int]:
     return found
 
 
-class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The commits after the old one, up to the new one; empty where both are the same."""
-
-    commits: tuple[Commit, ...]
-    notes: tuple[str, ...] = ()
-    """Sentences: what is odd about it."""
+CommitLine = tuple[Sequence[Commit], list[str]]
+"""The commits after the old one, up to the new one (none where both are the same); and sentences: what is odd about it."""
 
 
-def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
+def _in_order(commits: Sequence[Commit]) -> list[Commit]:
     times = ordered_dates([commit.time for commit in commits])
-    return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
+    return [Commit(c.id, time) for c, time in zip(commits, times, strict=True)]
 
 
 def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
@@ -126,13 +122,10 @@ def from_timestamp(seconds: float) -> datetime:
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z0-9-]+):(?!//)(?P<path>\S+)")
 # Which part of a host's name tells what it runs → the way to a commit from the repository's page.
 _FORGES = (
-    ("github", "/commit/"),
-    ("gitlab", "/-/commit/"),
-    ("bitbucket.org", "/commits/"),
-    ("codeberg", "/commit/"),
-    ("gitea", "/commit/"),
-    ("forgejo", "/commit/"),
-    ("googlesource.com", "/+/"),
+    (r"github|codeberg|gitea|forgejo", "/commit/"),
+    (r"gitlab", "/-/commit/"),
+    (r"bitbucket\.org", "/commits/"),
+    (r"googlesource\.com", "/+/"),
 )
 
 
@@ -152,7 +145,7 @@ def commit_link(url: str, commit: str, template: str = "") -> str:
         if parts.scheme not in {"http", "https", "ssh", "git", "git+ssh"}:
             return ""
     path = path.strip("/").removesuffix(".git").strip("/")
-    way = next((way for word, way in _FORGES if word in host), "")
+    way = next((way for words, way in _FORGES if re.search(words, host)), "")
     return f"https://{host}/{quote(path)}{way}{commit}" if way and path else ""
 
 
@@ -187,8 +180,7 @@ class Mirror:
         plain = re.sub(r"[^A-Za-z0-9]+", "-", settings.name).strip("-")
         if plain != settings.name:  # two names that look alike stay two
             plain = f"{plain}-{sha256_hex(settings.name.encode())[:8]}"
-        folder = f"{plain}-{sha256_hex(self.url.encode())[:12]}.git"
-        self.path = place.work.absolute() / "mirrors" / folder
+        self.path = place.work.absolute() / "mirrors" / f"{plain}-{sha256_hex(self.url.encode())[:12]}.git"
         self.stale = ""
         """Why it could not be fetched, where an earlier state serves."""
 
@@ -210,10 +202,9 @@ class Mirror:
                     names = git.local(self.path, "for-each-ref", *refs).decode("utf-8", "replace").split()
                     more = ", …" if len(names) > 8 else ""
                     shown = f" (there are {', '.join(names[:8])}{more})" if names else ""
-                    raise mistake(
-                        f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
-                        f"found none{suggest(self.settings.branch, names)}{shown}"
-                    )
+                    wanted = f"a branch or tag {self.settings.branch!r} in {self.shown_url}"
+                    said = f"expected {wanted}, found none{suggest(self.settings.branch, names)}{shown}"
+                    raise mistake(f"repository {self.name}: {said}")
                 _SEEN[known] = found
         return _SEEN[known]
 
@@ -255,19 +246,19 @@ class Mirror:
     def line(self, old: str, new: str, *, every: bool = False) -> CommitLine:
         """The commits that lead from one to another."""
         if old == new:
-            return CommitLine(commits=())
+            return [], []
         found = git.answer(self.path, "merge-base", old, new)
         before, after = old[:12], new[:12]
         if not found:
             cut = self.shallow_at
             why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
             note = f"{self.name}: {before} and {after} have no history in common{why}; nothing can be put between them"
-            return CommitLine(commits=self._with_end([], new), notes=(note,))
+            return self._with_end([], new), [note]
         base = found.split()[0]
         if base == old:
             return self._forward(old, new, every=every)
         back = [*reversed(self.listed("--first-parent", old, f"^{base}")[0][:-1])]
-        forward = CommitLine(commits=())
+        forward: CommitLine = [], []
         if base == new:
             note = (
                 f"{self.name}: the newer point has an older commit ({after}, before {before}); "
@@ -279,16 +270,16 @@ class Mirror:
                 f"{self.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
                 f"to {base[:12]}, which both have, and forward from there"
             )
-        steps = [*back, *self.listed("--no-walk", base)[0], *forward.commits]
-        return CommitLine(commits=_in_order(steps), notes=(note, *forward.notes))
+        steps = [*back, *self.listed("--no-walk", base)[0], *forward[0]]
+        return _in_order(steps), [note, *forward[1]]
 
     def _forward(self, old: str, new: str, *, every: bool) -> CommitLine:
         words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
         commits, _ = self.listed(*words, new, f"^{old}")
-        note = ""
+        notes = []
         if every:
             if self.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
-                note = (
+                notes.append(
                     f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside "
                     "another does not have it, so a change may show as a dip "
                     '(history = "first-parent" looks into merges one by one)'
@@ -296,21 +287,21 @@ class Mirror:
         elif old not in self.parents(commits[0].id)[:1]:
             # Those of the line that lack the old one would be steps back.
             on_the_way = {c.id for c in self.listed("--ancestry-path", new, f"^{old}")[0]}
-            commits = [commit for commit in commits if commit.id in on_the_way]
-            note = (
+            commits = self._with_end([commit for commit in commits if commit.id in on_the_way], new)
+            notes.append(
                 f"{self.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
-                f"the step from it to {self._with_end(commits, new)[0].id[:12]} is more than one commit"
+                f"the step from it to {commits[0].id[:12]} is more than one commit"
             )
-        return CommitLine(commits=self._with_end(commits, new), notes=(note,) if note else ())
+        return self._with_end(commits, new), notes
 
-    def _with_end(self, commits: Sequence[Commit], new: str) -> tuple[Commit, ...]:
+    def _with_end(self, commits: Sequence[Commit], new: str) -> list[Commit]:
         """The line with its end, also where a listing leaves it out."""
         if not commits or commits[-1].id != new:
             commits = [*(c for c in commits if c.id != new), *self.listed("--no-walk", new)[0]]
         return _in_order(commits)
 
-    def merged_branch(self, old: str, new: str) -> tuple[str, CommitLine] | None:
-        """What a merge brought: the commit its branch left from, and the branch's own line.
+    def merged_branch(self, old: str, new: str) -> tuple[str, Sequence[Commit]] | None:
+        """What a merge brought: the commit its branch left from, and the branch's own commits.
 
         None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
         checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
@@ -327,7 +318,7 @@ class Mirror:
         if base is None:
             # An unrelated history was merged: before its first commit there is nothing to run.
             base, commits = commits[0].id, commits[1:]
-        return base, CommitLine(commits=tuple(commits))
+        return base, commits
 
     def suspects(self, old: str, new: str) -> Iterator[Suspect]:
         """Every commit between two, oldest first.
@@ -422,10 +413,8 @@ def clone_url(settings: RepositorySettings, root: Path) -> str:
     if not url or url.startswith("-"):
         raise mistake(f"repository {settings.name}: expected a URL or a path, found {url!r}")
     if _SECRET.match(url):
-        raise UsageError(
-            f"repository {settings.name}: expected a URL without a password, which others could see on the command line",
-            next_command="git credential-store --help",
-        )
+        said = "expected a URL without a password, which others could see on the command line"
+        raise UsageError(f"repository {settings.name}: {said}", next_command="git credential-store --help")
     if "://" in url or re.match(r"[^/]+:", url):
         return url.removeprefix("file://") if url.startswith("file:///") else url
     return str((root / Path(url).expanduser()).resolve())

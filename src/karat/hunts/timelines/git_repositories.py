@@ -31,7 +31,7 @@ from karat.hunts.timelines.container_engine import (
     absolute_mount,
     check_mountable,
     env_options,
-    open_container_engine,
+    find_engine,
 )
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
@@ -123,7 +123,7 @@ def open_container(
         return None
     theirs = hunt.containers or ContainerSettings(image="")
     here = hunt.engine.kind == "local"
-    engine = open_container_engine(theirs.engine, here=here)
+    engine = find_engine(theirs.engine, here=here)
     if here:
         engine.remove_leftovers(place.hunt)
     check_mountable(place.work)

@@ -345,12 +345,7 @@ class Packages(Timeline):
         return Environment(requirements=(own, *settings.requires), python=python, before=before)
 
 
-def open_packages(
-    settings: HuntSettings,
-    stage: Stage,  # noqa: ARG001 - a factory's signature
-    window: Window | None,
-    place: Workspace,
-) -> Packages:
+def open_packages(settings: HuntSettings, _stage: Stage, window: Window | None, place: Workspace) -> Packages:
     """The versions of [packages]; within a window only those between its ends."""
     wanted = settings.packages
     if wanted is None:
@@ -377,9 +372,8 @@ def open_packages(
     unknown = next((r.version for r in chosen if r.complete is None), None)
     if wanted.at_its_time and unknown is not None:
         when = f"when {wanted.name} {unknown} was uploaded"
-        raise CannotVerify(
-            f"packages.at_its_time: expected {address.shown} to say {when}, found no time", next_command=EDIT
-        )
+        said = f"packages.at_its_time: expected {address.shown} to say {when}, found no time"
+        raise CannotVerify(said, next_command=EDIT)
     findings = []
     gone = [release for release in inside if release not in chosen]
     early = sum(r.prerelease and not wanted.prereleases for r in gone)

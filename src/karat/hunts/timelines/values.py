@@ -51,12 +51,7 @@ class Values(Timeline):
         return [Suspect(part="value", id=one) for one in ids[first + 1 : last + 1]]
 
 
-def open_values(
-    settings: HuntSettings,
-    stage: Stage,  # noqa: ARG001 - a factory's signature
-    window: Window | None,
-    place: Workspace,
-) -> Values:
+def open_values(settings: HuntSettings, _stage: Stage, window: Window | None, place: Workspace) -> Values:
     """The values of [values]; within a window only those between its ends."""
     own = settings.values or ValueSettings()
     texts = list(own.list)
