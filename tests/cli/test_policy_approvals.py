@@ -15,6 +15,7 @@ from factories.faults import Fault
 from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.policy_ranges import POLICY, PolicyRange, key, sign
+from karat import schemas as published
 
 SCHEMAS = Path(__file__).parents[2] / "src/karat/schemas"
 REPO = "octo/goldens"
@@ -46,7 +47,7 @@ def ask(tree: PolicyRange, *words: str, forge: Forge | None = None, **env: str) 
     done = karat(*words, cwd=tree.root, **{**clean, **where, **env})
     if report.exists():
         document = json.loads(report.read_bytes())
-        schema = json.loads((SCHEMAS / "karat.policy-approvals.1.json").read_bytes())
+        schema = published.schema("karat.policy-approvals/1")
         jsonschema.validate(document, schema)
         assert document["exit_code"] == done.code
     else:

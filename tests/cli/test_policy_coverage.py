@@ -9,8 +9,9 @@ import pytest
 
 from factories.commands import karat
 from factories.evidence import evidence, journal, op_test
+from karat.schemas import schema
 
-SCHEMA = Path(__file__).parents[2] / "src/karat/schemas/karat.policy-coverage.1.json"
+SCHEMA = schema("karat.policy-coverage/1")
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def where(tmp_path: Path) -> Path:
 def report_of(where: Path, *words: str) -> Any:
     result = karat("policy", "coverage", "evidence", *words, "--json", "c.json", cwd=where)
     report = json.loads((where / "c.json").read_bytes())
-    jsonschema.validate(report, json.loads(SCHEMA.read_bytes()))
+    jsonschema.validate(report, SCHEMA)
     assert report["exit_code"] == result.code
     return report
 

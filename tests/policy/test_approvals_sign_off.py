@@ -149,7 +149,7 @@ def test_keys_that_the_branch_brings_along_open_nothing(world: World) -> None:
     world.sign("unknown")
     told = world.ask()
     assert told.exit_code == 1
-    assert {one.change.waiver.about for one in told.judged} == {"skip_check_grad_ci", "keys that may sign"}
+    assert {one.waiver.about for one in told.judged} == {"skip_check_grad_ci", "keys that may sign"}
     assert "approvers-changed" in {finding.kind for finding in told.findings}
 
 

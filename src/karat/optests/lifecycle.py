@@ -135,37 +135,9 @@ _kept: list[Recorder] = []
 _ran: list[str] = []
 
 
-def under_pytest() -> bool:
-    """Whether pytest runs this test; its plugin keeps evidence and judges. A process that a test starts does not count."""
-    return running_test() is not None
-
-
-def _record_outcome(
-    test: str, name: str, result: unittest.TestResult, case: object
-) -> Literal["passed", "failed", "skipped"]:
-    """A test of a class came to its end; the journal has how, if there is one."""
-
-    def reasons(listed: Iterable[tuple[object, str]]) -> list[str]:
-        # A subtest stands for its test.
-        return [why for one, why in listed if getattr(one, "test_case", one) is case]
-
-    failed, skipped = reasons([*result.failures, *result.errors]), reasons(result.skipped)
-    outcome: Literal["passed", "failed", "skipped"]
-    outcome = "failed" if failed else "skipped" if skipped else "passed"
-    recorder = _recorder()
-    if recorder is not None:
-        from karat.policy.journal import Outcome
-
-        _ran.append(name)
-        reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
-        item = f"{test}::{name}"
-        recorder.note(Outcome(test=test, item=item, outcome=outcome, reason=reason))
-    return outcome
-
-
 def _recorder() -> Recorder | None:
     folder = os.environ.get("KARAT_EVIDENCE")
-    if not folder or under_pytest():
+    if not folder or running_test() is not None:  # pytest's plugin keeps evidence, and judges
         return None
     if not _kept:
         from karat.policy.journal import Recorder, place_of
@@ -201,11 +173,25 @@ def begin_test(cls: type) -> None:
 
 def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
     """A test of the class ended, with any outcome."""
-    cls = type(test)
-    record = record_of(cls)
+    record, unit = record_of(type(test)), test_id(type(test))
     record.ran.add(name)
-    if result is not None and not under_pytest():
-        record.passed |= _record_outcome(test_id(cls), name, result, test) == "passed"
+    if result is None or running_test() is not None:
+        return
+
+    def reasons(listed: Iterable[tuple[object, str]]) -> list[str]:
+        # A subtest stands for its test.
+        return [why for one, why in listed if getattr(one, "test_case", one) is test]
+
+    failed, skipped = reasons([*result.failures, *result.errors]), reasons(result.skipped)
+    record.passed |= not failed and not skipped
+    recorder = _recorder()
+    if recorder is not None:
+        from karat.policy.journal import Outcome
+
+        _ran.append(name)
+        outcome: Literal["passed", "failed", "skipped"] = "failed" if failed else "skipped" if skipped else "passed"
+        reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
+        recorder.note(Outcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
 
 
 def _remember(event: session.Event) -> None:
@@ -214,34 +200,27 @@ def _remember(event: session.Event) -> None:
 
 
 def _end(cls: type) -> None:
+    """Probe the gradients without evidence; without pytest, judge the class."""
     record = record_of(cls)
     try:
-        _probe(cls, record)
-        if not under_pytest():
+        if callable(getattr(record.last, "python_api", None)):
+            from karat.optests.checks import probe
+
+            reports = [event.report for event in record.events if isinstance(event, session.Checked)]
+            ops = {event.op for event in record.declared}
+            checked = {one.input for report in reports if report.op in ops for one in report.comparisons if one.counts}
+            with suppress(UsageError):  # the tests have reported it
+                for event in probe(record.last, test_id(cls), checked):
+                    session.notify(event)
+        if running_test() is None and set(_names(cls)) <= record.ran:
             _judge(cls, record)
     finally:
         _running.clear()
         _records.pop(cls, None)  # a class that runs again starts anew
 
 
-def _probe(cls: type, record: ClassRecord) -> None:
-    """Probe the gradients without evidence."""
-    if record.last is None or not callable(getattr(record.last, "python_api", None)):
-        return
-    from karat.optests.checks import probe
-
-    reports = [event.report for event in record.events if isinstance(event, session.Checked)]
-    ops = {event.op for event in record.declared}
-    checked = {one.input for report in reports if report.op in ops for one in report.comparisons if one.counts}
-    with suppress(UsageError):  # the tests have reported it
-        for event in probe(record.last, test_id(cls), checked):
-            session.notify(event)
-
-
 def _judge(cls: type, record: ClassRecord) -> None:
-    """Raise AssertionError with what is missing and the three ways to set it right; nothing if not all of it ran."""
-    if not set(_names(cls)) <= record.ran:
-        return
+    """Raise AssertionError with what is missing and the three ways to set it right."""
     if not record.declared and not record.passed:
         return  # each of its tests was skipped, or failed before it said what it tests: unittest reports it
     if not record.declared:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -128,14 +128,6 @@ def _are_names(found: object) -> bool:
     return listed and all(isinstance(one, str) and one for one in found)  # type: ignore[attr-defined]
 
 
-def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
-    """All tests of all specs as one class, for pytest to find under a name that begins with `Test`."""
-    from karat.optests.spec_checks import op_tests as made
-
-    listed = (specs,) if isinstance(specs, OpSpec) else tuple(specs)
-    return made(listed, seed=seed)
-
-
 class OpCase(msgspec.Struct, frozen=True, kw_only=True):
     spec: OpSpec
     dtype: str
@@ -162,29 +154,26 @@ class OpCase(msgspec.Struct, frozen=True, kw_only=True):
 
 def cases(specs: Sequence[OpSpec], seed: int) -> list[OpCase]:
     """Every case of every spec; names must differ."""
-    found = [case for spec in specs for case in _of_spec(spec, seed)]
+    found = []
+    for spec, device in [(one, device) for one in specs for device in one.devices]:
+        framework = spec.framework or framework_of(spec.fn, backward=spec.backward)
+        absent = frameworks.absence_reason(frameworks.device_name(device, framework), framework)
+        for dtype in spec.dtypes:
+            case = OpCase(spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent)
+            if absent is not None:
+                found.append(case)
+                continue
+            for number, sample in enumerate(_drawn(spec, dtype, device, seed)):
+                name, expects = sample.name or f"sample{number}", sample.expected is not None
+                found.append(msgspec.structs.replace(case, number=number, name=name, expects=expects))
     names = Counter(case.id for case in found)
     twice = sorted(name for name, times in names.items() if times > 1)
     if twice:
         raise UsageError(
             f"op_tests: expected names that differ, found {twice[0]!r} twice",
-            next_command="give each Sample a name of its own, and each op one spec",
+            next_command="give each OpSample a name of its own, and each op one spec",
         )
     return found
-
-
-def _of_spec(spec: OpSpec, seed: int) -> Iterator[OpCase]:
-    framework = spec.framework or framework_of(spec.fn, backward=spec.backward)
-    for device in spec.devices:
-        absent = frameworks.absence_reason(frameworks.device_name(device, framework), framework)
-        for dtype in spec.dtypes:
-            case = OpCase(spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent)
-            if absent is not None:
-                yield case
-                continue
-            for number, sample in enumerate(_drawn(spec, dtype, device, seed)):
-                name, expects = sample.name or f"sample{number}", sample.expected is not None
-                yield msgspec.structs.replace(case, number=number, name=name, expects=expects)
 
 
 _last: list[tuple[OpSpec, str, str, int, list[OpSample]]] = []

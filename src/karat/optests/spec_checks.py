@@ -6,7 +6,7 @@ are not there at all, so that nothing passes that compares nothing. Claims of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,9 +73,8 @@ def forward(case: OpCase) -> None:
         else:
             expected = _listed(_called(made, case.spec.reference, as_numpy=True))
         if len(found) != len(expected):
-            raise AssertionError(
-                f"{case.id}: expected {len(expected)} outputs, as the reference gives, found {len(found)}"
-            )
+            text = f"{case.id}: expected {len(expected)} outputs, as the reference gives, found {len(found)}"
+            raise AssertionError(text)
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             wanted = np.asarray(other)
             floor = _ULPS * _UNIT.get(case.dtype, 0.0)
@@ -95,9 +94,8 @@ def gradient(case: OpCase) -> None:
         whole = _problem(made, whole=True)
         lacking = [one.name for one in whole.inputs if one.name not in proved]
         for name, (outcome, detail) in (gradients_of(lambda: whole, lacking) if lacking else {}).items():
-            session.notify(
-                session.NoGrad(op=case.spec.op, input=name, test=_test_class(), outcome=outcome, detail=detail)
-            )
+            test = _test_class()
+            session.notify(session.NoGrad(op=case.spec.op, input=name, test=test, outcome=outcome, detail=detail))
     require_evidence(report)
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
@@ -253,9 +251,7 @@ def _called(made: RunningCase, function: Any, *, as_numpy: bool = False) -> Any:
         inputs, kwargs = plain(inputs, made.case), plain(kwargs, made.case)
     if isinstance(inputs, dict) and not takes_positional_only(function, len(inputs)):
         return function(**inputs, **kwargs)
-    if isinstance(inputs, dict):
-        inputs = inputs.values()
-    return function(*inputs, **kwargs)
+    return function(*(inputs.values() if isinstance(inputs, dict) else inputs), **kwargs)
 
 
 def _flat(case: OpCase, result: Any) -> list[Any]:
@@ -283,7 +279,9 @@ KINDS: dict[str, tuple[Chosen, Callable[[OpCase], None]]] = {
 """Name of a test → the cases it is made for, and what it does."""
 
 
-def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
+def op_tests(specs: OpSpec | Iterable[OpSpec], *, seed: int = 0) -> type:
+    """All tests of all specs as one class, for pytest to find under a name that begins with `Test`."""
+    specs = (specs,) if isinstance(specs, OpSpec) else tuple(specs)
     odd = [one for one in specs if not isinstance(one, OpSpec)]
     if not specs or odd:
         raise UsageError(

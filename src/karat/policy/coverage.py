@@ -10,26 +10,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain, groupby
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
+from msgspec import structs
 
 from karat.findings import Finding, Severity, exit_code
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate.baseline import is_among
-from karat.policy.gate.needs import is_differentiable, same_device
+from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
 from karat.policy.journal import Evidence
 from karat.report import html
 from karat.report.json import encode, finding_json
 from karat.report.words import count, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
-RowState = CellState | Literal["no-float"]
-STATES: tuple[CellState, ...] = ("failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong")
 """Gravest first."""
-ROW_STATES: tuple[RowState, ...] = (*STATES, "no-float")
+RowState = Literal[CellState, "no-float"]
+STATES: tuple[CellState, ...] = get_args(CellState)
+ROW_STATES: tuple[RowState, ...] = get_args(RowState)
 SCHEMA = "karat.policy-coverage/1"
 Piece = tuple[str, str]
 """Text and style."""
@@ -42,21 +43,12 @@ MARKS: dict[CellState, tuple[str, str]] = {
     "missing": ("!", "bold red"),
     "failed": ("✗", "bold red"),
 }
-_SHORT = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "complex128": "c128",
-    "complex64": "c64",
-}
-_POWERS = {1: "", 2: "²", 3: "³"}
-_ORDERS = {1: "", 2: "second order", 3: "third order"}
+_DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
+_SHORT = dict(zip(_DTYPES, ("c128", "f64", "c64", "f32", "bf16", "f16"), strict=True))
 _NAME = 40
 _MANY = 60
 """Ops up to which each gets a line; above, those without a problem are grouped."""
 _FINE = frozenset({"exempt", "strong", "no-float"})
-_DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -68,48 +60,43 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, order=True):
     order: int = 1
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class Cell(Column, frozen=True, kw_only=True):
     """What is known of one op in one column: the gravest of its inputs."""
 
-    column: Column
     state: CellState
     inputs: dict[str, CellState]
     comparisons: int = 0
     smallest_error: float | None = None
     """The smallest error of one element that all of its comparisons could have seen."""
 
+    @property
+    def column(self) -> Column:
+        return Column(device=self.device, dtype=self.dtype, mode=self.mode, order=self.order)
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     op: str
+    state: RowState
+    """The gravest of its cells; an op without any has no input that could have a gradient."""
     tests: tuple[str, ...]
     cells: tuple[Cell, ...]
 
-    @property
-    def state(self) -> RowState:
-        """The gravest of its cells; an op without any has no input that could have a gradient."""
-        return min((cell.state for cell in self.cells), key=STATES.index, default="no-float")
-
-    def cell(self, column: Column) -> Cell | None:
-        """Its cell in a column; None where nobody asked and nothing was compared."""
-        return next((cell for cell in self.cells if cell.column == column), None)
-
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
     journals: int
+    """Journals that were read."""
     sessions: int
+    """Test sessions that they are of."""
+    states: dict[RowState, int]
+    """How many ops are in each state."""
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...] = msgspec.field(name="ops")
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def states(self) -> Counter[str]:
-        return Counter(row.state for row in self.rows)
 
     @property
     def summary(self) -> tuple[str, str]:
         """`12 ops`, and the rest of the line: `: 10 strong, 2 weak; 3 journals of 1 session`."""
-        states = self.states
-        parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
+        parts = ", ".join(f"{number:,} {state}" for state, number in self.states.items() if number)
         journals = f"{count(self.journals, 'journal')} of {count(self.sessions, 'session')}"
         return count(len(self.rows), "op"), f"{f': {parts}' if parts else ''}; {journals}"
 
@@ -146,11 +133,13 @@ def coverage(
         for op in sorted(wanted)
     ]
     columns = {cell.column for row in rows for cell in row.cells}
+    states = Counter(row.state for row in rows)
     return Coverage(
-        rows=tuple(sorted(rows, key=lambda row: ROW_STATES.index(row.state))),
-        columns=tuple(sorted(columns, key=_place)),
         journals=merged.journals,
         sessions=merged.sessions,
+        states={state: states[state] for state in ROW_STATES},
+        columns=tuple(sorted(columns, key=_place)),
+        rows=tuple(sorted(rows, key=lambda row: ROW_STATES.index(row.state))),
         findings=merged.findings,
     )
 
@@ -179,14 +168,23 @@ def _row(
     for e in evidence:
         column = Column(device=e.device, dtype=e.dtype, mode=e.mode, order=e.order)
         by_column.setdefault(column, []).append(e)
-    asked = _asked(by_column, devices)
+    # What the rule asks for: float64, backwards, on every device that was named, or on any.
+    there = [c for c in by_column if c.dtype in DOUBLE and (c.mode, c.order) == ("reverse", 1)]
+    asked = set() if devices else set(there[:1]) or {Column(device="cpu", dtype="float64")}
+    for device in devices:
+        here = {c for c in there if same_device(c.device, device)}
+        asked |= here or {Column(device=device, dtype="float64")}
     for column in asked:
         by_column.setdefault(column, [])
     cells = []
     for column, mine in by_column.items():
         expected = declared if column in asked else {}
         names = {e.input.casefold(): e.input for e in mine} | expected
-        best = _best_by_input(mine)
+        # The best that is known of each input; a failure outdoes all.
+        best: dict[str, CellState] = {}
+        for e in mine:
+            key, state = e.input.casefold(), _state(e)
+            best[key] = max(best.get(key, state), state, key=lambda s: (s == "failed", STATES.index(s)))
         states = {name: best.get(key) or without(name, column) for key, name in sorted(names.items())}
         if not states and column in asked and (declared or not tests):
             states = {"*": without("*", column)}
@@ -196,34 +194,15 @@ def _row(
         known = [one for one in smallest if one is not None]
         cells.append(
             Cell(
-                column=column,
+                **structs.asdict(column),
                 state=min(states.values(), key=STATES.index),
                 inputs=states,
                 comparisons=len(mine),
                 smallest_error=max(known) if known and len(known) == len(smallest) else None,
             )
         )
-    return Row(op=op, tests=tuple(tests), cells=tuple(sorted(cells, key=lambda c: _place(c.column))))
-
-
-def _asked(by_column: Iterable[Column], devices: Sequence[str]) -> set[Column]:
-    """The columns that the rule asks for: float64, backwards, on every device that was named, or on any."""
-    there = [c for c in by_column if c.dtype in {"float64", "complex128"} and (c.mode, c.order) == ("reverse", 1)]
-    found = set()
-    for device in devices:
-        mine = [c for c in there if same_device(c.device, device)]
-        found |= set(mine) or {Column(device=device, dtype="float64")}
-    if not devices:
-        found |= set(there[:1]) or {Column(device="cpu", dtype="float64")}
-    return found
-
-
-def _best_by_input(mine: Sequence[Evidence]) -> dict[str, CellState]:
-    """The best that is known of each input; a failure outdoes all."""
-    states: dict[str, list[CellState]] = {}
-    for e in mine:
-        states.setdefault(e.input.casefold(), []).append(_state(e))
-    return {key: "failed" if "failed" in found else max(found, key=STATES.index) for key, found in states.items()}
+    gravest = min((cell.state for cell in cells), key=STATES.index, default="no-float")
+    return Row(op=op, state=gravest, tests=tuple(tests), cells=tuple(sorted(cells, key=_place)))
 
 
 def _state(e: Evidence) -> CellState:
@@ -237,23 +216,11 @@ def _state(e: Evidence) -> CellState:
 
 
 def document(found: Coverage) -> bytes:
-    states = found.states
-    ops = []
-    for row in found.rows:
-        cells = []
-        for cell in row.cells:
-            plain = msgspec.to_builtins(cell)
-            cells.append({**plain.pop("column"), **plain})
-        ops.append({"op": row.op, "state": row.state, "tests": list(row.tests), "cells": cells})
     return encode(
         {
             "schema": SCHEMA,
             "exit_code": int(exit_code(found.findings)),
-            "journals": found.journals,
-            "sessions": found.sessions,
-            "states": {state: states[state] for state in ROW_STATES},
-            "columns": [msgspec.to_builtins(column) for column in found.columns],
-            "ops": ops,
+            **msgspec.to_builtins(structs.replace(found, findings=())),
             "findings": [finding_json(finding) for finding in found.findings],
         }
     )
@@ -291,7 +258,11 @@ def _blocks(columns: Sequence[Column], room: int) -> Iterator[dict[Column, str]]
     """Columns that fit beside each other, with their labels: together at least as wide as their device's name."""
     labels: dict[Column, str] = {}
     for device, mine in groupby(columns, key=lambda column: column.device):
-        each = {column: _label(column) for column in mine}
+        each = {}
+        for column in mine:  # `f64`, `f64→` forward, `f64²` of second order
+            order = {1: "", 2: "²", 3: "³"}.get(column.order, f"^{column.order}")
+            mode = "→" if column.mode == "forward" else ""
+            each[column] = f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
         lack = len(printable(device)) - len(" ".join(each.values()))
         each[list(each)[-1]] += " " * max(0, lack)
         labels |= each
@@ -303,13 +274,6 @@ def _blocks(columns: Sequence[Column], room: int) -> Iterator[dict[Column, str]]
         block[column] = label
     if block:
         yield block
-
-
-def _label(column: Column) -> str:
-    """`f64`, `f64→` forward, `f64²` of second order."""
-    order = _POWERS.get(column.order, f"^{column.order}")
-    mode = "→" if column.mode == "forward" else ""
-    return f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
 
 
 def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> Iterator[Sequence[Row]]:
@@ -326,9 +290,10 @@ def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> 
 def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int) -> tuple[Piece, ...]:
     name = printable(rows[0].op) if len(rows) == 1 else count(len(rows), "op")
     pieces: list[Piece] = [(elide(name, room).ljust(room), "")]
+    cells = {cell.column: cell.state for cell in rows[0].cells}
     for column, label in block.items():
-        cell = rows[0].cell(column)
-        mark, style = MARKS[cell.state] if cell else ("·", "dim")
+        cell = cells.get(column)
+        mark, style = MARKS[cell] if cell else ("·", "dim")
         pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
     if len(rows) > 1:
         left = max(12, width - room - sum(len(label) + 1 for label in block.values()) - 2)
@@ -340,7 +305,6 @@ def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width:
 
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
-    states = found.states
     ops, rest = found.summary
     marks = "".join(f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>' for state in reversed(STATES))
     items = "".join(
@@ -355,9 +319,9 @@ def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
             "totals": f"<strong>{ops}</strong>{rest}.",
             "findings": f'<ul class="findings">{items}</ul>' if items else "",
             "chips": "".join(
-                f'<button type="button" aria-pressed="false" data-state="{state}">{state} {states[state]:,}</button>'
-                for state in ROW_STATES
-                if states[state]
+                f'<button type="button" aria-pressed="false" data-state="{state}">{state} {number:,}</button>'
+                for state, number in found.states.items()
+                if number
             ),
             "head": "".join(_page_head(found.columns)),
             "rows": "\n".join(_page_row(row, found.columns) for row in found.rows),
@@ -374,7 +338,7 @@ def _page_head(columns: Sequence[Column]) -> Iterator[str]:
         yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{html.text(device)}</th>'
     yield "</tr><tr>"
     for column in columns:
-        order = _ORDERS.get(column.order, f"order {column.order}")
+        order = {1: "", 2: "second order", 3: "third order"}.get(column.order, f"order {column.order}")
         mode = html.text(", ".join(part for part in (column.mode, order) if part))
         yield f'<th scope="col">{html.text(column.dtype)}<small>{mode}</small></th>'
     yield "</tr>"

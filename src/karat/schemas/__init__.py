@@ -16,6 +16,7 @@ _Limit: TypeAlias = Mapping[str, Any]
 
 _SHARE: _Limit = {"minimum": 0, "maximum": 1}
 _AT_LEAST_ONE: _Limit = {"minItems": 1}
+_COMMIT: _Limit = {"pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$"}
 _SHA256: _Limit = {"pattern": "^[0-9a-f]{64}$"}
 _TIME: _Limit = {"pattern": r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)?$"}
 _VERDICT: _Limit = {"enum": ["unreadable", "incomplete", "removed", "break", "drift", "new", "noise", "same"]}
@@ -120,6 +121,40 @@ _REPORTS: dict[str, PublishedSchema] = {
         also=_EXIT_CODE,
         limits=_FINDING,
         signed=("line", "ran", "total"),
+    ),
+    "policy.coverage:Coverage": PublishedSchema(
+        name="karat.policy-coverage/1",
+        title="karat policy coverage",
+        description="Which gradients have evidence: op × dtype × device × mode × order.",
+        also=_EXIT_CODE,
+        limits={**_FINDING, "states": {"additionalProperties": _COUNT, "minProperties": 8, "maxProperties": 8}},
+    ),
+    "policy.approvals.check:Approvals": PublishedSchema(
+        name="karat.policy-approvals/1",
+        title="karat policy approvals",
+        description="The waivers that a range of commits adds or makes laxer, and who approved them.",
+        also=_EXIT_CODE,
+        limits={
+            **_FINDING,
+            "base": _COMMIT,
+            "head": _COMMIT,
+            "digest": _SHA256,
+            "rule": {"enum": ["gradient", "float64", "tolerance", "determinism", "weak", "baseline", "policy"]},
+            "WaiverSummary.kind": {
+                "enum": [
+                    "skip",
+                    "flag",
+                    "tolerance",
+                    "step",
+                    "bound",
+                    "own-gradients",
+                    "no-grad",
+                    "exemption",
+                    "baseline",
+                    "setting",
+                ]
+            },
+        },
     ),
     "hunts.model:HuntReport": PublishedSchema(
         name="karat.hunt/1",

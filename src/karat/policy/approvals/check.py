@@ -6,9 +6,9 @@ What could not be asked is `unknown`, never `approved` and never `missing`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -27,7 +27,7 @@ from karat.policy.approvals.reviews import (
     render,
     signing,
 )
-from karat.policy.approvals.waivers import PolicyChange, Waiver
+from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
 from karat.report.json import encode, finding_json
 from karat.report.words import count, printable
 from karat.system.command import Command
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from karat.policy.approvals.forges import Forge
 
 SCHEMA = "karat.policy-approvals/1"
-UNSIGNED = "an unsigned list"
 _ROWS = 200
 """GitHub takes a step summary of 1 MiB, and shows none that is larger."""
 _HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
@@ -44,20 +43,25 @@ _WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS"
 
 
 class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
-    change: PolicyChange
-    needed: tuple[str, ...]
-    approved_by: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    """Why it is not approved."""
-    unknown: tuple[str, ...] = ()
-    """What could not be found out, where that might have changed the answer."""
+    """A waiver that a range adds or makes laxer, and whether that is approved."""
 
-    @property
-    def state(self) -> str:
-        """`approved`, `missing` or `unknown`."""
-        if self.approved_by:
-            return "approved"
-        return "unknown" if self.unknown else "missing"
+    state: Literal["approved", "missing", "unknown"]
+    """unknown: whether somebody who may has approved could not be found out."""
+    change: Literal["added", "changed"]
+    digest: str
+    """What a sign-off is bound to."""
+    note: str
+    """What else a person should know, such as that a class was renamed."""
+    waiver: WaiverSummary
+    before: WaiverSummary | None
+    """What stood there at the base; null for what was added."""
+    needed: tuple[str, ...]
+    """Those who may approve."""
+    approved_by: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Why it is not approved."""
+    unknown: tuple[str, ...]
+    """What could not be found out, where that might have changed the answer."""
 
     @property
     def reasons(self) -> str:
@@ -67,10 +71,14 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 class Approvals(msgspec.Struct, frozen=True, kw_only=True):
     base: str
+    """The commit that the branch began at."""
     head: str
+    """The commit that approvals must be of."""
     request: str | None = None
+    """The pull request or merge request that was asked about; null: none was."""
     files: int = 0
-    judged: tuple[ChangeApproval, ...] = ()
+    """Python files that the range changes."""
+    judged: tuple[ChangeApproval, ...] = msgspec.field(default=(), name="changes")
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -241,23 +249,37 @@ class ApprovalJudge:
                 )
 
     def judge(self, change: PolicyChange, need: RequiredApproval) -> ChangeApproval:
-        needed = need.words
+        approved_by, missing, unknown = self._verdict(change, need)
+        return ChangeApproval(
+            state="approved" if approved_by else "unknown" if unknown else "missing",
+            change=change.what,
+            digest=change.digest,
+            note=change.note,
+            waiver=msgspec.convert(change.waiver, WaiverSummary, from_attributes=True),
+            before=msgspec.convert(change.before, WaiverSummary | None, from_attributes=True),
+            needed=need.words,
+            approved_by=tuple(approved_by),
+            missing=tuple(missing),
+            unknown=tuple(dict.fromkeys(unknown)),
+        )
+
+    def _verdict(
+        self, change: PolicyChange, need: RequiredApproval
+    ) -> tuple[Iterable[str], Iterable[str], Iterable[str]]:
+        """Who has approved; else why it is not approved, and what could not be found out."""
         listed = self._sign_off is not None and change.digest in self._sign_off.digests
         if self._sign_off and self._sign_off.unsigned and listed:
-            return ChangeApproval(change=change, needed=needed, approved_by=(UNSIGNED,))
+            return ["an unsigned list"], [], []
         if not self._has_source:
-            unasked = ("no approvals were checked",)
-            return ChangeApproval(change=change, needed=needed, missing=unasked, unknown=unasked)
+            return [], ["no approvals were checked"], ["no approvals were checked"]
         unknown: list[str] = []
         given = [v for v in self._approvers if listed or not v.principals]
         good = [v for v in given if not v.why]
         people = self._of(good, need.people, unknown)
         owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
         if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
-            named = dict.fromkeys(v.name for found in (people, *(f for _, f in owners)) for v in found)
-            return ChangeApproval(change=change, needed=needed, approved_by=tuple(named))
-        why = tuple(self._why(need, given, owners)) or ("no approver has approved",)
-        return ChangeApproval(change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown)))
+            return dict.fromkeys(v.name for found in (people, *(f for _, f in owners)) for v in found), [], []
+        return [], list(self._why(need, given, owners)) or ["no approver has approved"], unknown
 
     def _of(self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]) -> list[Approver]:
         return [v for v in those if any(self._is(v, word, unknown) for word in words)]
@@ -359,9 +381,9 @@ def objections(
     for one in judged:
         if one.approved_by:
             continue
-        waiver = one.change.waiver
-        note = f" ({one.change.note})" if one.change.note else ""
-        what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
+        waiver = one.waiver
+        note = f" ({one.note})" if one.note else ""
+        what = f"{one.change} {waiver.label}: {waiver.shown}{note}"
         who = " or ".join(one.needed) if one.needed else "somebody"
         yield fail(
             "cannot-read" if one.unknown else "approval-missing",
@@ -376,7 +398,7 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
     people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
     if one.unknown and place is not None and place.forge == "github":
         return "gh auth refresh --scopes read:org"
-    if place is None and sign_off is not None and one.change.digest in sign_off.digests:
+    if place is None and sign_off is not None and one.digest in sign_off.digests:
         return signing(sign_off.path)  # it is on the list, and wants a signature
     if place is None or not people:
         return f"{again} --print-sign-off > sign-off.toml"
@@ -385,38 +407,14 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
 
 
 def document(report: Approvals) -> bytes:
-    changes = [
-        {
-            "state": one.state,
-            "change": one.change.what,
-            "digest": one.change.digest,
-            "note": one.change.note,
-            "waiver": _plain(one.change.waiver),
-            "before": _plain(one.change.before) if one.change.before else None,
-            "needed": list(one.needed),
-            "approved_by": list(one.approved_by),
-            "missing": list(one.missing),
-            "unknown": list(one.unknown),
-        }
-        for one in report.judged
-    ]
     return encode(
         {
             "schema": SCHEMA,
             "exit_code": int(report.exit_code),
-            "base": report.base,
-            "head": report.head,
-            "request": report.request,
-            "files": report.files,
-            "changes": changes,
+            **msgspec.to_builtins(msgspec.structs.replace(report, findings=())),
             "findings": [finding_json(finding) for finding in report.findings],
         }
     )
-
-
-def _plain(waiver: Waiver) -> dict[str, Any]:
-    names = ("rule", "kind", "path", "line", "scope", "op", "about", "shown")
-    return {name: getattr(waiver, name) for name in names}
 
 
 def lines(report: Approvals) -> Iterator[str]:
@@ -436,10 +434,10 @@ def lines(report: Approvals) -> Iterator[str]:
 
 
 def _row(one: ChangeApproval) -> tuple[str, ...]:
-    waiver = one.change.waiver
-    note = f" ({one.change.note})" if one.change.note else ""
-    before = f"{one.change.before.shown} → " if one.change.before and not one.change.note else ""
-    what = f"{one.change.what} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
+    waiver = one.waiver
+    note = f" ({one.note})" if one.note else ""
+    before = f"{one.before.shown} → " if one.before and not one.note else ""
+    what = f"{one.change} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
     outcome = ", ".join(one.approved_by) or one.reasons
     who = " or ".join(one.needed) or "nobody"
     return tuple(map(printable, (one.state, waiver.rule, what, waiver.place, who, outcome)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,38 +30,22 @@ from karat.system.hashes import sha256_hex
 _SHOWN = 60
 
 
-class Waiver(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them, on one side of a range."""
+class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiver as reports have it."""
 
     rule: str
     kind: str
     """`skip`, `flag`, `tolerance`, `step`, `bound`, `own-gradients`, `no-grad`, `exemption`, `baseline`, `setting`."""
     path: str
     line: int = 0
+    """0 where no line says it."""
     scope: str = ""
     """The class or function it stands in, or the tests an exemption speaks of."""
     op: str = ""
     about: str = ""
     """Which of several in one scope: the argument, and the call that it is given to."""
-    value: str = ""
-    """What is granted, where that is neither a number nor a list: a reason, an expression."""
-    amounts: tuple[float, ...] = ()
-    """Where more is laxer: tolerances, the day an exemption ends."""
-    parts: tuple[str, ...] = ()
-    """Where more of them is laxer: inputs without a gradient."""
     shown: str = ""
-    """What is granted, for people."""
-    body: str = ""
-    """A digest of the definition around it, by which moved code is known."""
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """What it is about, whatever it grants; the file is not a part of it."""
-        return (self.rule, self.kind, self.scope, self.op, self.about)
-
-    @property
-    def grant(self) -> tuple[object, ...]:
-        return (self.value, self.amounts, self.parts)
+    """What it grants, for people."""
 
     @property
     def label(self) -> str:
@@ -74,6 +58,28 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         """`file.py:12`."""
         return f"{self.path}:{self.line}" if self.line else self.path
+
+
+class Waiver(WaiverSummary, frozen=True, kw_only=True):
+    """One of them, on one side of a range."""
+
+    value: str = ""
+    """What is granted, where that is neither a number nor a list: a reason, an expression."""
+    amounts: tuple[float, ...] = ()
+    """Where more is laxer: tolerances, the day an exemption ends."""
+    parts: tuple[str, ...] = ()
+    """Where more of them is laxer: inputs without a gradient."""
+    body: str = ""
+    """A digest of the definition around it, by which moved code is known."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What it is about, whatever it grants; the file is not a part of it."""
+        return (self.rule, self.kind, self.scope, self.op, self.about)
+
+    @property
+    def grant(self) -> tuple[object, ...]:
+        return (self.value, self.amounts, self.parts)
 
     def no_laxer_than(self, other: Waiver) -> bool:
         """Whether it grants nothing that the other did not."""
@@ -93,8 +99,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     """What else a person should know: that a class was renamed, that nothing but the op changed."""
 
     @property
-    def what(self) -> str:
-        """`added` or `changed`."""
+    def what(self) -> Literal["added", "changed"]:
         return "added" if self.before is None else "changed"
 
     @property
