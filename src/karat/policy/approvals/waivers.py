@@ -120,14 +120,14 @@ def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Wa
     """Every waiver in a file's source, other files' names looked up by `load`; raises `Unreadable`."""
     try:
         tree = parse(source)
-        reader = _Reader(FileNames(tree, load) if load else FileNames(tree), path)
+        reader = _WaiverVisitor(FileNames(tree, load) if load else FileNames(tree), path)
         reader.visit(tree)
     except RecursionError as error:
         raise Unreadable("its expressions are nested too deeply to be read") from error
     return tuple(reader.found)
 
 
-class _Reader(ast.NodeVisitor):
+class _WaiverVisitor(ast.NodeVisitor):
     """Walks a file, and knows at every moment in which class and function it is."""
 
     def __init__(self, names: FileNames, path: str) -> None:
