@@ -9,7 +9,7 @@ from typing import Any
 from factories.evidence import journal
 from karat.findings import Finding, Severity
 from karat.policy.evidence import merge
-from karat.policy.exemptions import Exemption, Exemptions
+from karat.policy.exemptions import Exemption, ExemptionFile
 from karat.policy.gate.decision import GateReport, Policy, gate
 from karat.policy.journal import Record
 
@@ -32,7 +32,7 @@ def entry(**said: Any) -> Exemption:
 
 def gated(tmp_path: Path, records: list[Record], *entries: Exemption, **asked: Any) -> GateReport:
     journal(tmp_path / "evidence", records)
-    held = Exemptions(entries=entries, path="exemptions.toml")
+    held = ExemptionFile(entries=entries, path="exemptions.toml")
     return gate(merge([tmp_path / "evidence"]), Policy(exemptions=held, today=TODAY, **asked))
 
 

@@ -13,7 +13,7 @@ from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged, merge
 from karat.policy.exemptions import Exemption
 from karat.policy.gate import baseline
-from karat.policy.gate.baseline import Baseline, is_among, judge_ops, shortened
+from karat.policy.gate.baseline import OpBaseline, is_among, judge_ops, shortened
 
 OPS = ("mylib.ops.relu", "mylib.ops.tanh")
 
@@ -25,59 +25,59 @@ def merged(tmp_path: Path) -> Merged:
     return merge([tmp_path])
 
 
-def told(merged: Merged, held: Baseline, *entries: Exemption, complete: bool = True) -> Any:
+def told(merged: Merged, held: OpBaseline, *entries: Exemption, complete: bool = True) -> Any:
     found = judge_ops(merged, entries, held, complete=complete)
     return [(one.kind, one.metric) for one in found]
 
 
 def test_a_new_operator_without_evidence_fails(merged: Merged) -> None:
-    assert told(merged, Baseline(ops=OPS)) == [("new-op", "mylib.ops.relu")]
+    assert told(merged, OpBaseline(ops=OPS)) == [("new-op", "mylib.ops.relu")]
 
 
 def test_one_on_the_list_may_wait(merged: Merged) -> None:
-    assert told(merged, Baseline(ops=OPS, listed=("mylib.ops.relu",))) == []
+    assert told(merged, OpBaseline(ops=OPS, listed=("mylib.ops.relu",))) == []
 
 
 def test_one_with_evidence_must_leave_the_list(merged: Merged) -> None:
-    held = Baseline(ops=OPS, listed=OPS)
+    held = OpBaseline(ops=OPS, listed=OPS)
     assert told(merged, held) == [("baseline-stale", "mylib.ops.tanh")]
     assert told(merged, held, complete=False) == [("baseline-stale", "mylib.ops.tanh")]
     assert shortened(merged, [], held, complete=True) == ("mylib.ops.relu",)
 
 
 def test_one_that_is_gone_must_leave_the_list(merged: Merged) -> None:
-    held = Baseline(ops=OPS, listed=("mylib.ops.gone", "mylib.ops.relu"))
+    held = OpBaseline(ops=OPS, listed=("mylib.ops.gone", "mylib.ops.relu"))
     assert told(merged, held) == [("baseline-stale", "mylib.ops.gone")]
     assert told(merged, held, complete=False) == []
 
 
 @pytest.mark.parametrize("said", [{"ops": OPS, "sure": False}, {"ops": ()}])
 def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: Any) -> None:
-    held = Baseline(listed=("mylib.ops.gone", "mylib.ops.relu"), **said)
+    held = OpBaseline(listed=("mylib.ops.gone", "mylib.ops.relu"), **said)
     assert told(merged, held) == []
     assert shortened(merged, [], held, complete=True) == held.listed
 
 
 def test_evidence_under_another_name_of_it_will_do(merged: Merged) -> None:
-    held = Baseline(ops=("mylib.ops.hypertan",), aliases={"mylib.ops.hypertan": ("mylib.ops.tanh",)})
+    held = OpBaseline(ops=("mylib.ops.hypertan",), aliases={"mylib.ops.hypertan": ("mylib.ops.tanh",)})
     assert told(merged, held) == []
-    other = Baseline(ops=("mylib.ops.relu",), aliases={"mylib.ops.relu": ("mylib.ops.ramp",)})
+    other = OpBaseline(ops=("mylib.ops.relu",), aliases={"mylib.ops.relu": ("mylib.ops.ramp",)})
     assert told(merged, other) == [("new-op", "mylib.ops.relu")]
     assert told(merged, other, Exemption(op="ramp", reason="r", owner="o")) == []
 
 
 def test_forward_mode_is_no_evidence_of_an_operator(tmp_path: Path) -> None:
     journal(tmp_path, op_test(evidence(mode="forward"), evidence(order=2)))
-    assert told(merge([tmp_path]), Baseline(ops=("tanh",))) == [("new-op", "tanh")]
+    assert told(merge([tmp_path]), OpBaseline(ops=("tanh",))) == [("new-op", "tanh")]
 
 
 def test_an_exempt_operator_needs_no_evidence(merged: Merged) -> None:
     entry = Exemption(op="relu", reason="r", owner="o")
-    assert told(merged, Baseline(ops=OPS), entry) == []
+    assert told(merged, OpBaseline(ops=OPS), entry) == []
 
 
 def test_part_of_a_suite_says_nothing_of_operators(merged: Merged) -> None:
-    assert told(merged, Baseline(ops=OPS), complete=False) == []
+    assert told(merged, OpBaseline(ops=OPS), complete=False) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_part_of_a_suite_says_nothing_of_operators(merged: Merged) -> None:
 )
 def test_what_does_not_count_frees_no_operator(tmp_path: Path, spoiled: Any) -> None:
     journal(tmp_path, op_test(*spoiled))
-    found = told(merge([tmp_path]), Baseline(ops=("mylib.ops.tanh",)))
+    found = told(merge([tmp_path]), OpBaseline(ops=("mylib.ops.tanh",)))
     assert found == [("new-op", "mylib.ops.tanh")]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.pytest_runs import Suite
-from karat.policy.evidence import Known, merge
+from karat.policy.evidence import KnownTest, merge
 from karat.policy.journal import read_journal
 
 OPS = """
@@ -64,7 +64,7 @@ def suite(tmp_path: Path) -> Suite:
     return made
 
 
-def evidence(suite: Suite) -> dict[str, Known]:
+def evidence(suite: Suite) -> dict[str, KnownTest]:
     merged = merge([suite.root / "evidence"])
     assert merged.findings == ()
     return merged.tests

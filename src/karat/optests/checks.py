@@ -30,17 +30,17 @@ _FLOORS = {"bfloat16": 1e-2, "float16": 1e-3}
 __unittest = True  # as in `op_test`
 
 
-class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+class OutputTolerance(msgspec.Struct, frozen=True, kw_only=True):
     """How far an output may be from what is expected: |found − expected| ≤ atol + rtol·|expected|."""
 
     atol: float
     rtol: float
     equal_nan: bool = False
 
-    def at_least(self, dtypes: Iterable[str]) -> Tolerance:
+    def at_least(self, dtypes: Iterable[str]) -> OutputTolerance:
         """The same, but no tighter than the lowest of the dtypes allows."""
         floor = max((_FLOORS.get(one, 0.0) for one in dtypes), default=0.0)
-        return Tolerance(atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan)
+        return OutputTolerance(atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan)
 
     def close(self, found: Array, expected: Array) -> Array:
         """Where the two are near enough; whole numbers are compared as such, since not all have a float."""
@@ -49,7 +49,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
         return np.isclose(found, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan)
 
 
-def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection[str]) -> None:
+def compare_outputs(subject: Subject, tolerance: OutputTolerance, left_out: Collection[str]) -> None:
     """AssertionError for an output that is not as expected, and if there is none to compare."""
     found = subject.outputs()
     # With `python_out_sig`, outputs that it does not name are not python_api's to give.
@@ -72,7 +72,7 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
         # Fractions no tighter than the precision allows; whole numbers are off by what the author says, or not.
         limits = tolerance.at_least([member.dtype, *dtypes])
         if kind_of_numbers(member.array) in {"integers", "booleans"}:
-            limits = Tolerance(atol=tolerance.atol, rtol=0.0)
+            limits = OutputTolerance(atol=tolerance.atol, rtol=0.0)
         if member.name not in found:
             raise AssertionError(
                 f"{subject.setup.op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
@@ -84,7 +84,7 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
 
 
 def assert_close(
-    label: str, found: Array, expected: Array, limits: Tolerance, *, dtype: str = "", like: str = "as expected"
+    label: str, found: Array, expected: Array, limits: OutputTolerance, *, dtype: str = "", like: str = "as expected"
 ) -> None:
     """AssertionError that says where the two differ most, and how much of them does."""
     if found.shape != expected.shape:
@@ -338,9 +338,9 @@ def _arrays(
     return tuple(made)
 
 
-Outcome = Literal["raises", "zero", "gradient"]
+ProbeOutcome = Literal["raises", "zero", "gradient"]
 # Input → what came of asking for its gradient, and a detail.
-Answers = dict[str, tuple[Outcome, str]]
+Answers = dict[str, tuple[ProbeOutcome, str]]
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:

@@ -186,12 +186,12 @@ def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | N
     record.passed |= not failed and not skipped
     recorder = _recorder()
     if recorder is not None:
-        from karat.policy.journal import Outcome
+        from karat.policy.journal import TestOutcome
 
         _ran.append(name)
         outcome: Literal["passed", "failed", "skipped"] = "failed" if failed else "skipped" if skipped else "passed"
         reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
-        recorder.note(Outcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
+        recorder.note(TestOutcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
 
 
 def _remember(event: session.Event) -> None:
@@ -231,7 +231,7 @@ def _judge(cls: type, record: ClassRecord) -> None:
     # What the class lacks by the gate's own rules.
     from karat.config import load
     from karat.policy.evidence import Merged, known_of
-    from karat.policy.exemptions import Exemptions, read
+    from karat.policy.exemptions import ExemptionFile, read
     from karat.policy.gate.decision import Policy, gate, lines
     from karat.policy.journal import records_of
     from karat.system.dates import day
@@ -242,7 +242,7 @@ def _judge(cls: type, record: ClassRecord) -> None:
     records = [one for event in record.events for one in records_of(event, test)]
     merged = Merged(tests={test: known_of(test, records)}, ran=1)
     # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
-    held = gate(merged, Policy(exemptions=Exemptions(entries=written.entries), today=today))
+    held = gate(merged, Policy(exemptions=ExemptionFile(entries=written.entries), today=today))
     if held.exit_code:
         raise AssertionError("\n".join(lines(gate(merged, Policy(exemptions=written, today=today)), today=today)))
 

@@ -140,11 +140,11 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """Check that the op's outputs are `self.outputs`, at this place; skipped if it is not there."""
-        from karat.optests.checks import Tolerance, compare_outputs
+        from karat.optests.checks import OutputTolerance, compare_outputs
 
         refuse_or_warn(self, asked, check_dygraph=check_dygraph)
         left_out = _name_set(no_check_set)
-        tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
+        tolerance = OutputTolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
 
     check_output = at_every_place(check_output_with_place)  # type: ignore[arg-type] # `**asked` might hold a place

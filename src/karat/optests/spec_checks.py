@@ -19,7 +19,7 @@ from karat.gradients.adapters.calls import takes_positional_only
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.gradients.session import running_test
 from karat.optests import frameworks
-from karat.optests.checks import Tolerance, array_of, assert_close, gradients_of
+from karat.optests.checks import OutputTolerance, array_of, assert_close, gradients_of
 from karat.optests.op_spec import OpCase, OpSpec, cases, plain, tensors
 from karat.optests.op_test import require_evidence
 
@@ -80,7 +80,7 @@ def forward(case: OpCase) -> None:
             floor = _ULPS * _UNIT.get(case.dtype, 0.0)
             scale = float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0))
             rtol, atol = max(case.spec.rtol, floor), max(case.spec.atol, floor * scale)
-            limits = Tolerance(rtol=rtol, atol=atol, equal_nan=True)
+            limits = OutputTolerance(rtol=rtol, atol=atol, equal_nan=True)
             assert_close(f"{case.id}: output {number}", one, wanted, limits, like="what the reference gives")
 
 

@@ -16,12 +16,12 @@ from karat.findings import Finding, fail, info
 from karat.policy.journal import (
     Collected,
     Evidence,
-    Journal,
+    EvidenceJournal,
     NoGradAsked,
     OpTested,
-    Outcome,
     Record,
     Reported,
+    TestOutcome,
     read_journal,
 )
 from karat.report.words import count
@@ -30,7 +30,7 @@ from karat.system.command import Command
 _RANK = {"failed": 2, "passed": 1, "skipped": 0}
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownTest(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one test: a class, or a function."""
 
     test: str
@@ -39,7 +39,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     reports: tuple[Reported, ...] = ()
     no_grads: tuple[NoGradAsked, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TestOutcome, ...] = ()
     """One per item; what failed anywhere has failed, what passed anywhere was not skipped."""
 
     @property
@@ -72,7 +72,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """What all journals say together."""
 
-    tests: dict[str, Known] = msgspec.field(default_factory=dict)
+    tests: dict[str, KnownTest] = msgspec.field(default_factory=dict)
     journals: int = 0
     sessions: int = 0
     ran: int = 0
@@ -88,7 +88,7 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
     `run` is the CI run that asks: where it left journals, only they count.
     """
     found: list[Finding] = []
-    journals: list[Journal] = []
+    journals: list[EvidenceJournal] = []
     for place in places:
         files = [place] if place.is_file() else sorted(place.rglob("evidence-*.jsonl"))
         here = [read_journal(path) for path in files if path.is_file()]
@@ -117,7 +117,7 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
     )
 
 
-def starts(journals: Iterable[Journal]) -> dict[str, str]:
+def starts(journals: Iterable[EvidenceJournal]) -> dict[str, str]:
     """Run or session → when its first journal began."""
     first: dict[str, str] = {}
     for journal in journals:
@@ -127,7 +127,7 @@ def starts(journals: Iterable[Journal]) -> dict[str, str]:
     return first
 
 
-def current(journals: Sequence[Journal], run: str | None = None) -> list[Journal]:
+def current(journals: Sequence[EvidenceJournal], run: str | None = None) -> list[EvidenceJournal]:
     """In a folder with journals of CI runs those of one: of `run`, which asks, or of the newest.
 
     A runner that is not cleaned up keeps the evidence of earlier runs, and anybody can commit a journal.
@@ -140,7 +140,7 @@ def current(journals: Sequence[Journal], run: str | None = None) -> list[Journal
     return [one for one in journals if one.began is None or one.origin == newest]
 
 
-def _mixed(journals: Sequence[Journal]) -> Iterator[Finding]:
+def _mixed(journals: Sequence[EvidenceJournal]) -> Iterator[Finding]:
     """Journals of several commits, and of several suites that have tests of one name."""
     commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
     if len(commits) > 1:
@@ -158,7 +158,7 @@ def _mixed(journals: Sequence[Journal]) -> Iterator[Finding]:
                 return
 
 
-def _foreign(what: str, journal: Journal) -> Finding:
+def _foreign(what: str, journal: EvidenceJournal) -> Finding:
     return fail(
         "evidence-foreign",
         f"{what}; evidence for one says nothing about the other",
@@ -166,7 +166,7 @@ def _foreign(what: str, journal: Journal) -> Finding:
     )
 
 
-def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
+def _tests(journals: Sequence[EvidenceJournal]) -> dict[str, KnownTest]:
     started = starts(journals)
     said = [
         (journal, test, line, record)
@@ -187,16 +187,16 @@ def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
     return {test: known_of(test, list(kept[test].values())) for test in sorted(kept)}
 
 
-def known_of(test: str, records: Iterable[Record]) -> Known:
+def known_of(test: str, records: Iterable[Record]) -> KnownTest:
     kinds: dict[type, list[Any]] = {}
     for record in records:
         kinds.setdefault(type(record), []).append(record)
-    outcomes: dict[str, Outcome] = {}
-    for one in kinds.get(Outcome, ()):
+    outcomes: dict[str, TestOutcome] = {}
+    for one in kinds.get(TestOutcome, ()):
         first = outcomes.setdefault(one.item, one)
         if _RANK[one.outcome] > _RANK[first.outcome]:
             outcomes[one.item] = one
-    return Known(
+    return KnownTest(
         test=test,
         collected=tuple(kinds.get(Collected, ())),
         declared=tuple(kinds.get(OpTested, ())),

@@ -106,7 +106,7 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
 KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path", "line"})
 
 
-class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
+class ExemptionFile(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Exemption, ...] = ()
     findings: tuple[Finding, ...] = ()
     path: str = ""
@@ -144,10 +144,10 @@ class ByOp:
         return self._known[op]
 
 
-def read(path: Path, shown: str | None = None) -> Exemptions:
+def read(path: Path, shown: str | None = None) -> ExemptionFile:
     """The exemptions of a file; a file that is not there has none."""
     name, data = shown or path.name, bytes_of(path)
-    return Exemptions(path=name) if data is None else parse(data, name)
+    return ExemptionFile(path=name) if data is None else parse(data, name)
 
 
 def bytes_of(path: Path) -> bytes | None:
@@ -162,14 +162,14 @@ def bytes_of(path: Path) -> bytes | None:
         ) from error
 
 
-def read_named(path: str, *, command: str) -> Exemptions:
+def read_named(path: str, *, command: str) -> ExemptionFile:
     """The exemptions of a file that --exemptions names, which must be there."""
     if not Path(path).is_file():
         raise UsageError(f"--exemptions: there is no file {path}", next_command=f"{command} --help")
     return read(Path(path), path)
 
 
-def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
+def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
     import tomllib
 
     try:
@@ -177,7 +177,7 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         invalid = _invalid(f"{path}: expected TOML, found: {error}", path, 0)
-        return Exemptions(findings=(invalid,), path=path)
+        return ExemptionFile(findings=(invalid,), path=path)
     found = [
         _invalid(f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)", path, 0)
         for key in document
@@ -200,7 +200,7 @@ def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
             found.append(
                 _invalid(f"{made.label}: repeats the entry of line {first.line}; keep one of the two", path, line)
             )
-    return Exemptions(entries=tuple(entries.values()), findings=tuple(found), path=path)
+    return ExemptionFile(entries=tuple(entries.values()), findings=tuple(found), path=path)
 
 
 def _lines(text: str) -> list[int]:

@@ -108,7 +108,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, tag="collected", omit
     """Known to be an op test by its class; else only what it declares makes it one."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
+class TestOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
     """How one test item of an op test ended."""
 
     test: str
@@ -149,10 +149,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
     """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
 
 
-Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | Outcome | Ended
+Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | TestOutcome | Ended
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+class EvidenceJournal(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker left."""
 
     path: str
@@ -181,9 +181,9 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
         return self.run or self.session
 
 
-def read_journal(path: Path) -> Journal:
+def read_journal(path: Path) -> EvidenceJournal:
     """Every whole line of a journal; what cannot be read is reported, and counts for nothing."""
-    journal = Journal(path=str(path), group=str(path.parent))
+    journal = EvidenceJournal(path=str(path), group=str(path.parent))
     try:
         with path.open("rb") as file:
             raw = list(iter(lambda: file.readline(_LINE + 1), b""))
@@ -205,7 +205,7 @@ def read_journal(path: Path) -> Journal:
         return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
     last = lines[-1][1]
     ended = last if isinstance(last, Ended) else None
-    read = Journal(path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:]))
+    read = EvidenceJournal(path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:]))
     if ended is None and not first.forked:
         wrong = wrong or "it has no last line: its worker was killed, or is still running"
     elif ended is not None and ended.records != len(lines) - 1:
@@ -217,7 +217,7 @@ def read_journal(path: Path) -> Journal:
     return _damaged(read, wrong) if wrong else read
 
 
-def _damaged(journal: Journal, what: str) -> Journal:
+def _damaged(journal: EvidenceJournal, what: str) -> EvidenceJournal:
     finding = warn(
         "evidence-damaged",
         f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",

@@ -21,7 +21,7 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import session as events
-from karat.policy.journal import Collected, Outcome, Recorder, new_session, place_of, unit_of
+from karat.policy.journal import Collected, Recorder, TestOutcome, new_session, place_of, unit_of
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
 _KEY = "karat_policy"
@@ -127,7 +127,7 @@ def lists_only(config: pytest.Config) -> bool:
     return any(config.getoption(word, False) for word in _LIST_ONLY)
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller tells its workers."""
 
     folder: str
@@ -140,7 +140,7 @@ class GateSession:
         self._config = config
         self._worker: Any = getattr(config, "workerinput", None)
         self._selection = Selection(config)
-        self._shared: Shared | None = None
+        self._shared: SessionInfo | None = None
         self._recorder: Recorder | None = None
         self._stop: Callable[[], None] | None = None
         self._scratch: str | None = None
@@ -159,7 +159,7 @@ class GateSession:
         if lists_only(self._config):
             return
         given = (self._worker or {}).get(_KEY)
-        self._shared = msgspec.json.decode(given, type=Shared) if given else self._decide()
+        self._shared = msgspec.json.decode(given, type=SessionInfo) if given else self._decide()
         name = self._worker["workerid"] if self._worker else "main"
         root = place_of(self._config.rootpath)
         self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, root=root)
@@ -169,12 +169,12 @@ class GateSession:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
         self._stop = events.listen(self._hear)
 
-    def _decide(self) -> Shared:
+    def _decide(self) -> SessionInfo:
         asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
         if not asked:
             self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
         folder = Path(self._scratch or self._config.invocation_params.dir / asked)
-        return Shared(folder=str(folder), session=new_session(), narrowed=is_narrowed(self._config))
+        return SessionInfo(folder=str(folder), session=new_session(), narrowed=is_narrowed(self._config))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -249,7 +249,7 @@ class GateSession:
         if self._recorder is not None and reports:
             # The gravest phase speaks for the item; of several, the first.
             worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
-            self._recorder.note(Outcome(test=unit, item=node, outcome=worst.outcome, reason=_reason(worst)))
+            self._recorder.note(TestOutcome(test=unit, item=node, outcome=worst.outcome, reason=_reason(worst)))
 
     # End
 

@@ -13,7 +13,7 @@ from karat.cli.output import deliver, fail_on_option, last_line, one_report_each
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
-    from karat.policy.exemptions import Exemptions
+    from karat.policy.exemptions import ExemptionFile
 
 _EXAMPLES = """
 \b
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(report.exit_code)
 
 
-def _exemptions(named: str | None) -> Exemptions | None:
+def _exemptions(named: str | None) -> ExemptionFile | None:
     """The exemptions that skips are held against; None where the project has no such file."""
     from karat.config import load
     from karat.policy.exemptions import read, read_named

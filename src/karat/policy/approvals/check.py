@@ -14,13 +14,13 @@ import msgspec
 
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code, fail, warn
 from karat.policy.approvals.changes import RangeChanges
-from karat.policy.approvals.code_owners import CodeOwners, Section
+from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
 from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, forge_of, request_of
 from karat.policy.approvals.reviews import (
     Authors,
     Request,
     SignOff,
-    Unknown,
+    UnknownTeam,
     latest_reviews,
     login_of,
     read,
@@ -33,7 +33,7 @@ from karat.report.words import count, printable
 from karat.system.command import Command
 
 if TYPE_CHECKING:
-    from karat.policy.approvals.forges import Forge
+    from karat.policy.approvals.forges import ReviewForge
 
 SCHEMA = "karat.policy-approvals/1"
 _ROWS = 200
@@ -164,7 +164,7 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
     """Who may approve one change: one of the people, or so many of each section of CODEOWNERS."""
 
     people: tuple[str, ...]
-    sections: tuple[Section, ...] = ()
+    sections: tuple[OwnerSection, ...] = ()
     note: str = ""
     """What else to report: that CODEOWNERS has no owner for the file."""
 
@@ -215,7 +215,7 @@ class ApprovalJudge:
     """Knows who has approved, and asks the forge who is who; every question once."""
 
     def __init__(
-        self, request: Request | None, forge: Forge | None, sign_off: SignOff | None, commits: Authors
+        self, request: Request | None, forge: ReviewForge | None, sign_off: SignOff | None, commits: Authors
     ) -> None:
         known = request.authors if request else Authors()
         # The forge's words first: it knows accounts, and commits know addresses.
@@ -223,7 +223,7 @@ class ApprovalJudge:
         self._forge = forge
         self._sign_off = sign_off
         self._has_source = request is not None or sign_off is not None
-        self._members: dict[str, frozenset[str] | Unknown] = {}
+        self._members: dict[str, frozenset[str] | UnknownTeam] = {}
         self._emails: dict[str, str | None] = {}
         self._approvers: list[Approver] = []
         for reviewer, objection in latest_reviews(request).items() if request else ():
@@ -297,14 +297,14 @@ class ApprovalJudge:
         if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
             return False
         if word not in self._members:
-            self._members[word] = Unknown(f"cannot resolve {word} without GitHub or GitLab")
+            self._members[word] = UnknownTeam(f"cannot resolve {word} without GitHub or GitLab")
             try:
                 if self._forge is not None:
                     self._members[word] = self._forge.members(word)
-            except Unknown as error:
+            except UnknownTeam as error:
                 self._members[word] = error
         members = self._members[word]
-        if isinstance(members, Unknown):
+        if isinstance(members, UnknownTeam):
             unknown.append(str(members))
             return False
         return login in members
@@ -315,7 +315,7 @@ class ApprovalJudge:
         return self._emails[login.lower()]
 
     def _why(
-        self, need: RequiredApproval, given: Sequence[Approver], owners: Sequence[tuple[Section, list[Approver]]]
+        self, need: RequiredApproval, given: Sequence[Approver], owners: Sequence[tuple[OwnerSection, list[Approver]]]
     ) -> Iterator[str]:
         """Every reason a person could act on."""
         if need.note:

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[
 _HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d+)\])?(.*)")
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+class OwnerSection(msgspec.Struct, frozen=True, kw_only=True):
     """Owners of one path that have a say of their own; GitHub knows only one, without a name."""
 
     owners: tuple[str, ...]
@@ -56,7 +56,7 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     headings: dict[str, _Heading] = {}
 
-    def of(self, path: str) -> tuple[Section, ...]:
+    def of(self, path: str) -> tuple[OwnerSection, ...]:
         """The sections that have owners of the path; none where nobody owns it."""
         found: dict[str, Rule] = {}
         excluded = set()
@@ -70,7 +70,9 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
         for name, rule in found.items():
             if rule.owners and name not in excluded:
                 heading = self.headings.get(name.casefold(), _Heading())
-                sections.append(Section(name=name, owners=rule.owners, count=heading.count, optional=heading.optional))
+                sections.append(
+                    OwnerSection(name=name, owners=rule.owners, count=heading.count, optional=heading.optional)
+                )
         return tuple(sections)
 
 

@@ -17,12 +17,12 @@ from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import Token, github_token, gitlab_token
 from karat.policy.approvals.code_owners import ForgeName
-from karat.policy.approvals.reviews import Person, Request, Review, State, Unknown, authors_of, commit_people
+from karat.policy.approvals.reviews import Person, Request, Review, State, UnknownTeam, authors_of, commit_people
 
 T = TypeVar("T")
 
 
-class Forge(ABC):
+class ReviewForge(ABC):
     """One request, asked about with one client."""
 
     name: ClassVar[ForgeName]
@@ -169,7 +169,7 @@ _MOST_COMMITS = 250
 """GitHub lists no more of a pull request."""
 
 
-class GitHubReviews(Forge):
+class GitHubReviews(ReviewForge):
     """One pull request of one repository."""
 
     name = "github"
@@ -186,7 +186,7 @@ class GitHubReviews(Forge):
         try:
             return frozenset(user.login.lower() for user in self._all(path, _User))
         except Refused as error:
-            raise Unknown(f"who is in {team} could not be read (HTTP {error.status})") from error
+            raise UnknownTeam(f"who is in {team} could not be read (HTTP {error.status})") from error
 
     def email_of(self, login: str) -> str | None:
         try:
@@ -243,7 +243,7 @@ class GitHubReviews(Forge):
                 yield from commit_people(commit.sha, inner.message, author, committer)
 
 
-class _Member(msgspec.Struct, frozen=True):
+class _Account(msgspec.Struct, frozen=True):
     username: str
     id: int = 0
     public_email: str | None = None
@@ -253,11 +253,11 @@ class _Member(msgspec.Struct, frozen=True):
 
 class _MergeRequest(msgspec.Struct, frozen=True):
     sha: str | None = None
-    author: _Member | None = None
+    author: _Account | None = None
 
 
 class _Approval(msgspec.Struct, frozen=True):
-    user: _Member
+    user: _Account
     approved_at: datetime | None = None
 
 
@@ -266,7 +266,7 @@ class _MergeApprovals(msgspec.Struct, frozen=True):
 
 
 class _Reviewer(msgspec.Struct, frozen=True):
-    user: _Member
+    user: _Account
     state: str = ""
 
 
@@ -279,7 +279,7 @@ class _DiffVersion(msgspec.Struct, frozen=True):
 class _Note(msgspec.Struct, frozen=True):
     body: str
     created_at: datetime
-    author: _Member
+    author: _Account
     system: bool = False
 
 
@@ -294,7 +294,7 @@ class _MergeCommit(msgspec.Struct, frozen=True):
 _ROLES = {"@@developer": 30, "@@maintainer": 40, "@@owner": 50}
 
 
-class GitLabReviews(Forge):
+class GitLabReviews(ReviewForge):
     """One merge request of one project.
 
     GitLab knows who approves, not what they looked at. An approval is taken for one of the head if it was given after
@@ -320,17 +320,17 @@ class GitLabReviews(Forge):
         project, group = quote(self._repo, safe=""), quote(team.removeprefix("@"), safe="")
         path = f"/projects/{project}" if role else f"/groups/{group}"
         try:
-            active = [member for member in self._all(f"{path}/members", _Member) if member.state == "active"]
+            active = [member for member in self._all(f"{path}/members", _Account) if member.state == "active"]
         except Refused as error:
             if error.status == 404 and "/" not in team:
                 return frozenset()  # the name of a person, then
-            raise Unknown(f"who is in {team} could not be read (HTTP {error.status})") from error
+            raise UnknownTeam(f"who is in {team} could not be read (HTTP {error.status})") from error
         return frozenset(m.username.lower() for m in active if role in {None, m.access_level})
 
     def email_of(self, login: str) -> str | None:
         number = self._numbers.get(login.lower())
         try:
-            user = self._client.get(f"/users/{number}", _Member) if number else None
+            user = self._client.get(f"/users/{number}", _Account) if number else None
         except Refused:
             return None
         return user.public_email.lower() if user and user.public_email else None
@@ -390,4 +390,4 @@ class GitLabReviews(Forge):
                 yield from commit_people(commit.id, commit.message, (author, None), (committer, None))
 
 
-FORGES: dict[ForgeName, type[Forge]] = {"github": GitHubReviews, "gitlab": GitLabReviews}
+FORGES: dict[ForgeName, type[ReviewForge]] = {"github": GitHubReviews, "gitlab": GitLabReviews}

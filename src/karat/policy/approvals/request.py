@@ -273,12 +273,12 @@ def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
     return event.pull_request.number if event.pull_request else None
 
 
-class _Pull(msgspec.Struct, frozen=True):
+class _PullNumber(msgspec.Struct, frozen=True):
     number: Annotated[int, msgspec.Meta(ge=1, le=10**18)]
 
 
 class _Event(msgspec.Struct, frozen=True):
-    pull_request: _Pull | None = None
+    pull_request: _PullNumber | None = None
 
 
 def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:

@@ -70,7 +70,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     authors: Authors
 
 
-class Unknown(Exception):  # noqa: N818 - a state of knowledge, not a bug
+class UnknownTeam(Exception):  # noqa: N818 - a state of knowledge, not a bug
     """Who is in a team, or who someone is, could not be had."""
 
 

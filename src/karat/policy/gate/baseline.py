@@ -24,7 +24,7 @@ from karat.policy.gate.needs import DOUBLE, is_of_backward
 SCHEMA = "karat.policy-baseline/1"
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of the registered namespaces, and the list of those that lack evidence."""
 
     ops: tuple[str, ...] = ()
@@ -96,7 +96,12 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool, wrong: frozenset[str] = frozenset()
+    merged: Merged,
+    active: Sequence[Exemption],
+    held: OpBaseline,
+    *,
+    complete: bool,
+    wrong: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
     """New operators without evidence, and stale entries of the list.
 
@@ -123,14 +128,14 @@ def judge_ops(
             )
 
 
-def shortened(merged: Merged, active: Sequence[Exemption], held: Baseline, *, complete: bool) -> tuple[str, ...]:
+def shortened(merged: Merged, active: Sequence[Exemption], held: OpBaseline, *, complete: bool) -> tuple[str, ...]:
     """The list without what `judge_ops` calls stale."""
     found = judge_ops(merged, active, held, complete=complete)
     stale = {one.metric for one in found if one.kind == "baseline-stale"}
     return tuple(op for op in held.listed if op not in stale)
 
 
-def additions(held: Baseline, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
+def additions(held: OpBaseline, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
     """Operators without evidence that a pattern means; a pattern that means none is a mistake."""
     found: list[str] = []
     for pattern in patterns:
@@ -145,7 +150,7 @@ def additions(held: Baseline, patterns: Sequence[str], lacking: Sequence[str]) -
     return tuple(found)
 
 
-def _stale(held: Baseline, op: str, why: str) -> Finding:
+def _stale(held: OpBaseline, op: str, why: str) -> Finding:
     return fail(
         "baseline-stale",
         f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",

@@ -14,10 +14,10 @@ import msgspec
 
 from karat.findings import ExitCode, Finding, Severity, exit_code, fail
 from karat.gradients.report import GradVerdict
-from karat.policy.evidence import Known, Merged
-from karat.policy.exemptions import ByOp, Exemption, Exemptions
+from karat.policy.evidence import KnownTest, Merged
+from karat.policy.exemptions import ByOp, Exemption, ExemptionFile
 from karat.policy.gate import needs
-from karat.policy.gate.baseline import Baseline, judge_ops
+from karat.policy.gate.baseline import OpBaseline, judge_ops
 from karat.policy.gate.exemptions import about_entries, unlisted_limits
 from karat.policy.gate.needs import GatedTest, Need, State, needs_of
 from karat.report.json import encode, finding_json
@@ -33,12 +33,12 @@ _WORDS = {ExitCode.OK: "passed", ExitCode.FAIL: "failed", ExitCode.CANNOT_VERIFY
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate holds evidence against."""
 
-    exemptions: Exemptions = msgspec.field(default_factory=Exemptions)
+    exemptions: ExemptionFile = msgspec.field(default_factory=ExemptionFile)
     devices: tuple[str, ...] = ()
     today: date
     complete: bool = False
     """These journals are the whole suite: what is not in them was not run."""
-    baseline: Baseline = msgspec.field(default_factory=Baseline)
+    baseline: OpBaseline = msgspec.field(default_factory=OpBaseline)
     findings: tuple[Finding, ...] = ()
     """What could not be had, such as a namespace."""
 
@@ -107,7 +107,7 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     )
 
 
-def _judge(known: Known, active: Sequence[Exemption], named: ByOp, policy: Policy) -> Iterator[GatedTest]:
+def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: Policy) -> Iterator[GatedTest]:
     for op in known.ops or ("",):
         mine = named.about(op) if op else active
         each = needs_of(known, op, policy.devices, mine) or _unknown(known, op, mine)
@@ -134,7 +134,7 @@ def _judge(known: Known, active: Sequence[Exemption], named: ByOp, policy: Polic
         )
 
 
-def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, ...]:
+def _unknown(known: KnownTest, op: str, active: Sequence[Exemption]) -> tuple[Need, ...]:
     """A test that was never set up (skipped, failed, not run) has said nothing of its inputs."""
     if known.declared:
         return ()

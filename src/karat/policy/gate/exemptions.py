@@ -8,7 +8,7 @@ from datetime import date
 import msgspec
 
 from karat.findings import Finding, Severity, fail
-from karat.policy.evidence import Known, Merged
+from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
 from karat.policy.gate.needs import GatedTest, exemption_entry, is_differentiable, labelled, listed
 from karat.system.command import Command
@@ -43,7 +43,7 @@ class Widened(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the check would not have passed without."""
 
 
-def widened_in(known: Known) -> Iterator[Widened]:
+def widened_in(known: KnownTest) -> Iterator[Widened]:
     """Everything that one test lets go."""
     for one in known.evidence:
         if one.widened is not None:
@@ -136,7 +136,7 @@ def about_entries(
         yield from _held(entry, [(one, merged.tests[one.test]) for one in seen])
 
 
-def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator[Finding]:
+def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, KnownTest]]) -> Iterator[Finding]:
     """An entry that still holds: untrue, not needed, used, or not verified."""
     for _, known in seen:
         if contradiction := _contradiction(entry, known):
@@ -164,7 +164,7 @@ def _held(entry: Exemption, seen: Sequence[tuple[GatedTest, Known]]) -> Iterator
             yield _finding(entry, "exemption-unverified", Severity.FAIL, text)
 
 
-def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:
+def _is_needless(entry: Exemption, one: GatedTest, known: KnownTest) -> bool:
     if entry.kind == "integer-only":
         return False  # it is true, and says what everybody can see
     if entry.rule in LIMITS:
@@ -178,7 +178,7 @@ def _is_needless(entry: Exemption, one: GatedTest, known: Known) -> bool:
     return all(need.state == "evidence" for need in needs)
 
 
-def _contradiction(entry: Exemption, known: Known) -> str | None:
+def _contradiction(entry: Exemption, known: KnownTest) -> str | None:
     """What was seen that the entry says cannot be: a gradient, or floating-point inputs."""
     for one in known.no_grads if entry.kind == "no-grad-op" else ():
         mine = names_op(entry.op, one.op) and entry.speaks_of(known.test, one.input)

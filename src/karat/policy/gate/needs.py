@@ -17,7 +17,7 @@ import msgspec
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
 from karat.gradients.session import Focus
-from karat.policy.evidence import Known
+from karat.policy.evidence import KnownTest
 from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
 from karat.report.words import count, few
@@ -101,7 +101,7 @@ def same_device(found: str, wanted: str) -> bool:
     return len({_SAME.get(kind, kind) for kind in kinds}) == 1
 
 
-def inputs_of(known: Known, op: str) -> dict[str, str]:
+def inputs_of(known: KnownTest, op: str) -> dict[str, str]:
     """Every differentiable input that the test declared for an op, with a dtype it had."""
     found: dict[str, str] = {}
     for declared in known.declared:
@@ -111,7 +111,7 @@ def inputs_of(known: Known, op: str) -> dict[str, str]:
     return found
 
 
-def needs_of(known: Known, op: str, devices: Sequence[str], entries: Sequence[Exemption]) -> tuple[Need, ...]:
+def needs_of(known: KnownTest, op: str, devices: Sequence[str], entries: Sequence[Exemption]) -> tuple[Need, ...]:
     """What one test needs for one op, and what it has."""
     set_aside = {name for one in known.declared if one.op == op for name in one.no_grad}
     each = []
@@ -243,7 +243,7 @@ def _quoted(text: str) -> str:
     return f'"{"".join(map(escaped, text.encode("utf-8", "backslashreplace").decode()))}"'
 
 
-def of_test(judged: GatedTest, known: Known) -> Iterator[Finding]:
+def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
     """Everything the gate has to say of one test and op."""
     evidence = [e for e in known.evidence if e.op == judged.op and e.verdict is GradVerdict.FAIL]
     reports = [r for r in known.reports if r.op == judged.op and r.verdict is GradVerdict.FAIL]
@@ -296,7 +296,7 @@ def _finding(kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str 
     )
 
 
-def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) -> Finding:
+def _lacking(kind: str, judged: GatedTest, known: KnownTest, needs: Sequence[Need]) -> Finding:
     """`no gradient evidence in float64 for X, Y on cuda; why`."""
     names = [need.input for need in needs if need.input != "*"]
     devices = listed(need.device for need in needs if need.device)
@@ -306,7 +306,7 @@ def _lacking(kind: str, judged: GatedTest, known: Known, needs: Sequence[Need]) 
     return _finding(kind, judged, text, numbers, f"{run_again(judged.test)} --karat-policy")
 
 
-def _why(judged: GatedTest, known: Known, needs: Sequence[Need]) -> str:
+def _why(judged: GatedTest, known: KnownTest, needs: Sequence[Need]) -> str:
     reasons = dict.fromkeys(need.why for need in needs if need.why)
     if reasons:
         return "; ".join(reasons)

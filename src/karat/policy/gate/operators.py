@@ -38,7 +38,7 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class FoundOps(msgspec.Struct, frozen=True, kw_only=True):
     """What the other process writes down."""
 
     ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -57,7 +57,7 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
         status = _run(words, folder, log, seconds)
         output = log.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
         try:
-            found = msgspec.json.decode(answer.read_bytes(), type=Answer)
+            found = msgspec.json.decode(answer.read_bytes(), type=FoundOps)
         except (OSError, msgspec.DecodeError):
             why = f"{status}{f': {output[-1]}' if output else ''}"
             return Walked(findings=(_cannot(", ".join(modules), why, modules[0]),))
@@ -107,7 +107,7 @@ def main(words: list[str]) -> int:
         for one in _modules(module, errors):
             _note(one, module, found, errors)
     each = sorted(sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values())
-    answer = Answer(ops={name: tuple(others) for name, *others in each}, errors=errors)
+    answer = FoundOps(ops={name: tuple(others) for name, *others in each}, errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
     return 0
 

@@ -42,7 +42,7 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
     settings = config.policy
     root = config.file.parent if config.file else folder
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
-    baseline = baselines.Baseline(
+    baseline = baselines.OpBaseline(
         ops=walked.ops,
         aliases=walked.aliases,
         sure=not walked.findings,

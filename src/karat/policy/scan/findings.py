@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from karat.findings import Finding, Severity
-from karat.policy.exemptions import TOO_SLOW, Exemption, Exemptions, is_slow
+from karat.policy.exemptions import TOO_SLOW, Exemption, ExemptionFile, is_slow
 from karat.policy.scan.facts import Call, ClassFacts, Decorator, Method
 from karat.policy.scan.names import Class
 from karat.policy.scan.op_tests import OpTestClass, World
@@ -36,7 +36,7 @@ class Inspection:
 class Inspector:
     """Holds op tests, and the classes they are made of, to the rule; None for `exemptions`: there is no such file."""
 
-    def __init__(self, world: World, exemptions: Exemptions | None, today: date) -> None:
+    def __init__(self, world: World, exemptions: ExemptionFile | None, today: date) -> None:
         self._world = world
         self._exemptions = exemptions
         self._today = today

@@ -14,7 +14,7 @@ import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, fail
 from karat.goldens.paths import glob_regex
-from karat.policy.exemptions import Exemptions
+from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, unbound
 from karat.policy.scan.names import Class, Modules, Names
 from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, Shelf, World
@@ -34,7 +34,7 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """More names of base classes that make an op test."""
     exclude: tuple[str, ...] = ()
     jobs: int | None = None
-    exemptions: Exemptions | None = None
+    exemptions: ExemptionFile | None = None
     today: date = date.min
     fail_on: tuple[str, ...] = ("fail",)
 
