@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.gradients.report import GradVerdict
-from karat.policy.journal import Began, Collected, Ended, Evidence, OpTested, Record, TestOutcome, encode
+from karat.policy.journal import Began, Collected, Ended, Evidence, OpTested, Record, ItemOutcome, encode
 
 TEST = "tests/test_ops.py::TestTanh"
 
@@ -45,9 +45,9 @@ def collected(test: str = TEST, selected: int = 1, deselected: int = 0, **said: 
     return Collected(test=test, selected=selected, deselected=deselected, **said)
 
 
-def outcome(name: str = "test_check_grad", result: Any = "passed", **said: Any) -> TestOutcome:
+def outcome(name: str = "test_check_grad", result: Any = "passed", **said: Any) -> ItemOutcome:
     test = said.pop("test", TEST)
-    return TestOutcome(test=test, item=f"{test}::{name}", outcome=result, **said)
+    return ItemOutcome(test=test, item=f"{test}::{name}", outcome=result, **said)
 
 
 def op_test(*more: Record, test: str = TEST, **said: Any) -> list[Record]:
@@ -70,7 +70,7 @@ def journal(
     began = Began(session=session, worker=worker, karat="0.1.0", python="3.11.7", started=started, **said)
     lines: list[Record] = [began, *records]
     if ended:
-        ran = sum(isinstance(one, TestOutcome) for one in lines)
+        ran = sum(isinstance(one, ItemOutcome) for one in lines)
         lines.append(Ended(exit_status=0, records=len(lines), ran=ran, whole=whole))
     path = folder / f"evidence-{session}-{worker}-1.jsonl"
     folder.mkdir(parents=True, exist_ok=True)

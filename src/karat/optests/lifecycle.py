@@ -186,12 +186,12 @@ def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | N
     record.passed |= not failed and not skipped
     recorder = _recorder()
     if recorder is not None:
-        from karat.policy.journal import TestOutcome
+        from karat.policy.journal import ItemOutcome
 
         _ran.append(name)
         outcome: Literal["passed", "failed", "skipped"] = "failed" if failed else "skipped" if skipped else "passed"
         reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
-        recorder.note(TestOutcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
+        recorder.note(ItemOutcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
 
 
 def _remember(event: session.Event) -> None:

@@ -17,11 +17,11 @@ from karat.policy.journal import (
     Collected,
     Evidence,
     EvidenceJournal,
+    ItemOutcome,
     NoGradAsked,
     OpTested,
     Record,
     Reported,
-    TestOutcome,
     read_journal,
 )
 from karat.report.words import count
@@ -39,7 +39,7 @@ class KnownTest(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     reports: tuple[Reported, ...] = ()
     no_grads: tuple[NoGradAsked, ...] = ()
-    outcomes: tuple[TestOutcome, ...] = ()
+    outcomes: tuple[ItemOutcome, ...] = ()
     """One per item; what failed anywhere has failed, what passed anywhere was not skipped."""
 
     @property
@@ -191,8 +191,8 @@ def known_of(test: str, records: Iterable[Record]) -> KnownTest:
     kinds: dict[type, list[Any]] = {}
     for record in records:
         kinds.setdefault(type(record), []).append(record)
-    outcomes: dict[str, TestOutcome] = {}
-    for one in kinds.get(TestOutcome, ()):
+    outcomes: dict[str, ItemOutcome] = {}
+    for one in kinds.get(ItemOutcome, ()):
         first = outcomes.setdefault(one.item, one)
         if _RANK[one.outcome] > _RANK[first.outcome]:
             outcomes[one.item] = one

@@ -12,7 +12,6 @@ An entry that is incomplete or contradicts itself is a finding and covers nothin
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from fnmatch import fnmatchcase
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, suggest
+from karat.system.command import Command
 
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]
@@ -157,9 +157,8 @@ def bytes_of(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CannotVerify(
-            f"cannot read {path}: {error.strerror or error}", next_command=f"ls -l {shlex.quote(str(path))}"
-        ) from error
+        text = f"cannot read {path}: {error.strerror or error}"
+        raise CannotVerify(text, next_command=Command("ls", "-l", str(path))) from error
 
 
 def read_named(path: str, *, command: str) -> ExemptionFile:
@@ -187,7 +186,13 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
     if not isinstance(raw, list):
         found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_type_name(raw)}", path, 0))
         raw = []
-    lines = _lines(text)
+    # The lines on which entries begin, in order; a text of several lines may hold what looks like one.
+    lines, inside = [], ""
+    for number, row in enumerate(text.splitlines(), 1):
+        if not inside and _HEAD.match(row):
+            lines.append(number)
+        for mark in _LONG.findall(row):
+            inside = "" if inside == mark else inside or mark
     entries: dict[tuple[str, str, str], Exemption] = {}
     for number, table in enumerate(raw):
         line = lines[number] if number < len(lines) else 0
@@ -197,21 +202,9 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
             continue
         first = entries.setdefault((made.op, made.scope, made.rule), made)
         if first is not made:
-            found.append(
-                _invalid(f"{made.label}: repeats the entry of line {first.line}; keep one of the two", path, line)
-            )
+            text = f"{made.label}: repeats the entry of line {first.line}; keep one of the two"
+            found.append(_invalid(text, path, line))
     return ExemptionFile(entries=tuple(entries.values()), findings=tuple(found), path=path)
-
-
-def _lines(text: str) -> list[int]:
-    """The lines on which entries begin, in order; a text of several lines may hold what looks like one."""
-    found, inside = [], ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if not inside and _HEAD.match(line):
-            found.append(number)
-        for mark in _LONG.findall(line):
-            inside = "" if inside == mark else inside or mark
-    return found
 
 
 def _entry(table: object, path: str, line: int) -> Exemption | Finding:
@@ -240,7 +233,7 @@ def _invalid(message: str, path: str, line: int) -> Finding:
         path=path,
         where=f"line {line}" if line else None,
         numbers={"line": line},
-        next=f"edit {shlex.quote(path)}{f'  # line {line}' if line else ''}",
+        next=f"{Command('edit', path)}{f'  # line {line}' if line else ''}",
     )
 
 
@@ -251,7 +244,7 @@ def is_slow(reason: str) -> bool:
 
 def objection(table: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with an entry, or None; each check relies on those before it."""
-    return next(chain(_keys(table), _names_and_kinds(table), _reason(table), _link_and_limit(table)), None)
+    return next(chain(_keys(table), _names_and_reason(table), _link_and_limit(table)), None)
 
 
 def _keys(table: Mapping[str, Any]) -> Iterator[str]:
@@ -272,7 +265,7 @@ def _keys(table: Mapping[str, Any]) -> Iterator[str]:
         yield f"expected expires as a day without quotes, 2027-01-31, found {expires!r}"
 
 
-def _names_and_kinds(table: Mapping[str, Any]) -> Iterator[str]:
+def _names_and_reason(table: Mapping[str, Any]) -> Iterator[str]:
     rule, kind, op = table.get("rule", "gradient"), table["kind"], table["op"]
     if rule not in RULES:
         yield f"there is no rule {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
@@ -291,9 +284,6 @@ def _names_and_kinds(table: Mapping[str, Any]) -> Iterator[str]:
             f"expected scope as a test class (a glob), input:NAME or dtype:NAME, found {table['scope']!r}"
             f"{suggest(what, ['input', 'dtype'])}"
         )
-
-
-def _reason(table: Mapping[str, Any]) -> Iterator[str]:
     reason = table["reason"].strip()
     if is_slow(reason):
         yield f"reason {reason!r}: {TOO_SLOW}"

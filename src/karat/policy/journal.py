@@ -108,7 +108,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, tag="collected", omit
     """Known to be an op test by its class; else only what it declares makes it one."""
 
 
-class TestOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
+class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
     """How one test item of an op test ended."""
 
     test: str
@@ -149,7 +149,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
     """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
 
 
-Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | TestOutcome | Ended
+Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | ItemOutcome | Ended
 
 
 class EvidenceJournal(msgspec.Struct, frozen=True, kw_only=True):

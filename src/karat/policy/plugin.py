@@ -11,22 +11,22 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("karat policy", "karat: every gradient checked, and proof of it")
+    group = parser.getgroup("karat policy", "karat: check every gradient, and keep the evidence")
     group.addoption(
         "--karat-evidence",
         metavar="DIR",
-        help="leave journals of gradient evidence in DIR, for karat policy gate; also KARAT_EVIDENCE",
+        help="write journals of gradient evidence to DIR, for karat policy gate; also KARAT_EVIDENCE",
     )
     group.addoption(
         "--karat-policy",
         action="store_true",
-        help="hold this session to the gradient policy at its end; what was not selected is not judged",
+        help="check this session against the gradient policy when it ends; tests that were not selected are not judged",
     )
-    group.addoption("--karat-grad-seed", metavar="N", type=int, help="the seed of gradient checks, to replay one")
+    group.addoption("--karat-grad-seed", metavar="N", type=int, help="seed of gradient checks, to repeat one")
     group.addoption(
         "--karat-grad-focus",
         metavar="INPUT:OUTPUT:DTYPE",
-        help="make only this comparison of gradient checks, to replay one",
+        help="make only this comparison in gradient checks, to repeat one",
     )
 
 

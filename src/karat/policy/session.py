@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import session as events
-from karat.policy.journal import Collected, Recorder, TestOutcome, new_session, place_of, unit_of
+from karat.policy.journal import Collected, ItemOutcome, Recorder, new_session, place_of, unit_of
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
 _KEY = "karat_policy"
@@ -55,7 +55,9 @@ class Selection:
             if op is not None or is_op_test(kind):
                 self._op_tests[unit] = op
             if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
-                self._methods[unit] = len(methods_of(kind))
+                # Those that pytest would run, were none left out.
+                every = unittest.defaultTestLoader.getTestCaseNames(kind)
+                self._methods[unit] = sum(bool(getattr(getattr(kind, name), "__test__", True)) for name in every)
 
     def kept(self, items: Iterable[pytest.Item]) -> None:
         """What is left of it to run."""
@@ -67,7 +69,11 @@ class Selection:
     def collected(self, unit: str) -> Collected:
         """What is known of one test before it runs."""
         total = max(self._found[unit], self._methods.get(unit, 0))
-        if unit not in self._methods and _is_named_in_part(unit, self._args):
+        names = unit.partition("::")[2].partition("[")[0]
+        # An argument may name an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`.
+        inner = [arg.partition("::")[2] for arg in self._args if "::" in arg]
+        in_part = [one for one in inner if one != names and unit_of(f"f::{one}").partition("::")[2] == names]
+        if in_part and unit not in self._methods:
             total += 1  # how many there are, nobody looked
         kept = self._kept[unit]
         return Collected(
@@ -99,32 +105,12 @@ def unit_of_item(item: pytest.Item) -> str:
     return unit_of(item.nodeid) if op is None else f"{unit_of(item.nodeid)}[{op}]"
 
 
-def methods_of(kind: type[unittest.TestCase]) -> list[str]:
-    """The test methods that pytest would run, were none left out."""
-    names = unittest.defaultTestLoader.getTestCaseNames(kind)
-    return [name for name in names if getattr(getattr(kind, name), "__test__", True)]
-
-
-def _is_named_in_part(unit: str, args: Sequence[str]) -> bool:
-    """Whether an argument names an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`."""
-    names = unit.partition("::")[2].partition("[")[0]
-    for arg in args:
-        _, colons, inner = arg.partition("::")
-        if colons and unit_of(f"f::{inner}").partition("::")[2] == names and inner != names:
-            return True
-    return False
-
-
 def is_narrowed(config: pytest.Config) -> bool:
     """Whether paths or options left anything out."""
     source = getattr(config, "args_source", None)
     below = config.invocation_params.dir != config.rootpath
     named = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
     return named or any(config.getoption(option, None) for option in _NARROWING)
-
-
-def lists_only(config: pytest.Config) -> bool:
-    return any(config.getoption(word, False) for word in _LIST_ONLY)
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,10 +142,17 @@ class GateSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Before any test, and before xdist starts its workers."""
-        if lists_only(self._config):
+        if any(self._config.getoption(word, False) for word in _LIST_ONLY):
             return
         given = (self._worker or {}).get(_KEY)
-        self._shared = msgspec.json.decode(given, type=SessionInfo) if given else self._decide()
+        if given:
+            self._shared = msgspec.json.decode(given, type=SessionInfo)
+        else:
+            asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
+            if not asked:
+                self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
+            folder = str(self._scratch or self._config.invocation_params.dir / asked)
+            self._shared = SessionInfo(folder=folder, session=new_session(), narrowed=is_narrowed(self._config))
         name = self._worker["workerid"] if self._worker else "main"
         root = place_of(self._config.rootpath)
         self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, root=root)
@@ -168,13 +161,6 @@ class GateSession:
         except KaratError as error:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
         self._stop = events.listen(self._hear)
-
-    def _decide(self) -> SessionInfo:
-        asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
-        if not asked:
-            self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
-        folder = Path(self._scratch or self._config.invocation_params.dir / asked)
-        return SessionInfo(folder=str(folder), session=new_session(), narrowed=is_narrowed(self._config))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -249,7 +235,14 @@ class GateSession:
         if self._recorder is not None and reports:
             # The gravest phase speaks for the item; of several, the first.
             worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
-            self._recorder.note(TestOutcome(test=unit, item=node, outcome=worst.outcome, reason=_reason(worst)))
+            if isinstance(worst.longrepr, tuple):
+                text = str(worst.longrepr[2]).removeprefix("Skipped: ")
+            else:
+                crash = getattr(worst.longrepr, "reprcrash", None)
+                text = str(getattr(crash, "message", worst.longrepr or ""))
+            first = "" if worst.passed else text.strip().partition("\n")[0]
+            reason = first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"
+            self._recorder.note(ItemOutcome(test=unit, item=node, outcome=worst.outcome, reason=reason))
 
     # End
 
@@ -302,16 +295,3 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     report = [printable(line) for line in lines(gated, today=today)]
     after = next((f.next for f in gated.findings if f.next and f.severity.value == "fail"), None)
     return int(gated.exit_code), [*report, *([f"next: {printable(after)}"] if after else [])]
-
-
-def _reason(report: pytest.TestReport) -> str:
-    """Why an item did not pass, in a line."""
-    if report.passed:
-        return ""
-    if isinstance(report.longrepr, tuple):
-        text = str(report.longrepr[2]).removeprefix("Skipped: ")
-    else:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        text = str(getattr(crash, "message", report.longrepr or ""))
-    first = text.strip().partition("\n")[0]
-    return first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"

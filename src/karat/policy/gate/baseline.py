@@ -7,7 +7,6 @@ is shortened. One operator per line, sorted, each line with its comma, so that t
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +19,7 @@ from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption, bytes_of
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
+from karat.system.command import Command, quoted
 
 SCHEMA = "karat.policy-baseline/1"
 
@@ -51,7 +51,7 @@ def parse(data: bytes, path: str) -> tuple[str, ...]:
     if not good:
         raise UsageError(
             f'expected {path} to be an object of operators that ends in "schema": "{SCHEMA}", found something else',
-            next_command=f"git log -p -- {shlex.quote(path)}",
+            next_command=Command("git", "log", "-p", "--", path),
         )
     return tuple(sorted(key for key in found if key != "schema"))
 
@@ -70,9 +70,8 @@ def write(path: Path, ops: Iterable[str]) -> None:
     try:
         write_bytes(path, "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode())
     except OSError as error:
-        raise CannotVerify(
-            f"cannot write {path}: {error.strerror or error}", next_command=f"ls -ld {shlex.quote(str(path.parent))}"
-        ) from error
+        text = f"cannot write {path}: {error.strerror or error}"
+        raise CannotVerify(text, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:
@@ -81,9 +80,8 @@ def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]
     named = ByOp(active)
     proved: set[str] = set()
     for known in merged.tests.values():
-        loose = {
-            one.op for one in widened_in(known) if not any(allowed_by(entry, one) for entry in named.about(one.op))
-        }
+        wide = widened_in(known)
+        loose = {one.op for one in wide if not any(allowed_by(entry, one) for entry in named.about(one.op))}
         good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
         proved |= {e.op for e in good} - loose
     return frozenset(proved - wrong)
@@ -96,12 +94,7 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged,
-    active: Sequence[Exemption],
-    held: OpBaseline,
-    *,
-    complete: bool,
-    wrong: frozenset[str] = frozenset(),
+    merged: Merged, active: Sequence[Exemption], held: OpBaseline, *, complete: bool, wrong: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """New operators without evidence, and stale entries of the list.
 
@@ -110,12 +103,21 @@ def judge_ops(
     proved = with_evidence(merged, active)
     named = ByOp(active)
     listed, there = set(held.listed), set(held.ops)
-    tested = proved | wrong
+    tested = proved.union(wrong)
     for op in held.listed:
         if is_among(op, proved):
-            yield _stale(held, op, "it has gradient evidence now")
+            why = "it has gradient evidence now"
         elif complete and held.sure and there and op not in there:
-            yield _stale(held, op, "it is gone")
+            why = "it is gone"
+        else:
+            continue
+        yield fail(
+            "baseline-stale",
+            f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
+            path=held.path,
+            metric=op,
+            next=f"{held.again} --update-baseline",
+        )
     for op in held.ops if complete else ():
         names = (op, *held.aliases.get(op, ()))
         exempt = any(entry.covers("gradient", name) for name in names for entry in named.about(name))
@@ -124,7 +126,7 @@ def judge_ops(
                 "new-op",
                 f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
                 metric=op,
-                next=f"{held.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
+                next=f"{held.again} --add-to-baseline {quoted(op)}  # if it must wait",
             )
 
 
@@ -148,13 +150,3 @@ def additions(held: OpBaseline, patterns: Sequence[str], lacking: Sequence[str])
             )
         found += mine
     return tuple(found)
-
-
-def _stale(held: OpBaseline, op: str, why: str) -> Finding:
-    return fail(
-        "baseline-stale",
-        f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
-        path=held.path,
-        metric=op,
-        next=f"{held.again} --update-baseline",
-    )

@@ -63,9 +63,8 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     """Hold what journals say against the rule."""
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
     named = ByOp(active)
-    judged = [
-        one for known in merged.tests.values() if known.is_op_test for one in _judge(known, active, named, policy)
-    ]
+    op_tests = [known for known in merged.tests.values() if known.is_op_test]
+    judged = [one for known in op_tests for one in _judge(known, active, named, policy)]
     found = [*merged.findings, *policy.findings, *policy.exemptions.findings]
     for one in judged:
         found += needs.of_test(one, merged.tests[one.test])
@@ -77,17 +76,10 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
         if failed and not known.is_op_test and not noticed:
             found.append(needs.ignored(known.test, failed[0]))
     found += unlisted_limits(merged, active, today=policy.today)
-    found += about_entries(
-        merged,
-        judged,
-        policy.exemptions.entries,
-        today=policy.today,
-        complete=policy.complete,
-        ops=policy.baseline.names,
-    )
-    wrong = frozenset(
-        one.metric for one in found if one.metric and one.kind == "grad-failed" and one.severity is Severity.FAIL
-    )
+    entries, ops = policy.exemptions.entries, policy.baseline.names
+    found += about_entries(merged, judged, entries, today=policy.today, complete=policy.complete, ops=ops)
+    failures = [one for one in found if one.kind == "grad-failed" and one.severity is Severity.FAIL]
+    wrong = frozenset(one.metric for one in failures if one.metric)
     found += judge_ops(merged, active, policy.baseline, complete=policy.complete, wrong=wrong)
     if all(one.state == "not-selected" for one in judged) and not any(one.kind == "nothing-compared" for one in found):
         ran = f"{count(merged.ran, 'test')} run, none of them a whole op test" if merged.ran else "no test was run"
@@ -167,18 +159,16 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     for finding in gated.findings:
         kinds.setdefault((finding.severity, finding.kind), []).append(finding.message)
     for (severity, kind), messages in kinds.items():
-        yield from (f"{severity.value:4}  {kind}: {message}" for message in messages[:_SHOWN])
-        if len(messages) > _SHOWN:
-            yield f"{severity.value:4}  {kind}: {len(messages) - _SHOWN:,} more; --json F has all"
+        more = [f"{len(messages) - _SHOWN:,} more; --json F has all"] if len(messages) > _SHOWN else []
+        yield from (f"{severity.value:4}  {kind}: {message}" for message in (*messages[:_SHOWN], *more))
     lacking = [one for one in gated.tests if one.state in _LACKING]
     if lacking:
         first, more = lacking[0], len(lacking) - 1
         names = [n.input for n in first.needs if n.state in _LACKING and n.input != "*"]
         yield ""
         yield f"{needs.RULE} Three ways to fix {first.test}{f' (and {more:,} more)' if more else ''}:"
-        reason = first.skip_reason or ""
-        for line in needs.ways(first.test, first.op, names, reason=reason, today=today):
-            yield f"  {line}"
+        ways = needs.ways(first.test, first.op, names, reason=first.skip_reason or "", today=today)
+        yield from (f"  {line}" for line in ways)
     entries = [f.numbers["entry"] for f in gated.findings if f.numbers.get("entry")]
     if entries:
         yield ""
@@ -188,24 +178,19 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
         yield ""
     # Whoever sets the clock back (KARAT_TODAY, --today) lets expired entries hold; it is seen.
     other_day = today is not None and today != date.today()  # noqa: DTZ011 - the day where the person is
-    yield f"{_summary(gated)}{f'; as of {today}' if other_day else ''}"
-
-
-def _summary(gated: GateReport) -> str:
     states = Counter(one.state for one in gated.tests)
     none = sum(one.state == "evidence" and not one.needs for one in gated.tests)
-    lacking = len(gated.tests) - states["evidence"] - states["exempt"] - states["not-selected"]
+    rest = {
+        "without floating-point inputs": none,
+        "exempt": states["exempt"],
+        "not selected": states["not-selected"],
+        "without evidence": len(gated.tests) - states["evidence"] - states["exempt"] - states["not-selected"],
+    }
     parts = [f"{states['evidence'] - none:,} with evidence"]
-    rest = (
-        (none, "without floating-point inputs"),
-        (states["exempt"], "exempt"),
-        (states["not-selected"], "not selected"),
-        (lacking, "without evidence"),
-    )
-    parts += [f"{number:,} {words}" for number, words in rest if number]
+    parts += [f"{number:,} {words}" for words, number in rest.items() if number]
     ops = f"; {count(gated.ops, 'operator')} in the namespaces" if gated.ops else ""
-    return (
+    yield (
         f"gate {_WORDS[gated.exit_code]}: {count(len(gated.tests), 'op test')}: {', '.join(parts)};"
         f" {count(gated.compared, 'comparison')} in {count(gated.journals, 'journal')}"
-        f" of {count(gated.sessions, 'session')}{ops}"
+        f" of {count(gated.sessions, 'session')}{ops}{f'; as of {today}' if other_day else ''}"
     )

@@ -29,7 +29,6 @@ State = Literal[
 """Gravest first."""
 RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
 DOUBLE = frozenset({"float64", "complex128"})
-_WHOLE_NUMBERS = ("int", "uint", "bool")
 _SAME = {"gpu": "cuda", "rocm": "cuda"}
 _BENDS: dict[str, tuple[str, ...]] = {"float64": ("gradient", "float64"), "weak": ("gradient", "weak")}
 """State → the rules an exemption from which covers it; only from gradient for the others."""
@@ -41,8 +40,6 @@ _KINDS: dict[State, str] = {
     "vacuous": "evidence-vacuous",
     "inconclusive": "evidence-inconclusive",
 }
-_QUARTER = timedelta(days=90)
-"""How long an exemption that karat drafts may hold."""
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +84,7 @@ class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_differentiable(dtype: str) -> bool:
     """Integers and booleans have no gradient; whatever is not known to be one has."""
-    return not dtype.startswith(_WHOLE_NUMBERS)
+    return not dtype.startswith(("int", "uint", "bool"))
 
 
 def is_of_backward(e: Evidence) -> bool:
@@ -101,21 +98,16 @@ def same_device(found: str, wanted: str) -> bool:
     return len({_SAME.get(kind, kind) for kind in kinds}) == 1
 
 
-def inputs_of(known: KnownTest, op: str) -> dict[str, str]:
-    """Every differentiable input that the test declared for an op, with a dtype it had."""
-    found: dict[str, str] = {}
-    for declared in known.declared:
-        for name, dtype in declared.inputs.items():
-            if declared.op == op and is_differentiable(dtype):
-                found.setdefault(name, dtype)
-    return found
-
-
 def needs_of(known: KnownTest, op: str, devices: Sequence[str], entries: Sequence[Exemption]) -> tuple[Need, ...]:
     """What one test needs for one op, and what it has."""
-    set_aside = {name for one in known.declared if one.op == op for name in one.no_grad}
+    declared = [one for one in known.declared if one.op == op]
+    set_aside = {name for one in declared for name in one.no_grad}
+    inputs: dict[str, str] = {}
+    for name, dtype in (item for one in declared for item in one.inputs.items()):
+        if is_differentiable(dtype):
+            inputs.setdefault(name, dtype)
     each = []
-    for name, dtype in inputs_of(known, op).items():
+    for name, dtype in inputs.items():
         every = [e for e in known.evidence if (e.op, e.input) == (op, name)]
         mine = [e for e in every if is_of_backward(e)]
         beside = "on other devices" if mine else "in forward mode or a higher order" if every else ""
@@ -211,7 +203,8 @@ def exemption_entry(
 ) -> str:
     """An entry of exemptions.toml, ready but for who and why."""
     first = today or date.today()  # noqa: DTZ011 - the day where the person is
-    day = min(first, date.max - _QUARTER) + _QUARTER
+    quarter = timedelta(days=90)
+    day = min(first, date.max - quarter) + quarter
     named = rule == "gradient"
     hint = '  # or "no-grad-op", if it has no gradient at all, which is verified' if named else ""
     lines = [
@@ -272,11 +265,13 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
         numbers = {"inputs": ", ".join(names), "reason": reason}
         yield _finding("skip-without-exemption", judged, text, numbers, "edit exemptions.toml")
         return
-    for kind in dict.fromkeys(_KINDS[need.state] for need in lacking):
-        # A check that failed is the reason why there is no evidence, and has been reported.
-        if kind != "evidence-missing" or not (evidence or reports):
-            mine = [need for need in lacking if _KINDS[need.state] == kind]
-            yield _lacking(kind, judged, known, mine)
+    kinds: dict[str, list[Need]] = {}
+    for need in lacking:
+        kinds.setdefault(_KINDS[need.state], []).append(need)
+    if evidence or reports:  # a check that failed is the reason why there is no evidence, and has been reported
+        kinds.pop("evidence-missing", None)
+    for kind, mine in kinds.items():
+        yield _lacking(kind, judged, known, mine)
     met = bool(judged.needs) and all(need.state == "evidence" for need in judged.needs)
     if judged.skip_reason is not None and met:
         text = "is marked as skipping its gradient check, but has evidence for every input; remove skip_check_grad_ci"
@@ -300,26 +295,19 @@ def _lacking(kind: str, judged: GatedTest, known: KnownTest, needs: Sequence[Nee
     """`no gradient evidence in float64 for X, Y on cuda; why`."""
     names = [need.input for need in needs if need.input != "*"]
     devices = listed(need.device for need in needs if need.device)
-    text = f"no gradient evidence in float64 for {listed(names) or 'any input'}"
-    text += f"{f' on {devices}' if devices else ''}; {_why(judged, known, needs)}"
+    why = "; ".join(dict.fromkeys(need.why for need in needs if need.why))
+    worst = min(known.outcomes, key=lambda one: ("failed", "skipped", "passed").index(one.outcome), default=None)
+    if not why and judged.ran < judged.total:
+        why = f"{judged.total - judged.ran} of its {judged.total} tests were not run"
+    elif not why and worst is not None and worst.outcome != "passed":
+        verb = "failed" if worst.outcome == "failed" else "was skipped"
+        why = f"{worst.item.rpartition('::')[2]} {verb}{f': {worst.reason}' if worst.reason else ''}"
+    elif not why:
+        why = "its gradient checks compared other inputs" if known.reports else "no gradient check finished in it"
+    on = f" on {devices}" if devices else ""
+    text = f"no gradient evidence in float64 for {listed(names) or 'any input'}{on}; {why}"
     numbers: dict[str, str | int] = {"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total}
-    return _finding(kind, judged, text, numbers, f"{run_again(judged.test)} --karat-policy")
-
-
-def _why(judged: GatedTest, known: KnownTest, needs: Sequence[Need]) -> str:
-    reasons = dict.fromkeys(need.why for need in needs if need.why)
-    if reasons:
-        return "; ".join(reasons)
-    if judged.ran < judged.total:
-        return f"{judged.total - judged.ran} of its {judged.total} tests were not run"
-    for outcome, verb in (("failed", "failed"), ("skipped", "was skipped")):
-        for one in known.outcomes:
-            if one.outcome == outcome:
-                name = one.item.rpartition("::")[2]
-                return f"{name} {verb}{f': {one.reason}' if one.reason else ''}"
-    if not known.reports:
-        return "no gradient check finished in it"
-    return "its gradient checks compared other inputs"
+    return _finding(kind, judged, text, numbers, run_again(judged.test).plus("--karat-policy"))
 
 
 def _replay(test: str, failed: Evidence | Reported) -> Command:

@@ -10,7 +10,6 @@ import importlib
 import inspect
 import os
 import pkgutil
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any, NewType, get_origin
 import msgspec
 
 from karat.findings import Finding, fail
+from karat.system.command import Command
 
 SECONDS = 300.0
 """How long importing all namespaces may take."""
@@ -54,7 +54,25 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
     with tempfile.TemporaryDirectory(prefix="karat-") as room:
         answer, log = Path(room) / "answer.json", Path(room) / "log.txt"
         words = [sys.executable, "-m", "karat.policy.gate.operators", str(answer), *modules]
-        status = _run(words, folder, log, seconds)
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                words,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = child.wait(seconds)
+                status = f"it ended with {code}" if code >= 0 else f"it was ended by signal {-code}"
+            except BaseException as error:
+                # Not reaped yet, so the number is still its own; whatever it started ends with it.
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                status = f"it was not done after {seconds:g} s"
         output = log.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
         try:
             found = msgspec.json.decode(answer.read_bytes(), type=FoundOps)
@@ -71,30 +89,12 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
     )
 
 
-def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
-    """How the other process ended, in words."""
-    with log.open("wb") as out:
-        child = subprocess.Popen(
-            words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code = child.wait(seconds)
-        except BaseException as error:
-            # Not reaped yet, so the number is still its own; whatever it started ends with it.
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                return f"it was not done after {seconds:g} s"
-            raise
-    return f"it ended with {code}" if code >= 0 else f"it was ended by signal {-code}"
-
-
 def _cannot(modules: str, why: str, one: str) -> Finding:
     return fail(
         "cannot-read",
         f"the namespace {modules} cannot be read: {why}",
         metric=one,
-        next=f"python -c {shlex.quote(f'import {one}')}",
+        next=str(Command("python", "-c", f"import {one}")),
     )
 
 
@@ -103,9 +103,21 @@ def main(words: list[str]) -> int:
     target, *modules = words
     found: dict[int, list[Any]] = {}
     errors: dict[str, str] = {}
-    for module in modules:
-        for one in _modules(module, errors):
-            _note(one, module, found, errors)
+    for root in modules:
+        for module in _modules(root, errors):
+            # Every operator once, with all of its names: packages offer again what their modules define.
+            listed = getattr(module, "__all__", None)
+            for name in map(str, dir(module) if listed is None else listed):
+                full = f"{module.__name__}.{name}"
+                try:
+                    value = getattr(module, name, None)
+                    wanted = _is_operator(value) and (listed is not None or _is_own(name, value, root))
+                except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
+                    errors[full] = _text(error)
+                    continue
+                if wanted:
+                    # With itself: what a lazy module makes anew each time must not have the address of what is gone.
+                    found.setdefault(id(value), [value]).append(full)
     each = sorted(sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values())
     answer = FoundOps(ops={name: tuple(others) for name, *others in each}, errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
@@ -129,22 +141,6 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-def _note(module: ModuleType, root: str, found: dict[int, list[Any]], errors: dict[str, str]) -> None:
-    """Every operator once, with all of its names: packages offer again what their modules define."""
-    listed = getattr(module, "__all__", None)
-    for name in map(str, dir(module) if listed is None else listed):
-        full = f"{module.__name__}.{name}"
-        try:
-            value = getattr(module, name, None)
-            wanted = _is_operator(value) and (listed is not None or _is_own(name, value, root))
-        except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
-            errors[full] = _text(error)
-            continue
-        if wanted:
-            # With itself: what a lazy module makes anew each time must not have the address of what is gone.
-            found.setdefault(id(value), [value]).append(full)
-
-
 def _is_operator(value: object) -> bool:
     """Classes are no operators, nor are names of types that can be called: `Array = list[float]`."""
     a_type = inspect.isclass(value) or get_origin(value) or isinstance(value, NewType)
@@ -159,16 +155,14 @@ def _is_own(name: str, value: object, root: str) -> bool:
     if not isinstance(home, str) or home == root or home.startswith(f"{root}."):
         return True
     # A partial, a ufunc or `Function.apply` says where its class is from, and is not there.
-    words = {name, *(getattr(value, word, name) for word in ("__name__", "__qualname__"))}
-    return not any(_is_same(value, home, str(word)) for word in words)
-
-
-def _is_same(value: object, home: str, path: str) -> bool:
-    found: object = sys.modules.get(home)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    # A method is made anew whenever it is asked for.
-    return found is value or (inspect.ismethod(value) and found == value)
+    for path in {name, *(str(getattr(value, word, name)) for word in ("__name__", "__qualname__"))}:
+        found: object = sys.modules.get(home)
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        # A method is made anew whenever it is asked for.
+        if found is value or (inspect.ismethod(value) and found == value):
+            return False
+    return True
 
 
 if __name__ == "__main__":

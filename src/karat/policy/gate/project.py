@@ -31,7 +31,7 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
     *,
     today: date,
     complete: bool,
-    again: str | None = None,
+    again: str = "karat policy gate --complete",
     exemptions: str | None = None,
     devices: tuple[str, ...] = (),
 ) -> Project:
@@ -42,22 +42,24 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
     settings = config.policy
     root = config.file.parent if config.file else folder
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
-    baseline = baselines.OpBaseline(
-        ops=walked.ops,
-        aliases=walked.aliases,
-        sure=not walked.findings,
-        path=settings.baseline,
-        listed=baselines.read(root / settings.baseline, settings.baseline),
-    )
+    if exemptions is not None:
+        file = read_named(exemptions, command="karat policy gate")
+    else:
+        file = read(root / settings.exemptions, settings.exemptions)
     policy = Policy(
-        exemptions=read_named(exemptions, command="karat policy gate")
-        if exemptions is not None
-        else read(root / settings.exemptions, settings.exemptions),
+        exemptions=file,
         devices=devices or settings.devices,
         today=today,
         complete=complete,
         findings=walked.findings,
-        baseline=msgspec.structs.replace(baseline, again=again) if again else baseline,
+        baseline=baselines.OpBaseline(
+            ops=walked.ops,
+            aliases=walked.aliases,
+            sure=not walked.findings,
+            path=settings.baseline,
+            listed=baselines.read(root / settings.baseline, settings.baseline),
+            again=again,
+        ),
     )
     return Project(root=root, policy=policy)
 
@@ -71,12 +73,10 @@ def rewritten(held: Project, merged: Merged, added: Sequence[str], *, shorten: b
             next_command=f"{baseline.again} --complete --add-to-baseline OP",
         )
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
-    ops = set(baseline.listed)
-    if shorten:
-        ops = set(baselines.shortened(merged, active, baseline, complete=policy.complete))
+    kept = baselines.shortened(merged, active, baseline, complete=policy.complete) if shorten else baseline.listed
     found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)
     lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
-    ops |= set(baselines.additions(baseline, added, lacking))
+    ops = {*kept, *baselines.additions(baseline, added, lacking)}
     if ops != set(baseline.listed):
         baselines.write(held.root / baseline.path, ops)
     changed = msgspec.structs.replace(baseline, listed=tuple(sorted(ops)))
