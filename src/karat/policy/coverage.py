@@ -201,7 +201,7 @@ def _row(
                 smallest_error=max(known) if known and len(known) == len(smallest) else None,
             )
         )
-    gravest = min((cell.state for cell in cells), key=STATES.index, default="no-float")
+    gravest: RowState = min((cell.state for cell in cells), key=STATES.index, default="no-float")
     return Row(op=op, state=gravest, tests=tuple(tests), cells=tuple(sorted(cells, key=_place)))
 
 

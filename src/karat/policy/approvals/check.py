@@ -444,9 +444,8 @@ def _row(one: ChangeApproval) -> tuple[str, ...]:
 
 
 def _summary(report: Approvals) -> str:
-    tally = Counter(one.state for one in report.judged)
-    states = ("approved", "missing", "unknown")
-    parts = [f"{tally[state]:,} {state}" for state in states if tally[state]]
+    tally = Counter(sorted(one.state for one in report.judged))  # approved, missing, unknown
+    parts = [f"{number:,} {state}" for state, number in tally.items()]
     of = f" ({report.request})" if report.request else ""
     span = f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
     if not report.judged:

@@ -159,8 +159,8 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     for finding in gated.findings:
         kinds.setdefault((finding.severity, finding.kind), []).append(finding.message)
     for (severity, kind), messages in kinds.items():
-        more = [f"{len(messages) - _SHOWN:,} more; --json F has all"] if len(messages) > _SHOWN else []
-        yield from (f"{severity.value:4}  {kind}: {message}" for message in (*messages[:_SHOWN], *more))
+        rest = [f"{len(messages) - _SHOWN:,} more; --json F has all"] if len(messages) > _SHOWN else []
+        yield from (f"{severity.value:4}  {kind}: {message}" for message in (*messages[:_SHOWN], *rest))
     lacking = [one for one in gated.tests if one.state in _LACKING]
     if lacking:
         first, more = lacking[0], len(lacking) - 1
@@ -180,14 +180,14 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     other_day = today is not None and today != date.today()  # noqa: DTZ011 - the day where the person is
     states = Counter(one.state for one in gated.tests)
     none = sum(one.state == "evidence" and not one.needs for one in gated.tests)
-    rest = {
+    others = {
         "without floating-point inputs": none,
         "exempt": states["exempt"],
         "not selected": states["not-selected"],
         "without evidence": len(gated.tests) - states["evidence"] - states["exempt"] - states["not-selected"],
     }
     parts = [f"{states['evidence'] - none:,} with evidence"]
-    parts += [f"{number:,} {words}" for words, number in rest.items() if number]
+    parts += [f"{number:,} {words}" for words, number in others.items() if number]
     ops = f"; {count(gated.ops, 'operator')} in the namespaces" if gated.ops else ""
     yield (
         f"gate {_WORDS[gated.exit_code]}: {count(len(gated.tests), 'op test')}: {', '.join(parts)};"
