@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.gradients.report import GradVerdict
-from karat.policy.journal import Began, Collected, Ended, Evidence, OpTested, Record, ItemOutcome, encode
+from karat.policy.journal import Began, Collected, Ended, Evidence, ItemOutcome, OpTested, Record, encode
 
 TEST = "tests/test_ops.py::TestTanh"
 
