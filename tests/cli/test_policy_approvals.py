@@ -17,7 +17,6 @@ from factories.forge_github import GitHubPull
 from factories.policy_ranges import POLICY, PolicyRange, key, sign
 from karat import schemas as published
 
-SCHEMAS = Path(__file__).parents[2] / "src/karat/schemas"
 REPO = "octo/goldens"
 TOKEN = "ghp_Planted+Secret/7f3a9c"  # noqa: S105 - planted, to be looked for
 CI = ("GITHUB_ACTIONS", "GITHUB_REF", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITLAB_CI")
@@ -173,7 +172,7 @@ def test_a_list_from_printing_to_signing_to_passing(tmp_path: Path) -> None:
     tree.skip()
     printed = karat("policy", "approvals", "--base", "main", "--print-sign-off", cwd=tree.root)
     assert (printed.code, printed.err) == (0, "")
-    schema = json.loads((SCHEMAS / "karat.sign-off.1.json").read_bytes())
+    schema = published.schema("karat.sign-off/1")
     jsonschema.validate(tomllib.loads(printed.out), schema)
     file = tmp_path / "sign-off.toml"
     file.write_text(printed.out, encoding="utf-8")

@@ -12,6 +12,7 @@ from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.openapi import Description, Unavailable, fetch
 from karat.policy.approvals.forges import GitHubReviews
+from karat.policy.approvals.request import Options
 
 REPO = "octo/goldens"
 CACHE = Path(__file__).parents[2] / "build" / "openapi"
@@ -69,7 +70,7 @@ def test_karat_asks_for_nothing_that_is_not_described(description: Description, 
     for _ in range(130):
         pull.review("bob")
     env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
-    asked = GitHubReviews(REPO, 7, env=env, again="again")
+    asked = GitHubReviews(REPO, 7, Options(base="main", env=env, again="again"))
     try:
         request = asked.request()
         assert asked.members("@octo/numerics") == {"bob", "carol"}

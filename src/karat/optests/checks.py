@@ -152,7 +152,15 @@ def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
 
     call, given = _checked_function(test, subject, request)
     if call.is_empty():
-        raise unittest.SkipTest(_only_shapes(call))
+        # Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said.
+        problem = call.problem()
+        found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
+        for slot, gradient in zip(problem.inputs, found, strict=True):
+            if gradient is not None and gradient.shape != slot.shape:
+                text = f"expected a gradient of {slot.name} with the shape {slot.shape}, found {gradient.shape}"
+                raise AssertionError(f"{problem.op}: {text}")
+        text = "nothing was compared: there are no elements; the backward runs, and its shapes are right"
+        raise unittest.SkipTest(f"{problem.op}: {text}")
     shapes = {one.name: one.array.shape for one in members(subject.setup.inputs)}
     arrays = _arrays(request.grads, given, shapes, "user_defined_grads")
     grads = dict(zip(given, arrays, strict=True)) if arrays else {}
@@ -299,18 +307,6 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
         return not any(expected.get(name, 1) for name in self.outputs)
 
 
-def _only_shapes(call: CheckedFunction) -> str:
-    """Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said."""
-    problem = call.problem()
-    found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
-    for slot, gradient in zip(problem.inputs, found, strict=True):
-        if gradient is not None and gradient.shape != slot.shape:
-            raise AssertionError(
-                f"{problem.op}: expected a gradient of {slot.name} with the shape {slot.shape}, found {gradient.shape}"
-            )
-    return f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
-
-
 def _arrays(
     given: Any, names: tuple[str, ...], shapes: dict[str, tuple[int, ...]], what: str
 ) -> tuple[Array | None, ...] | None:
@@ -319,10 +315,8 @@ def _arrays(
         return None
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(listed) != len(names):
-        raise UsageError(
-            f"{what}: expected an array for each of {', '.join(names)}, found {len(listed)}",
-            next_command=f"{what}=[…] with {len(names)} arrays, in the order of the names",
-        )
+        text = f"{what}: expected an array for each of {', '.join(names)}, found {len(listed)}"
+        raise UsageError(text, next_command=f"{what}=[…] with {len(names)} arrays, in the order of the names")
     made: list[Array | None] = []
     for name, one in zip(names, listed, strict=True):
         if one is None:
@@ -330,10 +324,8 @@ def _arrays(
             continue
         array = read_array(name, one, what).array
         if array.shape != shapes.get(name, array.shape):
-            raise UsageError(
-                f"{what}: expected the shape {shapes[name]} for {name}, found {array.shape}",
-                next_command=f"{what}=[…] with the shapes of {', '.join(names)}",
-            )
+            text = f"{what}: expected the shape {shapes[name]} for {name}, found {array.shape}"
+            raise UsageError(text, next_command=f"{what}=[…] with the shapes of {', '.join(names)}")
         made.append(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     return tuple(made)
 

@@ -49,10 +49,8 @@ def skip_reason(cls: type) -> str | None:
 
 def _skip(name: str, reason: object, known: WeakKeyDictionary[type, str]) -> Callable[[Class], Class]:
     if not isinstance(reason, str) or not reason.strip():
-        raise UsageError(
-            f"{name}: expected reason='…' that says why, found {reason!r}",
-            next_command=f"@{name}(reason='why this op has nothing to check')",
-        )
+        text = f"{name}: expected reason='…' that says why, found {reason!r}"
+        raise UsageError(text, next_command=f"@{name}(reason='why this op has nothing to check')")
     why = reason.strip()
 
     def decorate(cls: Class) -> Class:

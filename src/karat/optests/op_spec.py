@@ -169,10 +169,8 @@ def cases(specs: Sequence[OpSpec], seed: int) -> list[OpCase]:
     names = Counter(case.id for case in found)
     twice = sorted(name for name, times in names.items() if times > 1)
     if twice:
-        raise UsageError(
-            f"op_tests: expected names that differ, found {twice[0]!r} twice",
-            next_command="give each OpSample a name of its own, and each op one spec",
-        )
+        text = f"op_tests: expected names that differ, found {twice[0]!r} twice"
+        raise UsageError(text, next_command="give each OpSample a name of its own, and each op one spec")
     return found
 
 

@@ -216,10 +216,8 @@ class OpTest(unittest.TestCase):
         """The check at every place; SkipTest at the end if there was one at some place, so that it keeps no other."""
         places = self.places
         if places is not None and not places:
-            raise UsageError(
-                f"{op_name(self)}: places: expected at least one, found {self.places!r}",
-                next_command="places = ['cpu'] in the class",
-            )
+            text = f"{op_name(self)}: places: expected at least one, found {self.places!r}"
+            raise UsageError(text, next_command="places = ['cpu'] in the class")
         if places is None and read_setup(self).framework == "paddle":
             from karat.optests.original import get_places
 
@@ -302,10 +300,8 @@ def _name_set(names: Iterable[str] | None) -> frozenset[str]:
 def _names(words: str | Iterable[str]) -> tuple[str, ...]:
     names = (words,) if isinstance(words, str) else tuple(words)
     if not names or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"check_grad: expected names of inputs and outputs, found {words!r}",
-            next_command='self.check_grad(["X", "Y"], "Out")',
-        )
+        text = f"check_grad: expected names of inputs and outputs, found {words!r}"
+        raise UsageError(text, next_command='self.check_grad(["X", "Y"], "Out")')
     return names
 
 

@@ -284,10 +284,8 @@ def op_tests(specs: OpSpec | Iterable[OpSpec], *, seed: int = 0) -> type:
     specs = (specs,) if isinstance(specs, OpSpec) else tuple(specs)
     odd = [one for one in specs if not isinstance(one, OpSpec)]
     if not specs or odd:
-        raise UsageError(
-            f"op_tests: expected specs, found {type(odd[0]).__name__ if odd else 'none: nothing would be tested'}",
-            next_command="TestOps = karat.op_tests([karat.OpSpec(op=…, fn=…, samples=…)])",
-        )
+        text = f"op_tests: expected specs, found {type(odd[0]).__name__ if odd else 'none: nothing would be tested'}"
+        raise UsageError(text, next_command="TestOps = karat.op_tests([karat.OpSpec(op=…, fn=…, samples=…)])")
     import pytest
 
     def item_of(check: Callable[[OpCase], None]) -> Callable[[object, OpCase], None]:

@@ -61,13 +61,11 @@ class ArraySlot(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool = False  # it was written as a list, so the function gets one
 
 
-def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
+def read_slots(values: Any, where: str) -> tuple[ArraySlot, ...]:
     """Every slot that is there; None stands for one that is left out."""
     if not isinstance(values, Mapping):
-        raise UsageError(
-            f"{where}: expected a dict of arrays, found {type(values).__name__}",
-            next_command="write self.inputs = {'X': array} in setUp",
-        )
+        text = f"{where}: expected a dict of arrays, found {type(values).__name__}"
+        raise UsageError(text, next_command="write self.inputs = {'X': array} in setUp")
     found = []
     for name, value in values.items():
         if value is None:
@@ -120,10 +118,8 @@ def read_array(name: str, value: Any, where: str) -> NamedArray:
             array = np.asarray(held)
     if array is None or array.dtype.kind not in "biufcV":
         found = "" if array is None else f" ({array.dtype})"
-        raise UsageError(
-            f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__}{found}",
-            next_command="give a numpy array, (array, lod) or [(name, array), …]",
-        )
+        text = f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__}{found}"
+        raise UsageError(text, next_command="give a numpy array, (array, lod) or [(name, array), …]")
     if array.dtype == np.uint16:
         return NamedArray(name=name, array=convert_uint16_to_float(array), dtype="bfloat16")
     if array.dtype.kind == "V":  # ml_dtypes' small floats, which numpy does not count as numbers

@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 from karat.findings import CannotVerify, Finding, warn
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.session import Declared, Event, NoGrad
+from karat.report.json import sayable
 from karat.report.words import few
 from karat.system import ci
 from karat.system.command import Command
@@ -294,10 +295,8 @@ class Recorder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._handle = os.open(path, flags, 0o644)
         except OSError as error:
-            raise CannotVerify(
-                f"cannot write evidence to {path}: {error.strerror or error}",
-                next_command="pytest --karat-evidence=DIR  # a folder you may write to",
-            ) from error
+            text = f"cannot write evidence to {path}: {error.strerror or error}"
+            raise CannotVerify(text, next_command="pytest --karat-evidence=DIR  # a folder you may write to") from error
         environ = self._environment
         node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
         self._append(
@@ -343,15 +342,7 @@ def encode(record: Record) -> bytes:
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_escaped(msgspec.to_builtins(record)))
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return msgspec.json.encode(sayable(msgspec.to_builtins(record)))
 
 
 _SHARED = [name for name in Evidence.__struct_fields__ if name in Comparison.__struct_fields__]

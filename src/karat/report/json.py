@@ -29,21 +29,21 @@ def encode(document: Mapping[str, Any], *, odd_numbers_as_text: bool = False) ->
     """A document as JSON text. NaN and infinities, which JSON has no word for, become null, or text."""
     try:
         if odd_numbers_as_text:
-            document = _sayable(document, numbers=True)
+            document = sayable(document, numbers=True)
         data = msgspec.json.encode(document)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(_sayable(document, numbers=False))
+        data = msgspec.json.encode(sayable(document))
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
-def _sayable(value: Any, *, numbers: bool) -> Any:
+def sayable(value: Any, *, numbers: bool = False) -> Any:
     """The same without the lone surrogates of a file name that is not UTF-8; with `numbers`, NaN and infinities as text."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_sayable(key, numbers=numbers): _sayable(item, numbers=numbers) for key, item in value.items()}
+        return {sayable(key, numbers=numbers): sayable(item, numbers=numbers) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_sayable(item, numbers=numbers) for item in value]
+        return [sayable(item, numbers=numbers) for item in value]
     if numbers and isinstance(value, float) and not isfinite(value):
         return str(value)
     return value

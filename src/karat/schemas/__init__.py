@@ -38,6 +38,14 @@ _FILES: dict[str, PublishedSchema] = {
         " began, the last ended. Keys that hold their default are left out.",
         signed=("*",),
     ),
+    "policy.approvals.reviews:SignOffList": PublishedSchema(
+        name="karat.sign-off/1",
+        title="A sign-off",
+        description="Changes that approvers have read, to be signed with `ssh-keygen -Y sign -n karat-policy`; as TOML"
+        " or JSON.",
+        limits={"digest": _SHA256, "change": {"enum": ["added", "changed"]}},
+        open=("*",),
+    ),
     "captures.records:Claim": PublishedSchema(
         name="karat.claim/1",
         title="a claim of a capture session",

@@ -81,14 +81,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.report.words import printable
     from karat.system.command import Command
 
-    _require_sign_off(sign_off, signers, unsigned=unsigned_sign_off)
-    given = {
-        "--base": base,
-        "--head": head if head != "HEAD" else None,
-        "--pr": pr,
-        "--merge-request": merge_request,
-        "--repo": repo,
-    }
+    for option, asked in (("--signers", signers is not None), ("--unsigned-sign-off", unsigned_sign_off)):
+        if asked and sign_off is None:
+            raise UsageError(f"{option} needs --sign-off FILE", next_command="karat policy approvals --help")
+    if unsigned_sign_off and signers is not None:
+        said = "--signers and --unsigned-sign-off exclude each other"
+        raise UsageError(said, next_command="karat policy approvals --help")
+    other = None if head == "HEAD" else head
+    given = {"--base": base, "--head": other, "--pr": pr, "--merge-request": merge_request, "--repo": repo}
     words = (word for option, value in given.items() if value for word in (option, str(value)))
     options = Options(
         base=base,
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         unsigned=unsigned_sign_off,
         again=str(Command("karat", "policy", "approvals", *words)),
         env=os.environ,
-        notice=None if quiet else _notice,
+        notice=None if quiet else lambda text: print(f"karat: {printable(text)}", file=sys.stderr),
     )
     if print_sign_off:
         deliver("-", to_sign(Path.cwd(), options))
@@ -120,18 +120,3 @@ def command(  # noqa: PLR0913 - one parameter per option
             print(printable(line))
         last_line(report.findings, otherwise=options.again if report.exit_code else "")
     return int(report.exit_code)
-
-
-def _require_sign_off(sign_off: Path | None, signers: Path | None, *, unsigned: bool) -> None:
-    for option, given in (("--signers", signers is not None), ("--unsigned-sign-off", unsigned)):
-        if given and sign_off is None:
-            raise UsageError(f"{option} needs --sign-off FILE", next_command="karat policy approvals --help")
-    if unsigned and signers is not None:
-        said = "--signers and --unsigned-sign-off exclude each other"
-        raise UsageError(said, next_command="karat policy approvals --help")
-
-
-def _notice(text: str) -> None:
-    from karat.report.words import printable
-
-    print(f"karat: {printable(text)}", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, quiet_option
+from karat.cli.output import deliver, json_option, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, UsageError, exit_code
 
 _EXAMPLES = """
@@ -31,7 +31,7 @@ Examples:
     help="Also the operators of karat.toml's namespaces, which are imported for it.",
 )
 @click.option("--html", metavar="F", help="Write a self-contained page; - is stdout.")
-@click.option("--json", "json_file", metavar="F", help="Write the matrix, schema karat.policy-coverage/1; - is stdout.")
+@json_option("karat.policy-coverage/1")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, quiet_option, typed
+from karat.cli.output import deliver, json_option, last_line, one_report_each, quiet_option, typed
 from karat.findings import UsageError
 
 _EXAMPLES = """
@@ -45,9 +45,7 @@ Examples:
     help="Add an operator without evidence (a glob) to the baseline; refused in CI. Repeatable.",
 )
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-gate/1; - is stdout."
-)
+@json_option("karat.policy-gate/1")
 @click.option("--github/--no-github", default=None, help="Print annotations. Default: on where GITHUB_ACTIONS is true.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, progress_line, quiet_option
+from karat.cli.output import (
+    deliver,
+    fail_on_option,
+    json_option,
+    last_line,
+    one_report_each,
+    progress_line,
+    quiet_option,
+)
 from karat.findings import UsageError, parse_fail_on
-
-if TYPE_CHECKING:
-    from karat.policy.exemptions import ExemptionFile
 
 _EXAMPLES = """
 \b
@@ -44,9 +48,7 @@ Examples:
 @click.option("--today", metavar="DAY", help="The day for expiries, YYYY-MM-DD; also KARAT_TODAY.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the whole report, schema karat.policy-scan/1; - is stdout."
-)
+@json_option("karat.policy-scan/1")
 @click.option("--sarif", "sarif_file", metavar="F", help="Write SARIF 2.1.0 for code scanning; - is stdout.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes (default: chosen automatically)."
@@ -72,6 +74,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     nothing is run. Reported are op tests without a gradient check, empty checks, flags set by hand, skips without
     a reason or an exemption, and widened tolerances.
     """
+    from karat.config import load
+    from karat.policy.exemptions import read, read_named
     from karat.policy.scan.scanner import ScanOptions, scan
     from karat.system.dates import day
 
@@ -80,11 +84,16 @@ def command(  # noqa: PLR0913 - one parameter per option
         if not all(part.isidentifier() for part in name.split(".")):
             said = f"expected --base-class to name a class (OpTest, or mylib.testing.OpTest), found {name!r}"
             raise UsageError(said, next_command="karat policy scan --help")
+    file = None
+    if exemptions is not None:
+        file = read_named(exemptions, command="karat policy scan")
+    elif Path(path := load(Path.cwd()).policy.exemptions).is_file():
+        file = read(Path(path), path)
     options = ScanOptions(
         base_classes=base_classes,
         exclude=exclude,
         jobs=jobs,
-        exemptions=_exemptions(exemptions),
+        exemptions=file,
         today=day(today, os.environ),
         fail_on=parse_fail_on(fail_on, "--fail-on", "karat policy scan --help") if fail_on else ("fail",),
     )
@@ -107,14 +116,3 @@ def command(  # noqa: PLR0913 - one parameter per option
             print_lines(lines(report, everything=everything), sys.stdout)
         last_line(report.findings, report.fail_on)
     return int(report.exit_code)
-
-
-def _exemptions(named: str | None) -> ExemptionFile | None:
-    """The exemptions that skips are held against; None where the project has no such file."""
-    from karat.config import load
-    from karat.policy.exemptions import read, read_named
-
-    if named is not None:
-        return read_named(named, command="karat policy scan")
-    path = load(Path.cwd()).policy.exemptions
-    return read(Path(path), path) if Path(path).is_file() else None

@@ -13,20 +13,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code, fail, warn
+from karat.net.client import Refused
 from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
 from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, forge_of, request_of
-from karat.policy.approvals.reviews import (
-    Authors,
-    Request,
-    SignOff,
-    UnknownTeam,
-    latest_reviews,
-    login_of,
-    read,
-    render,
-    signing,
-)
+from karat.policy.approvals.reviews import Authors, Request, SignOff, latest_reviews, login_of, read, render, signing
 from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
 from karat.report.json import encode, finding_json
 from karat.report.words import count, printable
@@ -102,14 +93,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
         if place is not None:
             from karat.policy.approvals.forges import FORGES
 
-            forge = FORGES[place.forge](
-                place.repo,
-                place.number,
-                env=options.env,
-                again=options.again,
-                retry=options.retry,
-                notice=options.notice,
-            )
+            forge = FORGES[place.forge](place.repo, place.number, options)
             request = forge.request()
             if request.head != sides.span.head:
                 parents = sides.parents()
@@ -127,22 +111,18 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 sign_off = read(options.sign_off, keys, unsigned=options.unsigned)
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
             approvers, owners = sides.trusted.settings.approvers, sides.owners()
-            judged = tuple(
-                judge.judge(change, required_approval(change, approvers, owners)) for change in found.changes
-            )
+            needed = [required_approval(change, approvers, owners) for change in found.changes]
+            judged = tuple(map(judge.judge, found.changes, needed))
     finally:
         if forge is not None:
             forge.close()
-    findings = [*found.findings, *about_range(sides, found, options.base), *about_sign_off(sign_off)]
-    if found.changes:
-        findings += objections(judged, place, sign_off, sides.span.head, options.again)
     return Approvals(
         base=sides.span.base,
         head=sides.span.head,
         request=request.label if request else None,
         files=found.files,
         judged=judged,
-        findings=tuple(findings),
+        findings=(*found.findings, *findings_of(sides, found, judged, place, sign_off, options)),
     )
 
 
@@ -223,7 +203,8 @@ class ApprovalJudge:
         self._forge = forge
         self._sign_off = sign_off
         self._has_source = request is not None or sign_off is not None
-        self._members: dict[str, frozenset[str] | UnknownTeam] = {}
+        self._members: dict[str, frozenset[str] | str] = {}
+        """Of a team; why that is not known, where it is not."""
         self._emails: dict[str, str | None] = {}
         self._approvers: list[Approver] = []
         for reviewer, objection in latest_reviews(request).items() if request else ():
@@ -297,15 +278,15 @@ class ApprovalJudge:
         if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
             return False
         if word not in self._members:
-            self._members[word] = UnknownTeam(f"cannot resolve {word} without GitHub or GitLab")
+            self._members[word] = f"cannot resolve {word} without GitHub or GitLab"
             try:
                 if self._forge is not None:
                     self._members[word] = self._forge.members(word)
-            except UnknownTeam as error:
-                self._members[word] = error
+            except Refused as error:
+                self._members[word] = f"who is in {word} could not be read (HTTP {error.status})"
         members = self._members[word]
-        if isinstance(members, UnknownTeam):
-            unknown.append(str(members))
+        if isinstance(members, str):
+            unknown.append(members)
             return False
         return login in members
 
@@ -335,63 +316,47 @@ class ApprovalJudge:
             yield f"no signature on {self._sign_off.path} is for this change"
 
 
-def about_range(sides: Sides, found: RangeChanges, base: str) -> Iterator[Finding]:
-    """That there is nothing to look at; that the range changes who may approve."""
+def findings_of(
+    sides: Sides,
+    found: RangeChanges,
+    judged: Sequence[ChangeApproval],
+    place: RequestPlace | None,
+    sign_off: SignOff | None,
+    options: Options,
+) -> Iterator[Finding]:
+    """What is odd about the range and the signed list; one finding for each change that is not known to be approved."""
+    head = sides.span.head[:12]
     if sides.span.base == sides.span.head:
         yield fail(
             "nothing-compared",
-            f"there are no commits between {base} and {sides.span.head[:12]}, so nothing was compared",
-            next=str(Command("git", "log", "--oneline", "-5", base)),
+            f"there are no commits between {options.base} and {head}, so nothing was compared",
+            next=str(Command("git", "log", "--oneline", "-5", options.base)),
         )
-    for waiver in (change.waiver for change in found.changes):
-        if waiver.about in _WHO:
-            yield warn(
-                "approvers-changed",
-                f"{waiver.path}: the range changes who may approve ({waiver.about}); those of {base} "
-                f"({sides.tip.commit[:12]}) are asked",
-                path=waiver.path,
-            )
-
-
-def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
-    """What is odd about a list of approvals."""
-    if sign_off is None:
-        return
-    messages = list(sign_off.objections)
-    if sign_off.unsigned:
-        messages.append(
-            f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: anyone who can "
-            "write the file can approve"
-        )
-    for message in messages:
-        yield warn("approval-missing", message, path=sign_off.path)
-
-
-def objections(
-    judged: Sequence[ChangeApproval], place: RequestPlace | None, sign_off: SignOff | None, head: str, again: str
-) -> Iterator[Finding]:
-    """One finding for each change that is not approved, or not known to be."""
-    if place is None and sign_off is None:
-        yield fail(
-            "nothing-compared",
-            "no approvals were checked: pass --pr N, --merge-request N or --sign-off FILE",
-            next=f"{again} --pr N",
-        )
+    for path, about in ((change.waiver.path, change.waiver.about) for change in found.changes):
+        if about in _WHO:
+            base = f"{options.base} ({sides.tip.commit[:12]})"
+            text = f"{path}: the range changes who may approve ({about}); those of {base} are asked"
+            yield warn("approvers-changed", text, path=path)
+    if sign_off is not None:
+        yield from (warn("approval-missing", text, path=sign_off.path) for text in sign_off.objections)
+    if sign_off is not None and sign_off.unsigned:
+        text = f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: anyone who can write the file can approve"
+        yield warn("approval-missing", text, path=sign_off.path)
+    if found.changes and place is None and sign_off is None:
+        text = "no approvals were checked: pass --pr N, --merge-request N or --sign-off FILE"
+        yield fail("nothing-compared", text, next=f"{options.again} --pr N")
         return
     for one in judged:
-        if one.approved_by:
-            continue
-        waiver = one.waiver
-        note = f" ({one.note})" if one.note else ""
-        what = f"{one.change} {waiver.label}: {waiver.shown}{note}"
-        who = " or ".join(one.needed) if one.needed else "somebody"
-        yield fail(
-            "cannot-read" if one.unknown else "approval-missing",
-            f"{what}; expected approval of {head[:12]} by {who}, found: {one.reasons}",
-            path=waiver.path,
-            where=f"line {waiver.line}" if waiver.line else None,
-            next=str(_next(one, place, sign_off, again)),
-        )
+        if one.state != "approved":
+            waiver, note = one.waiver, f" ({one.note})" if one.note else ""
+            yield fail(
+                "cannot-read" if one.unknown else "approval-missing",
+                f"{one.change} {waiver.label}: {waiver.shown}{note}; expected approval of {head} by"
+                f" {' or '.join(one.needed) or 'somebody'}, found: {one.reasons}",
+                path=waiver.path,
+                where=f"line {waiver.line}" if waiver.line else None,
+                next=str(_next(one, place, sign_off, options.again)),
+            )
 
 
 def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: str) -> str:

@@ -166,18 +166,15 @@ def _segment(part: str, *, brackets: bool) -> str:
         elif token["one"]:
             out += "[^/]"
         elif token["set"] and brackets:
-            out += _character_set(token["set"])
+            inside = token["set"][1:-1]
+            negated = inside[:1] in {"!", "^"}
+            listed = re.sub(r"([\[\]\\^&|~])", r"\\\1", inside[1:] if negated else inside)
+            characters = f"[{'^' if negated else ''}{listed}]"
+            try:
+                re.compile(characters)
+                out += f"(?!/){characters}"
+            except re.error:  # a range that ends before it begins matches nothing
+                out += "(?!)"
         else:
             out += re.escape(token[0])
     return f"(?=[^/]){out}"
-
-
-def _character_set(text: str) -> str:
-    inside = text[1:-1]
-    negated = inside[:1] in {"!", "^"}
-    listed = re.sub(r"([\[\]\\^&|~])", r"\\\1", inside[1:] if negated else inside)
-    try:
-        re.compile(f"[{listed}]")
-    except re.error:  # a range that ends before it begins matches nothing
-        return "(?!)"
-    return f"(?!/)[{'^' if negated else ''}{listed}]"

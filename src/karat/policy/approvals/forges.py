@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
@@ -14,10 +14,10 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import github_host, github_root, gitlab_root
 from karat.net.client import Advice, Client, Refused
-from karat.net.retry import Retry
 from karat.net.tokens import Token, github_token, gitlab_token
 from karat.policy.approvals.code_owners import ForgeName
-from karat.policy.approvals.reviews import Person, Request, Review, State, UnknownTeam, authors_of, commit_people
+from karat.policy.approvals.request import Options
+from karat.policy.approvals.reviews import Person, Request, Review, State, authors_of, commit_people
 
 T = TypeVar("T")
 
@@ -35,16 +35,7 @@ class ReviewForge(ABC):
     look: ClassVar[str]
     """The command that shows it."""
 
-    def __init__(
-        self,
-        repo: str,
-        number: int,
-        *,
-        env: Mapping[str, str],
-        again: str,
-        retry: Retry | None = None,
-        notice: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, repo: str, number: int, options: Options) -> None:
         pattern, words = self.repo_form
         if not pattern.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
             raise UsageError(f"expected {words}, found {repo!r}", next_command="karat policy approvals --help")
@@ -52,16 +43,16 @@ class ReviewForge(ABC):
         self._label = f"{self.noun} {number} of {repo}"
         self._home = self.home.format(repo=quote(repo, safe="/" if self.name == "github" else ""), number=number)
         self._look = self.look.format(repo=repo, number=number)
-        root, token, login = self._server(env)
+        root, token, login = self._server(options.env)
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
             root,
             token,
             headers=self.headers,
-            retry=retry,
+            retry=options.retry,
             connections=2,
-            notice=notice,
-            advice=Advice(again=again, login=login),
+            notice=options.notice,
+            advice=Advice(again=options.again, login=login),
         )
 
     def request(self) -> Request:
@@ -76,7 +67,7 @@ class ReviewForge(ABC):
 
     @abstractmethod
     def members(self, team: str) -> frozenset[str]:
-        """The accounts of a team, in lower case; raises `Unknown`."""
+        """The accounts of a team, in lower case; raises `Refused`."""
 
     @abstractmethod
     def email_of(self, login: str) -> str | None:
@@ -183,10 +174,7 @@ class GitHubReviews(ReviewForge):
         """The accounts of `@org/team`."""
         org, _, slug = team.removeprefix("@").partition("/")
         path = f"/orgs/{quote(org, safe='')}/teams/{quote(slug, safe='')}/members"
-        try:
-            return frozenset(user.login.lower() for user in self._all(path, _User))
-        except Refused as error:
-            raise UnknownTeam(f"who is in {team} could not be read (HTTP {error.status})") from error
+        return frozenset(user.login.lower() for user in self._all(path, _User))
 
     def email_of(self, login: str) -> str | None:
         try:
@@ -256,18 +244,14 @@ class _MergeRequest(msgspec.Struct, frozen=True):
     author: _Account | None = None
 
 
-class _Approval(msgspec.Struct, frozen=True):
+class _Reviewer(msgspec.Struct, frozen=True):
     user: _Account
+    state: str = ""
     approved_at: datetime | None = None
 
 
 class _MergeApprovals(msgspec.Struct, frozen=True):
-    approved_by: tuple[_Approval, ...] = ()
-
-
-class _Reviewer(msgspec.Struct, frozen=True):
-    user: _Account
-    state: str = ""
+    approved_by: tuple[_Reviewer, ...] = ()
 
 
 class _DiffVersion(msgspec.Struct, frozen=True):
@@ -324,7 +308,7 @@ class GitLabReviews(ReviewForge):
         except Refused as error:
             if error.status == 404 and "/" not in team:
                 return frozenset()  # the name of a person, then
-            raise UnknownTeam(f"who is in {team} could not be read (HTTP {error.status})") from error
+            raise
         return frozenset(m.username.lower() for m in active if role in {None, m.access_level})
 
     def email_of(self, login: str) -> str | None:

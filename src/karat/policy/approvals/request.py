@@ -9,7 +9,8 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from karat.policy.approvals.changes import (
 )
 from karat.policy.approvals.code_owners import PLACES, CodeOwners, ForgeName, is_owner, parse
 from karat.policy.approvals.reviews import Authors, Person, authors_of, commit_people
-from karat.policy.approvals.waivers import PolicyChange, Waiver
+from karat.policy.approvals.waivers import PolicyChange
 from karat.policy.settings import DEFAULT_RULE
 from karat.system import git
 from karat.system.ci import provider_of
@@ -177,7 +178,19 @@ class Sides:
             if {pair[0].file, pair[1].file} - {old.file, new.file}:
                 pairs.append(pair)
         found = policy_changes(self.span, old, new, *pairs)
-        extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
+        # CODEOWNERS and the list of keys, where they count and the range changes them.
+        waivers = []
+        if any(CODE_OWNERS in people for people in self.trusted.settings.approvers.values()):
+            owners = self.owners(self._after)
+            if self.owners(self._before) != owners:
+                places = PLACES[self._kind]
+                place = self._after.first(places) or self._before.first(places) or (CODE_OWNERS, b"")
+                waivers.append(file_waiver(place[0], CODE_OWNERS, repr(owners)))
+        keys = self.trusted.settings.signers
+        signers = self._after.read(keys)
+        if self._before.read(keys) != signers:
+            waivers.append(file_waiver(keys, "keys that may sign", repr(signers)))
+        extra = [PolicyChange(waiver=waiver) for waiver in waivers]
         return msgspec.structs.replace(found, changes=(*found.changes, *extra), findings=(*found.findings, *findings))
 
     def owners(self, side: Side | None = None) -> CodeOwners | None:
@@ -212,19 +225,6 @@ class Sides:
         if self.forge is not None:
             return self.forge
         return "gitlab" if self.tip.read(PLACES["gitlab"][-1]) is not None else "github"
-
-    def _approving_files(self) -> Iterator[Waiver]:
-        """CODEOWNERS and the list of keys, where they count and the range changes them."""
-        if any(CODE_OWNERS in people for people in self.trusted.settings.approvers.values()):
-            new = self.owners(self._after)
-            if self.owners(self._before) != new:
-                places = PLACES[self._kind]
-                found = self._after.first(places) or self._before.first(places)
-                yield file_waiver(found[0] if found else CODE_OWNERS, CODE_OWNERS, repr(new))
-        keys = self.trusted.settings.signers
-        new_keys = self._after.read(keys)
-        if self._before.read(keys) != new_keys:
-            yield file_waiver(keys, "keys that may sign", repr(new_keys))
 
 
 class RequestPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,19 +287,15 @@ def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:
         # A pipeline of a fork runs in the fork, and its request is in the project that it asks to merge into.
         "gitlab": ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
     }[forge]
-    found = next((env[name] for name in names if env.get(name)), None) or _remote(root)
-    if found is None:
+    for name in names:
+        if env.get(name):
+            return env[name]
+    path = ""
+    with suppress(CannotVerify, ValueError):  # `https://host/owner/name.git`, or `git@host:owner/name.git`
+        url = os.fsdecode(git.run_git(root, "remote", "get-url", "origin")).strip()
+        path = urlsplit(url).path if "://" in url else url.partition(":")[2]
+    found = path.strip("/").removesuffix(".git")
+    if "/" not in found:
         text = f"expected --repo, {' or '.join(names)}, or a remote called origin, found none"
         raise UsageError(text, next_command=_HELP)
     return found
-
-
-def _remote(root: Path) -> str | None:
-    """`owner/name` of the remote, from `https://host/owner/name.git` or `git@host:owner/name.git`."""
-    try:
-        url = os.fsdecode(git.run_git(root, "remote", "get-url", "origin")).strip()
-        path = urlsplit(url).path if "://" in url else url.partition(":")[2]
-    except (CannotVerify, ValueError):
-        return None
-    name = path.strip("/").removesuffix(".git")
-    return name if "/" in name else None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals.waivers import PolicyChange
@@ -68,10 +69,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     reviews: tuple[Review, ...]
     authors: Authors
-
-
-class UnknownTeam(Exception):  # noqa: N818 - a state of knowledge, not a bug
-    """Who is in a team, or who someone is, could not be had."""
 
 
 def latest_reviews(request: Request) -> dict[str, str]:
@@ -132,6 +129,26 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
 
 
+class SignedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a list to sign; all but the digest is for those who read it."""
+
+    digest: str
+    """Of one exact change; nothing else of the entry is looked at."""
+    rule: str = ""
+    change: str = ""
+    what: str = ""
+    grants: str = ""
+    before: str = ""
+    path: str = ""
+
+
+class SignOffList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A list to sign, as it is written."""
+
+    schema: Literal["karat.sign-off/1"]
+    approved: tuple[SignedChange, ...] = ()
+
+
 class SignOff(msgspec.Struct, frozen=True, kw_only=True):
     """A list, and who stands behind it."""
 
@@ -155,18 +172,18 @@ def render(changes: Iterable[PolicyChange]) -> str:
     ]
     for change in changes:
         waiver = change.waiver
-        entry = {
-            "digest": change.digest,
-            "rule": waiver.rule,
-            "change": change.what,
-            "what": waiver.label,
-            "grants": waiver.shown,
-            "before": change.before.shown if change.before else "",
-            "path": waiver.path,
-        }
+        entry = SignedChange(
+            digest=change.digest,
+            rule=waiver.rule,
+            change=change.what,
+            what=waiver.label,
+            grants=waiver.shown,
+            before=change.before.shown if change.before else "",
+            path=waiver.path,
+        )
         # JSON's strings are TOML's, once nothing in them needs a pair of surrogates.
-        lines = [f"{key} = {json.dumps(printable(text), ensure_ascii=False)}\n" for key, text in entry.items() if text]
-        blocks.append("".join(["[[approved]]\n", *lines]))
+        fields = {key: json.dumps(printable(text), ensure_ascii=False) for key, text in asdict(entry).items() if text}
+        blocks.append("".join(["[[approved]]\n", *(f"{key} = {text}\n" for key, text in fields.items())]))
     return "\n".join(blocks)
 
 
@@ -201,20 +218,12 @@ def _digests(data: bytes, path: Path) -> frozenset[str]:
     try:
         text = data.decode("utf-8")
         document = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        return frozenset(one.digest for one in msgspec.convert(document, SignOffList).approved)
+    except msgspec.ValidationError as error:
+        expected = f'schema = "{SCHEMA}" and [[approved]] tables with a digest each ({error})'
     except (ValueError, RecursionError) as error:
-        raise _no_list(path, f"TOML or JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise _no_list(path, "an object")
-    entries = document.get("approved", [])
-    good = document.get("schema") == SCHEMA and isinstance(entries, list)
-    digests = [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]
-    if not all(isinstance(digest, str) for digest in digests):
-        raise _no_list(path, f'schema = "{SCHEMA}" and [[approved]] tables with a digest each')
-    return frozenset(map(str, digests))
-
-
-def _no_list(path: Path, expected: str) -> UsageError:
-    return UsageError(f"expected in the sign-off {path}: {expected}, found something else", next_command=_PRINT)
+        expected = f"TOML or JSON ({error})"
+    raise UsageError(f"expected in the sign-off {path}: {expected}, found something else", next_command=_PRINT)
 
 
 def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | str:

@@ -49,10 +49,8 @@ def parse(data: bytes, path: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         good = False
     if not good:
-        raise UsageError(
-            f'expected {path} to be an object of operators that ends in "schema": "{SCHEMA}", found something else',
-            next_command=Command("git", "log", "-p", "--", path),
-        )
+        text = f'expected {path} to be an object of operators that ends in "schema": "{SCHEMA}", found something else'
+        raise UsageError(text, next_command=Command("git", "log", "-p", "--", path))
     return tuple(sorted(key for key in found if key != "schema"))
 
 

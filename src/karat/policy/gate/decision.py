@@ -102,7 +102,17 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
 def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: Policy) -> Iterator[GatedTest]:
     for op in known.ops or ("",):
         mine = named.about(op) if op else active
-        each = needs_of(known, op, policy.devices, mine) or _unknown(known, op, mine)
+        each = needs_of(known, op, policy.devices, mine)
+        if not each and not known.declared:
+            # A test that was never set up (skipped, failed, not run) has said nothing of its inputs.
+            each = (Need(input="*", dtype="", state="missing"),)
+            for entry in mine:
+                # Without an op there is only the name of the test to go by, and a glob would cover whatever was skipped.
+                about = entry.covers("gradient", op) and entry.speaks_of(known.test) if op else entry.names(known.test)
+                if about and entry.rule == "gradient" and not entry.narrow:
+                    why = f"{entry.kind}: {entry.reason}"
+                    each = (Need(input="*", dtype="", state="exempt", why=why, line=entry.line),)
+                    break
         if not known.is_whole and not policy.complete:
             # Of a test that was run in part, what it has shown counts, and the rest is not judged.
             each = tuple(
@@ -124,21 +134,6 @@ def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: P
             line=first.line if first else 0,
             skip_reason=next((one.skip_reason for one in declared if one.skip_reason), None),
         )
-
-
-def _unknown(known: KnownTest, op: str, active: Sequence[Exemption]) -> tuple[Need, ...]:
-    """A test that was never set up (skipped, failed, not run) has said nothing of its inputs."""
-    if known.declared:
-        return ()
-    for entry in active:
-        # Without an op there is only the name of the test to go by, and a glob would cover whatever was skipped.
-        about = entry.names(known.test)
-        if op:
-            about = entry.covers("gradient", op) and entry.speaks_of(known.test)
-        if about and entry.rule == "gradient" and not entry.narrow:
-            why = f"{entry.kind}: {entry.reason}"
-            return (Need(input="*", dtype="", state="exempt", why=why, line=entry.line),)
-    return (Need(input="*", dtype="", state="missing"),)
 
 
 def document(gated: GateReport) -> bytes:

@@ -111,7 +111,9 @@ def main(words: list[str]) -> int:
                 full = f"{module.__name__}.{name}"
                 try:
                     value = getattr(module, name, None)
-                    wanted = _is_operator(value) and (listed is not None or _is_own(name, value, root))
+                    # Classes are no operators, nor are names of types that can be called: `Array = list[float]`.
+                    is_type = inspect.isclass(value) or get_origin(value) or isinstance(value, NewType)
+                    wanted = callable(value) and not is_type and (listed is not None or _is_own(name, value, root))
                 except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
                     errors[full] = _text(error)
                     continue
@@ -139,12 +141,6 @@ def _modules(name: str, errors: dict[str, str]) -> Iterator[ModuleType]:
 
 def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
-
-
-def _is_operator(value: object) -> bool:
-    """Classes are no operators, nor are names of types that can be called: `Array = list[float]`."""
-    a_type = inspect.isclass(value) or get_origin(value) or isinstance(value, NewType)
-    return callable(value) and not a_type
 
 
 def _is_own(name: str, value: object, root: str) -> bool:

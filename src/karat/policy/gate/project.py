@@ -68,10 +68,8 @@ def rewritten(held: Project, merged: Merged, added: Sequence[str], *, shorten: b
     """The same project with a shorter baseline, or with more operators on it; the file has been written."""
     policy, baseline = held.policy, held.policy.baseline
     if added and not policy.complete:
-        raise UsageError(
-            "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence",
-            next_command=f"{baseline.again} --complete --add-to-baseline OP",
-        )
+        text = "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence"
+        raise UsageError(text, next_command=f"{baseline.again} --complete --add-to-baseline OP")
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
     kept = baselines.shortened(merged, active, baseline, complete=policy.complete) if shorten else baseline.listed
     found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)
