@@ -39,15 +39,16 @@ from karat.hunts.report.terminal import status_of
 def watched(count: int = 12) -> Progress:
     """Five of `count` nights are tried: a level, a worse one, a crash; one runs, one is missing."""
     points = [Point(id=f"n{i}", label=f"night {i}", missing="no image" if i == 1 else "") for i in range(count)]
-    progress = Progress({"speed": "MLUPS"}, 2)
-    progress.open("0", "containers by day", points)
+    progress = Progress({"speed": "MLUPS"})
+    progress.room(2)
+    progress.opened("0", "containers by day", points)
     for index, speed in ((0, 100.0), (3, 100.0), (7, 90.0), (11, 90.0)):
-        progress.finish(attempt(f"n{index}", speed))
+        progress.finished(attempt(f"n{index}", speed))
     crash = "ImportError: \x1b[31mno module"
-    progress.finish(Attempt(stage="0", point="n9", number=1, outcome=Outcome.CRASH, signature=crash))
-    progress.start(points[5], "midpoint of night 3 and night 7", 100.0)
+    progress.finished(Attempt(stage="0", point="n9", number=1, outcome=Outcome.CRASH, signature=crash))
+    progress.running["n5"] = points[5], "midpoint of night 3 and night 7", 100.0
     span = Span(metric="speed", good=3, bad=7, before=100.0, after=90.0, confidence=0.99, kind="regression")
-    progress.decide(Decision(asks=(), expected_left=6, likely_next=(4, 6), spans=(span,)))
+    progress.decided("0", Decision(asks=(), expected_left=6, likely_next=(4, 6), spans=(span,)))
     return progress
 
 
@@ -99,7 +100,7 @@ def test_after_a_dip_the_level_is_as_before() -> None:
     progress = watched()
     down = Span(metric="speed", good=3, bad=5, before=100.0, after=90.0, confidence=0.99, kind="regression")
     up = Span(metric="speed", good=8, bad=9, before=90.0, after=100.0, confidence=0.99, kind="improvement")
-    progress.decide(Decision(asks=(), spans=(down, up)))
+    progress.decided("0", Decision(asks=(), spans=(down, up)))
     assert progress.states()[7] == "dip"
     assert progress.states()[11] == "good"
     assert progress.left is None
@@ -107,7 +108,7 @@ def test_after_a_dip_the_level_is_as_before() -> None:
 
 def test_plain_lines_are_one_per_attempt() -> None:
     stream = io.StringIO()
-    lines = LineListener(stream, Progress({"speed": "MLUPS"}, 1))
+    lines = LineListener({"speed": "MLUPS"}, stream)
     points = [Point(id="a", label="first"), Point(id="b", label="second", missing="gone")]
     lines.opened("0.1/1", "commits", points)
     lines.decided("0.1/1", Decision(asks=(), expected_left=3))
@@ -180,7 +181,7 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
 
 def test_once_the_search_is_over_no_total_is_guessed() -> None:
     stream = io.StringIO()
-    lines = LineListener(stream, Progress({"speed": "MLUPS"}))
+    lines = LineListener({"speed": "MLUPS"}, stream)
     lines.opened("0", "commits", [Point(id="a", label="first")])
     lines.decided("0", Decision(asks=(), expected_left=1))
     lines.finished(attempt("a", 577.1))
@@ -192,8 +193,8 @@ def test_once_the_search_is_over_no_total_is_guessed() -> None:
 class Watched(LineListener):
     """Asks for the status whenever a run has ended."""
 
-    def __init__(self, progress: Progress, ask: Callable[[], None]) -> None:
-        super().__init__(io.StringIO(), progress)
+    def __init__(self, ask: Callable[[], None]) -> None:
+        super().__init__({}, io.StringIO())
         self._ask = ask
 
     def finished(self, attempt: Attempt) -> None:
@@ -204,7 +205,7 @@ class Watched(LineListener):
 def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(12, (5, 90.0)), "[search]\nstrategy = 'sweep'\n")
     settings = hunt_toml.read(file)
-    place, progress = workspace_of(file, settings), Progress({})
+    place = workspace_of(file, settings)
     asked: list[int] = []
 
     def ask() -> None:
@@ -219,8 +220,9 @@ def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -
         Journal.create(journal_path(file, settings), hunt_row(file, settings, place)) as journal,
         closing(open_engine("local", slots=3, work=place.work)) as engine,
     ):
-        run_hunt(settings, place, engine, journal, Watched(progress, ask))
+        listener = Watched(ask)
+        run_hunt(settings, place, engine, journal, listener)
     assert asked
     # hunt.toml says nothing of slots.
-    assert (settings.engine.slots, progress.slots) == (0, 3)
+    assert (settings.engine.slots, listener.slots) == (0, 3)
     assert isinstance(listener_for(io.StringIO(), {}, settings), LineListener)

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import Attempt, Decision, Point, Span
-from karat.hunts.report.sentences import duration, value
+from karat.hunts.report.sentences import averages, duration
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import dips
 from karat.report.words import count, printable
@@ -56,11 +56,12 @@ RUNNING, UNKNOWN = "running", "unknown"
 LEVEL_OF = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
 
 
-class Progress:
-    """The stage that is searched now, and what was counted over all."""
+class Progress(Listener):
+    """The stage that is searched now, and what was counted over all; what changed may be drawn at once."""
 
-    def __init__(self, units: dict[str, str], slots: int = 1) -> None:
-        self.units, self.slots = units, slots
+    def __init__(self, units: Mapping[str, str], stream: IO[str] | None = None) -> None:
+        self.units, self._stream = units, stream
+        self.slots = 1
         self.stage, self.title = "", ""
         self.points: Sequence[Point] = ()
         self.decision: Decision | None = None
@@ -76,17 +77,22 @@ class Progress:
         self._outcomes: dict[int, Outcome] = {}
         self._values: dict[int, float] = {}
 
-    def open(self, stage: str, title: str, points: Sequence[Point]) -> None:
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
         """Another stage; its points are all there is to see from now on."""
         self.stage, self.title, self.points = stage, title, points
         self.decision, self.done, self.running = None, [], {}
         self._places = {point.id: index for index, point in enumerate(points)}
         self._outcomes, self._values = {}, {}
+        self.waiting()
 
-    def start(self, point: Point, why: str, now: float) -> None:
-        self.running[point.id] = point, why, now
+    def room(self, slots: int) -> None:
+        self.slots = max(1, slots)
 
-    def finish(self, attempt: Attempt) -> None:
+    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
+        self.running[point.id] = point, why, time.monotonic()
+        self.waiting()
+
+    def known(self, attempt: Attempt) -> None:
         self.running.pop(attempt.point, None)
         self.done.append(attempt)
         self._since += 1
@@ -98,12 +104,16 @@ class Progress:
             return
         if self._outcomes.get(index) is not Outcome.OK:
             self._outcomes[index] = attempt.outcome
-        lead = next(iter(attempt.samples.values()), ())
-        if lead:
+        if lead := next(iter(attempt.samples.values()), ()):
             self._values[index] = fmean(lead)
 
-    def decide(self, decision: Decision) -> None:
+    def finished(self, attempt: Attempt) -> None:
+        self.known(attempt)
+        self.waiting()
+
+    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
         self.decision, self._since = decision, 0
+        self.waiting()
 
     def label(self, point: str) -> str:
         index = self._places.get(point)
@@ -168,11 +178,8 @@ class Progress:
         if not self._values:
             return [None] * len(self.points)
         low, high = min(self._values.values()), max(self._values.values())
-        room = (high - low) or 1.0
-        return [
-            (self._values[i] - low) / room if i in self._values and high > low else (0.5 if i in self._values else None)
-            for i in range(len(self.points))
-        ]
+        heights = {i: (value - low) / (high - low) if high > low else 0.5 for i, value in self._values.items()}
+        return [heights.get(i) for i in range(len(self.points))]
 
     def took(self, attempt: Attempt) -> str:
         """`12 min`, or whose result it is."""
@@ -181,53 +188,19 @@ class Progress:
     def result(self, attempt: Attempt) -> str:
         """`577.1 MLUPS`, or how it failed."""
         if attempt.samples and attempt.outcome is Outcome.OK:
-            return ", ".join(
-                f"{value(fmean(samples))} {self.units.get(name) or name}"
-                for name, samples in attempt.samples.items()
-                if samples
-            )
+            return averages(attempt.samples, self.units)
         said = attempt.signature or attempt.note
         return printable(f"{attempt.outcome.value}: {said}" if said else attempt.outcome.value)
 
 
 def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSettings) -> Listener:
     """Someone who shows on the stream what a hunt does."""
-    progress = Progress({metric.name: metric.unit for metric in settings.probe.metrics})
-    if stream.isatty() and environ.get("TERM") != "dumb":
-        return LiveListener(stream, progress)
-    return LineListener(stream, progress)
+    units = {metric.name: metric.unit for metric in settings.probe.metrics}
+    terminal = stream.isatty() and environ.get("TERM") != "dumb"
+    return LiveListener(units, stream) if terminal else LineListener(units, stream)
 
 
-class _ProgressListener(Listener):
-    """Keeps the progress up to date; what changed may be drawn at once."""
-
-    def __init__(self, stream: IO[str], progress: Progress) -> None:
-        self._stream, self._progress = stream, progress
-
-    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        self._progress.open(stage, title, points)
-        self.waiting()
-
-    def known(self, attempt: Attempt) -> None:
-        self._progress.finish(attempt)
-
-    def room(self, slots: int) -> None:
-        self._progress.slots = max(1, slots)
-
-    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
-        self._progress.start(point, why, time.monotonic())
-        self.waiting()
-
-    def finished(self, attempt: Attempt) -> None:
-        self._progress.finish(attempt)
-        self.waiting()
-
-    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
-        self._progress.decide(decision)
-        self.waiting()
-
-
-class LineListener(_ProgressListener):
+class LineListener(Progress):
     """One line per attempt, for logs."""
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
@@ -242,19 +215,15 @@ class LineListener(_ProgressListener):
     def finished(self, attempt: Attempt) -> None:
         """Its result, and how many runs are left."""
         super().finished(attempt)
-        progress, left = self._progress, self._progress.left
-        total = f"/≈{progress.runs + left}" if left is not None else ""
-        self.said(
-            f"[{progress.runs}{total}] {progress.label(attempt.point)} {progress.result(attempt)} "
-            f"({progress.took(attempt)}) {attempt.why}"
-        )
+        total = f"/≈{self.runs + self.left}" if self.left is not None else ""
+        what = f"{self.label(attempt.point)} {self.result(attempt)} ({self.took(attempt)}) {attempt.why}"
+        self.said(f"[{self.runs}{total}] {what}")
 
     def said(self, message: str) -> None:
-        self._stream.write(f"{printable(message).rstrip()}\n")
-        self._stream.flush()
+        print(printable(message).rstrip(), file=self._stream, flush=True)
 
 
-class LiveListener(_ProgressListener):
+class LiveListener(Progress):
     """A view of the stage at work that is drawn anew as things happen."""
 
     _live: Live | None = None
@@ -281,7 +250,7 @@ class LiveListener(_ProgressListener):
             self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=True)
             self._live.start()
         size = self._live.console.size
-        view = render(self._progress, size.width, size.height, time.monotonic())
+        view = render(self, size.width, size.height, time.monotonic())
         self._live.update(view, refresh=True)
 
     def closed(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, log10
+from statistics import fmean
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import (
@@ -23,15 +24,8 @@ from karat.report.words import count
 FILES = "files.sha256"
 """The name under which an identity has the hash of all built files."""
 REBUILT = "nothing was rebuilt"
-_TOLD = ("commit.", "image", "package.", "value")
-_EVIDENCE = (Outcome.OK, Outcome.CRASH, Outcome.HANG)
-
-
 _MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
-_TRIED = tuple(_MARKS[one] for one in (Outcome.CRASH, Outcome.HANG, Outcome.OK, Outcome.BROKEN))
 UNTRIED = "˙"
-_PAIR = 2
-_LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
 
 
 def value(number: float | None) -> str:
@@ -42,6 +36,11 @@ def value(number: float | None) -> str:
         return f"{int(number):,}"
     digits = max(0, 3 - floor(log10(abs(number))))
     return f"{number:,.{digits}f}" if digits <= 6 and abs(number) < 1e15 else f"{number:.4g}"
+
+
+def averages(values: Mapping[str, Sequence[float]], units: Mapping[str, str]) -> str:
+    """`577.1 MLUPS, 3 failures`: the mean of each metric's samples."""
+    return ", ".join(f"{value(fmean(numbers))} {units.get(n) or n}" for n, numbers in values.items() if numbers)
 
 
 def percent(old: float | None, new: float | None) -> str:
@@ -83,18 +82,13 @@ def heading(culprit: Culprit, report: HuntReport) -> str:
 
 def flaky(stage: StageReport) -> str:
     """How many runs fail for nothing; empty where none is known to."""
-    if not stage.flake_rate:
-        return ""
-    return f"flaky: about {stage.flake_rate:.0%} of the runs fail at random"
+    return f"flaky: about {stage.flake_rate:.0%} of the runs fail at random" if stage.flake_rate else ""
 
 
 def ends(kind: str, old: str, new: str) -> str:
     """`last good 2023-08-24, first bad 2023-08-26`: the two points around a change of that kind."""
-    if kind == "improvement":
-        return f"last bad {old}, first good {new}"
-    if kind == "shift":
-        return f"last old {old}, first new {new}"
-    return f"last good {old}, first bad {new}"
+    before, after = {"improvement": ("bad", "good"), "shift": ("old", "new")}.get(kind, ("good", "bad"))
+    return f"last {before} {old}, first {after} {new}"
 
 
 def between(change: ChangeReport, shown: Callable[[str], str] = str) -> str:
@@ -111,7 +105,7 @@ def short(one: Suspect) -> str:
 
 def link(one: Suspect) -> str:
     """Where a suspect can be seen; nothing where that is no plain address, which might end its markup."""
-    return one.link if _LINK.fullmatch(one.link) else ""
+    return one.link if re.fullmatch(r"https?://[^\s()<>\[\]`|\"'\\]+", one.link) else ""
 
 
 def suspect(one: Suspect) -> str:
@@ -130,11 +124,9 @@ def headline(culprit: Culprit, unit: str = "") -> str:
     change = culprit.change
     what = amount(change, unit)
     first = f"{change.kind} of {culprit.metric}" if culprit.metric != "crash" else "crash"
-    who = ""
+    who = f": one of {len(culprit.suspects)} suspects" if culprit.suspects else ""
     if len(culprit.suspects) == 1:
         who = f": {suspect(culprit.suspects[0])}"
-    elif culprit.suspects:
-        who = f": one of {len(culprit.suspects)} suspects"
     return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
 
 
@@ -198,18 +190,15 @@ def strip(points: Sequence[PointReport], changes: Sequence[ChangeReport], width:
     if sum(map(len, cells)) <= width:
         return "".join(cells)
     size = -(-len(points) // max(1, width - len(cuts)))
-    return "".join(_stretch(cells[i : i + size]) for i in range(0, len(cells), size))
-
-
-def _stretch(cells: Sequence[str]) -> str:
-    """One mark for several points: what most of those that were tried came to, the gravest where it is even.
-
-    Single failures are listed below the strip; here they would hide hundreds of points that work.
-    """
-    marks = "".join(cells)
-    cut = "|" if "|" in marks else ""
-    tried = [mark for mark in _TRIED if mark in marks]
-    return cut + max(tried, key=marks.count, default=UNTRIED if UNTRIED in marks else " ")
+    line = ""
+    for start in range(0, len(cells), size):
+        # One mark for several points: what most of those that were tried came to, the gravest where it is even. Single
+        # failures are listed below the strip; here they would hide hundreds of points that work.
+        stretch = "".join(cells[start : start + size])
+        tried = [mark for mark in "✗∞·□" if mark in stretch]
+        line += "|" if "|" in stretch else ""
+        line += max(tried, key=stretch.count, default=UNTRIED if UNTRIED in stretch else " ")
+    return line
 
 
 def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
@@ -232,16 +221,16 @@ def lacking(stage: StageReport) -> dict[str, list[Point]]:
         for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
             reason = reason.replace(name, "\0") if name else reason
         groups.setdefault(reason, []).append(point)
-    return {_in_common([p.missing for p in points]): points for points in groups.values()}
-
-
-def _in_common(reasons: Sequence[str]) -> str:
-    """One reason for several, with dots where they differ."""
-    if len(set(reasons)) == 1:
-        return reasons[0] or "no reason is known"
-    start = _beginning(reasons)
-    end = _beginning([reason[len(start) :][::-1] for reason in reasons])[::-1]
-    return f"{start}…{end}"
+    found = {}
+    for points in groups.values():
+        reasons = [point.missing for point in points]
+        said = reasons[0] or "no reason is known"
+        if len(set(reasons)) > 1:
+            # One reason for several, with dots where they differ.
+            start = _beginning(reasons)
+            said = f"{start}…{_beginning([reason[len(start) :][::-1] for reason in reasons])[::-1]}"
+        found[said] = points
+    return found
 
 
 def _beginning(texts: Sequence[str]) -> str:
@@ -266,7 +255,7 @@ def measured(report: HuntReport) -> str:
 def nothing_compared(report: HuntReport) -> bool:
     """Whether too few points gave a value for any two to be compared, and no change came out all the same."""
     points = [point for stage in report.stages for point in stage.points]
-    return not report.culprits and sum(bool(point.values) for point in points) < _PAIR
+    return not report.culprits and sum(bool(point.values) for point in points) < 2
 
 
 def never_rebuilt(report: HuntReport) -> bool:
@@ -287,16 +276,9 @@ def conclusion(report: HuntReport) -> str:
         return f"{report.name}: no change found{state}"
     dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
     kinds = [c.change.kind for c in report.culprits if c.change.dip is None]
-    words = [f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)]
-    if dips:
-        words.append(f"{dips} {_plural('dip', dips)}")
+    counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} | ({"dip": dips} if dips else {})
+    words = [f"{n} {kind}{'' if n == 1 else 'es' if kind == 'crash' else 's'}" for kind, n in counted.items()]
     return f"{report.name}: {', '.join(words)}{state}"
-
-
-def _plural(kind: str, number: int) -> str:
-    if number == 1:
-        return kind
-    return f"{kind}es" if kind.endswith("sh") else f"{kind}s"
 
 
 def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
@@ -307,7 +289,7 @@ def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[s
         sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
         said = [f"shared with {name}: the same thing was under test" for name in sources]
         # What could not be tried is no evidence either way.
-        outcomes = [a.outcome for a in attempts if a.outcome in _EVIDENCE]
+        outcomes = [a.outcome for a in attempts if a.outcome in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
         failed = sum(outcome is not Outcome.OK for outcome in outcomes)
         if 0 < failed < len(outcomes):
             said.append(f"flaky: {failed} of {len(outcomes)} failed")
@@ -325,5 +307,7 @@ def _same_binary(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Whether what should be different things had the very same files under test."""
     if not old.get(FILES) or old[FILES] != new.get(FILES):
         return False
-    names = {name for name in (*old, *new) if name != FILES and name.startswith(_TOLD)}
+    names = {
+        name for name in (*old, *new) if name != FILES and name.startswith(("commit.", "image", "package.", "value"))
+    }
     return any(old.get(name) != new.get(name) for name in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -15,11 +15,11 @@ from karat.findings import UsageError, suggest
 from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow
-from karat.hunts.model import Attempt, HuntReport, Point, PointReport, StageReport
+from karat.hunts.model import Attempt, HuntReport, Point, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
 from karat.hunts.report.reproduce import shell_quote
-from karat.hunts.report.sentences import duration, flags, strip, value
+from karat.hunts.report.sentences import duration, flags, value
 from karat.report.terminal import Line
 from karat.report.words import count
 from karat.system.command import Command
@@ -27,8 +27,6 @@ from karat.system.command import Command
 _STYLES = {"regression": "bold red", "crash": "bold red", "improvement": "green", "dip": "yellow", "shift": "yellow"}
 _SUSPECTS = 8
 _POINTS = 6
-_WIDE = 100
-_SHOWN = 8
 _PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
 # By hand there is no slot: the first one's name, and all cores and GPUs that there are.
 _BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
@@ -63,7 +61,7 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
             yield from (((line, ""),) for line in further)
     for stage in report.stages:
         yield ()
-        yield from _stage(stage, width or _WIDE)
+        yield from _stage(stage, width or 100)
     for note in report.notes:
         yield ()
         yield ((note, "yellow"),)
@@ -92,13 +90,10 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
         )
     for reason, points in say.lacking(stage).items():
         yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
-    for one in stage.points:
-        for flag in one.flags:
-            yield ((f"  {one.point.label}: {flag}", "yellow"),)
-    if flaky := say.flaky(stage):
-        yield ((f"  {flaky}", "yellow"),)
-    for note in stage.notes:
-        yield ((f"  {note}", "yellow"),)
+    odd = [f"{one.point.label}: {flag}" for one in stage.points for flag in one.flags]
+    for note in (*odd, say.flaky(stage), *stage.notes):
+        if note:
+            yield ((f"  {note}", "yellow"),)
     if stage.missed is not None:
         yield ((f"  {stage.missed.message}", "dim"),)
 
@@ -166,6 +161,13 @@ def status_of(journal: Journal) -> tuple[Status, HuntReport]:
         for stage in report.stages
     )
     running = report.state == "running"
+    seconds_left = None
+    if running and stages and stages[-1].expected_left is not None:
+        # Runs still to come at what the last ones took, over the slots that the engine has.
+        took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
+        said = journal.facts().get("slots", "")
+        slots = max(1, int(said)) if said.isdecimal() else 1
+        seconds_left = stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
     status = Status(
         name=report.name,
         journal=report.journal,
@@ -173,7 +175,7 @@ def status_of(journal: Journal) -> tuple[Status, HuntReport]:
         process=journal.writer(),
         runs=report.runs,
         seconds=report.seconds,
-        seconds_left=_seconds_left(journal, report, stages) if running else None,
+        seconds_left=seconds_left,
         stages=stages,
         running=tuple(
             RunNow(stage=stage, point=point, why=why, seconds=max(0.0, time.time() - since))
@@ -184,16 +186,6 @@ def status_of(journal: Journal) -> tuple[Status, HuntReport]:
     return status, report
 
 
-def _seconds_left(journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]) -> float | None:
-    """Runs still to come at what the last ones took, over the slots that the engine has."""
-    if not stages or stages[-1].expected_left is None:
-        return None
-    took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
-    said = journal.facts().get("slots", "")
-    slots = max(1, int(said)) if said.isdecimal() else 1
-    return stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
-
-
 def status_lines(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
     who = f" (process {status.process})" if status.process else ""
     counted = f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring"
@@ -201,8 +193,22 @@ def status_lines(status: Status, report: HuntReport, width: int | None = None) -
         counted += f", about {duration(status.seconds_left)} left at this stage"
     yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {counted}", "dim"))
     for one, stage in zip(status.stages, report.stages, strict=True):
+        left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
+        lacking = f", {one.missing:,} not available" if one.missing else ""
         yield ()
-        yield from _stage_lines(one, stage, report, width or 100)
+        yield (
+            (f"{one.title} [{one.key}]", "bold"),
+            (f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}", "dim"),
+        )
+        yield ((f"  {say.strip(stage.points, stage.changes, (width or 100) - 2)}", ""),)
+        for message in one.changes:
+            yield ((f"  {message}", "yellow"),)
+        tried = [point for point in stage.points if point.attempts]
+        for point in sorted(tried, key=lambda p: p.attempts[-1].started)[-8:]:
+            last = point.attempts[-1]
+            failed = f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
+            shown = say.averages(point.values, report.units) if point.values else failed
+            yield ((f"  {point.point.label}  ", "dim"), (shown, ""))
     if status.running:
         yield ()
     for run in status.running:
@@ -210,30 +216,6 @@ def status_lines(status: Status, report: HuntReport, width: int | None = None) -
     for note in status.notes:
         yield ()
         yield ((note, "yellow"),)
-
-
-def _stage_lines(one: StageStatus, stage: StageReport, report: HuntReport, width: int) -> Iterator[Line]:
-    left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
-    lacking = f", {one.missing:,} not available" if one.missing else ""
-    yield (
-        (f"{one.title} [{one.key}]", "bold"),
-        (f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}", "dim"),
-    )
-    yield ((f"  {strip(stage.points, stage.changes, width - 2)}", ""),)
-    for message in one.changes:
-        yield ((f"  {message}", "yellow"),)
-    tried = [point for point in stage.points if point.attempts]
-    for point in sorted(tried, key=lambda p: p.attempts[-1].started)[-_SHOWN:]:
-        yield ((f"  {point.point.label}  ", "dim"), (_result(point, report), ""))
-
-
-def _result(point: PointReport, report: HuntReport) -> str:
-    if point.values:
-        return ", ".join(
-            f"{value(fmean(samples))} {report.units.get(name) or name}" for name, samples in point.values.items()
-        )
-    last = point.attempts[-1]
-    return f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
 
 
 class ShownAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,10 +275,10 @@ def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> Sho
     settings = settings_of_journal(facts)
     attempts = []
     for row in journal.attempts(stage, point.id):
-        number = row.attempt.number
-        log = journal.log(stage, point.id, number).decode("utf-8", "backslashreplace")
-        ran = journal.commands(stage, point.id, number)
-        attempts.append(ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=ran, log=log if logs else None))
+        which = stage, point.id, row.attempt.number
+        log = journal.log(*which).decode("utf-8", "backslashreplace") if logs else None
+        shown = ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=journal.commands(*which), log=log)
+        attempts.append(shown)
     return ShownPoint(
         stage=stage,
         point=point,
@@ -336,19 +318,17 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
         yield from (_fact("under test", f"{name} = {text}") for name, text in attempt.identity.items())
     if not what.attempts and not point.missing:
         yield ((("  not tried"), "dim"),)
-    yield from _by_hand(what)
+    if commands := next((a.commands for a in reversed(what.attempts) if a.commands), ()):
+        yield from _by_hand(commands, what.area)
 
 
-def _by_hand(what: ShownPoint) -> Iterator[Line]:
-    """The commands of the last attempt that ran some, as a person would type them."""
-    commands = next((a.commands for a in reversed(what.attempts) if a.commands), ())
-    if not commands:
-        return
+def _by_hand(commands: Sequence[CommandRow], area: str) -> Iterator[Line]:
+    """The commands of an attempt, as a person would type them."""
     yield ()
     yield (("by hand:", "bold"),)
     said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
     others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
-    yield ((f"  AREA={shell_quote(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
+    yield ((f"  AREA={shell_quote(area)} OUT=$(mktemp -d){''.join(others)}", ""),)
     names = dict.fromkeys(name for command in commands for name in command.env)
     if names.pop("KARAT_OUT", "") is None:
         yield (("  export KARAT_OUT=$OUT", ""),)
