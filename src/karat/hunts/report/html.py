@@ -20,14 +20,8 @@ from karat.report.words import count, printable
 
 _WIDTH, _HEIGHT = 960, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 46
-_LABELS = 6
 _LARGEST = 1.7e308
-_LOG_LINES = 400
-_NAMED = 6
-_KINDS = ("regression", "improvement", "dip", "shift", "crash")
 _MARKS = {Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: "·"}
-_DOTS = 1500
-"""Beyond so many points the dots shrink to a line's width."""
 
 
 def render(report: HuntReport) -> str:
@@ -43,12 +37,9 @@ def _body(report: HuntReport) -> Iterator[str]:
         yield f'<p class="note">{text(note)}</p>'
     for culprit in report.culprits:
         change = culprit.change
-        shown = "dip" if change.dip is not None else change.kind
-        yield f'<section class="culprit {text(shown)}">'
-        amount = say.amount(change, report.units.get(culprit.metric, ""))
-        heading = say.heading(culprit, report)
-        yield f"<h2><b>{text(heading)}</b> {text(culprit.metric)} {text(amount)}</h2>"
-        yield "<dl>"
+        yield f'<section class="culprit {text("dip" if change.dip is not None else change.kind)}">'
+        amount = text(say.amount(change, report.units.get(culprit.metric, "")))
+        yield f"<h2><b>{text(say.heading(culprit, report))}</b> {text(culprit.metric)} {amount}</h2><dl>"
         yield _fact("since", text(say.between(change)))
         if say.blame(change):
             yield _fact("where", text(say.blame(change)))
@@ -59,8 +50,7 @@ def _body(report: HuntReport) -> Iterator[str]:
         if change.verdict.tried:
             yield _fact("tried", _list(map(text, change.verdict.tried)))
         if change.reproduce:
-            lines = "\n".join(map(text, change.reproduce.split("\n")))
-            yield _fact("try", f"<pre>{lines}</pre>")
+            yield _fact("try", "<pre>" + "\n".join(map(text, change.reproduce.split("\n"))) + "</pre>")
         yield "</dl></section>"
     for stage in report.stages:
         yield from _stage(stage, report)
@@ -76,8 +66,8 @@ def _list(items: Iterable[str]) -> str:
 
 def _suspect(one: Suspect) -> str:
     shown = f"<code>{text(say.short(one))}</code>"
-    if say.link(one):
-        shown = f'<a href="{html.escape(say.link(one))}" rel="noreferrer noopener">{shown}</a>'
+    if link := say.link(one):
+        shown = f'<a href="{html.escape(link)}" rel="noreferrer noopener">{shown}</a>'
     author = f' <span class="quiet">{text(one.author)}</span>' if one.author else ""
     return f"{text(one.part)} {shown} {text(one.title)}{author}"
 
@@ -94,14 +84,14 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
         if note:
             yield f'<p class="note">{text(note)}</p>'
     for reason, points in say.lacking(stage).items():
-        yield f'<p class="quiet">{count(len(points), "point")} not available ({text(say.listed(points, _NAMED))}): {text(reason)}</p>'
+        yield f'<p class="quiet">{count(len(points), "point")} not available ({text(say.listed(points, 6))}): {text(reason)}</p>'
     yield from _table(stage)
     for index, one in enumerate(stage.points):
         if one.outcome not in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
             continue
         last = one.attempts[-1] if one.attempts else None
         said = (last.signature or last.note) if last else ""
-        tail = "\n".join(printable(line) for line in one.log.splitlines()[-_LOG_LINES:])
+        tail = "\n".join(printable(line) for line in one.log.splitlines()[-400:])
         yield (
             f'<article class="log" id="{anchor(stage, index)}" tabindex="-1"><h3>{text(one.point.label)}: '
             f"{text(one.outcome)} <small>{text(said)}</small></h3><pre>{html.escape(tail)}</pre></article>"
@@ -127,16 +117,14 @@ def _table(stage: StageReport) -> Iterator[str]:
         outcome = text(f"{one.outcome}{f': {one.point.missing}' if one.point.missing else ''}")
         if one.log:
             outcome = f'<a href="#{anchor(stage, index)}">{outcome}</a>'
-        seconds = sum(attempt.seconds for attempt in one.attempts)
         identity = one.attempts[-1].identity if one.attempts else {}
-        under = "; ".join(f"{key}={value}" for key, value in identity.items())
         cells = [
             text(one.point.label) + "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags),
             outcome,
             *(text(", ".join(map(say.value, one.values.get(metric, ())))) for metric in metrics),
             str(len(one.attempts) or ""),
-            say.duration(seconds) if one.attempts else "",
-            f"<small>{text(under)}</small>",
+            say.duration(sum(attempt.seconds for attempt in one.attempts)) if one.attempts else "",
+            f"<small>{text('; '.join(f'{key}={value}' for key, value in identity.items()))}</small>",
         ]
         yield f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     yield "</tbody></table></div></details>"
@@ -163,92 +151,65 @@ class _Frame:
 
 
 def chart(stage: StageReport, metric: str, unit: str = "") -> str:
-    frame = _Frame(stage.points, metric)
+    frame, last = _Frame(stage.points, metric), len(stage.points) - 1
     changes = [change for change in stage.changes if change.span.metric == metric]
     name = f"{metric}{f' ({unit})' if unit else ''} over {stage.title}"
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">',
-        *_grid(frame),
-        *_bands(frame, changes),
-        *_levels(frame, changes),
-        *_failed(frame, stage),
-        *_dots(frame, stage, metric),
-        *_names(frame, stage.points),
-        "</svg>",
-    ]
-    return "\n".join(parts)
-
-
-def _grid(frame: _Frame) -> Iterator[str]:
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
     for step in range(5):
         value = frame.low * (1 - step / 4) + frame.high * (step / 4)
-        y = frame.y(value)
-        yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
-        yield f'<text class="axis" x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{html.escape(say.value(value))}</text>'
-
-
-def _bands(frame: _Frame, changes: Sequence[ChangeReport]) -> Iterator[str]:
-    """Where each change may lie: after its last good point, up to its first bad one."""
+        y, said = frame.y(value), html.escape(say.value(value))
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text class="axis" x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{said}</text>')
+    # Where each change may lie: after its last good point, up to its first bad one.
     for change in changes:
         left, right = frame.x(change.span.good), frame.x(change.span.bad)
-        kind = change.kind if change.kind in _KINDS else "shift"
+        kind = change.kind if change.kind in {"regression", "improvement", "dip", "shift", "crash"} else "shift"
         said = html.escape(f"{change.kind}: {say.amount(change)}, {say.between(change)}")
-        yield (
+        parts.append(
             f'<rect class="band {kind}" x="{left}" y="{_TOP}" width="{max(2.0, right - left):.1f}"'
             f' height="{_HEIGHT - _TOP - _BOTTOM}"><title>{said}</title></rect>'
         )
+    parts += _levels(frame, changes)
+    for index, one in enumerate(stage.points):
+        if one.outcome in _MARKS:
+            said = html.escape(f"{one.point.label}: {one.outcome} {one.point.missing}".strip())
+            mark = (
+                f'<text class="mark {one.outcome}" x="{frame.x(index)}" y="{_HEIGHT - _BOTTOM + 14}" text-anchor="middle">'
+                f"{_MARKS[one.outcome]}<title>{said}</title></text>"
+            )
+            failed = one.outcome is not Outcome.MISSING
+            parts.append(f'<a href="#{anchor(stage, index)}" aria-label="{said}">{mark}</a>' if failed else mark)
+    # With many points the dots shrink to a line's width.
+    radius = 3.2 if last < 200 else 1.6 if last < 1500 else 1.0
+    for index, one in enumerate(stage.points):
+        for value in one.values.get(metric, ()):
+            said = f"<title>{html.escape(f'{one.point.label}: {say.value(value)}')}</title>"
+            parts.append(
+                f'<circle class="dot" cx="{frame.x(index)}" cy="{frame.y(value)}" r="{radius}">{said}</circle>'
+            )
+    # A few labels under the axis: first, last and some between.
+    for index in sorted({round(last * i / 5) for i in range(6)} if stage.points else ()):
+        label = stage.points[index].point.label
+        short = html.escape(label if len(label) <= 18 else f"{label[:17]}…")
+        # At the right edge there is room on one side only.
+        side, x = ("end", _WIDTH - 1) if 0 < index == last else ("middle", frame.x(index))
+        parts.append(f'<text class="axis" x="{x}" y="{_HEIGHT - 12}" text-anchor="{side}">{short}</text>')
+    return "\n".join([*parts, "</svg>"])
 
 
 def _levels(frame: _Frame, changes: Sequence[ChangeReport]) -> Iterator[str]:
     """The level before each change of level and the one after the last; where failures begin or end, none changes."""
     start, after = 0, None
+    levels = []
     for span in sorted((change.span for change in changes), key=lambda span: span.good):
         if span.before is not None and span.after is not None:
-            yield _level(frame, start, span.good, span.before)
+            levels.append((start, span.good, span.before))
             start, after = span.bad, span.after
     if after is not None:
-        yield _level(frame, start, frame.count - 1, after)
-
-
-def _level(frame: _Frame, first: int, last: int, value: float) -> str:
-    y = frame.y(min(max(value, frame.low), frame.high))
-    return f'<line class="level" x1="{frame.x(first - 0.5)}" x2="{frame.x(last + 0.5)}" y1="{y}" y2="{y}"/>'
-
-
-def _failed(frame: _Frame, stage: StageReport) -> Iterator[str]:
-    y = _HEIGHT - _BOTTOM + 14
-    for index, one in enumerate(stage.points):
-        if one.outcome in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.MISSING):
-            said = html.escape(f"{one.point.label}: {one.outcome} {one.point.missing}".strip())
-            mark = (
-                f'<text class="mark {one.outcome}" x="{frame.x(index)}" y="{y}" text-anchor="middle">'
-                f"{_MARKS[one.outcome]}<title>{said}</title></text>"
-            )
-            if one.outcome is not Outcome.MISSING:
-                mark = f'<a href="#{anchor(stage, index)}" aria-label="{said}">{mark}</a>'
-            yield mark
-
-
-def _dots(frame: _Frame, stage: StageReport, metric: str) -> Iterator[str]:
-    radius = 3.2 if len(stage.points) <= 200 else 1.6 if len(stage.points) <= _DOTS else 1.0
-    for index, one in enumerate(stage.points):
-        for value in one.values.get(metric, ()):
-            said = html.escape(f"{one.point.label}: {say.value(value)}")
-            yield f'<circle class="dot" cx="{frame.x(index)}" cy="{frame.y(value)}" r="{radius}"><title>{said}</title></circle>'
-
-
-def _names(frame: _Frame, points: Sequence[PointReport]) -> Iterator[str]:
-    """A few labels under the axis: first, last and some between."""
-    if not points:
-        return
-    last = len(points) - 1
-    chosen = sorted({round(last * i / (_LABELS - 1)) for i in range(_LABELS)})
-    for index in chosen:
-        label = points[index].point.label
-        short = label if len(label) <= 18 else f"{label[:17]}…"
-        # At the right edge there is room on one side only.
-        side, x = ("end", _WIDTH - 1) if 0 < index == last else ("middle", frame.x(index))
-        yield f'<text class="axis" x="{x}" y="{_HEIGHT - 12}" text-anchor="{side}">{html.escape(short)}</text>'
+        levels.append((start, frame.count - 1, after))
+    for first, last, level in levels:
+        y = frame.y(min(max(level, frame.low), frame.high))
+        yield f'<line class="level" x1="{frame.x(first - 0.5)}" x2="{frame.x(last + 0.5)}" y1="{y}" y2="{y}"/>'
 
 
 def anchor(stage: StageReport, index: int) -> str:
