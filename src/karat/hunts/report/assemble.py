@@ -13,17 +13,7 @@ from karat.changepoints.series import Outcome
 from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import ChangeRow, StageRow
-from karat.hunts.model import (
-    Attempt,
-    ChangeReport,
-    Culprit,
-    Decision,
-    HuntReport,
-    Metric,
-    PointReport,
-    Span,
-    StageReport,
-)
+from karat.hunts.model import Attempt, ChangeReport, Culprit, Decision, HuntReport, Metric, PointReport, StageReport
 from karat.hunts.report.reproduce import reproduce_command
 from karat.hunts.report.sentences import between, flags, sure, value
 from karat.hunts.search.observations import observed_in
@@ -86,7 +76,9 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
     reports = []
     for point in points:
         tried = attempts.get(point.id, [])
-        outcome = _outcome(tried)
+        # One word for all attempts: ok if it ever was, else the first that is evidence, else broken.
+        order = (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
+        outcome = next((one for one in order if any(attempt.outcome is one for attempt in tried)), None)
         log = b""
         if outcome not in (None, Outcome.OK):
             log = journal.log(row.key, point.id, tried[-1].number)[-_LOG:]
@@ -104,21 +96,19 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
     changes = []
     for number, span in enumerate(decision.spans):
         known_change, dip = found.get(number, ChangeRow()), pairs.get(number)
-        new = reports[span.bad]
         change = ChangeReport(
             span=span,
             old=points[span.good],
-            new=new.point,
+            new=points[span.bad],
             kind="dip" if dip is not None and span.kind != "crash" else span.kind,
             dip=dip,
             verdict=known_change.verdict,
             suspects=known_change.suspects,
             zoom=known_change.zoom,
-            reproduce=_reproduce(journal, row, settings, new),
+            reproduce=_reproduce(journal, row, settings, reports[span.bad]),
         )
-        levels = ""
-        if span.before is not None and span.after is not None:
-            levels = f" {value(span.before)} → {value(span.after)}"
+        both = span.before is not None and span.after is not None
+        levels = f" {value(span.before)} → {value(span.after)}" if both else ""
         message = f"{span.metric}{levels}, {between(change)} ({sure(span.confidence)})"
         changes.append(structs.replace(change, message=message))
     return StageReport(
@@ -135,13 +125,6 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         flake_rate=decision.flake_rate,
         notes=(*row.notes, *decision.notes),
     )
-
-
-def _outcome(attempts: Sequence[Attempt]) -> Outcome | None:
-    """One word for all attempts at a point: ok if it ever was, else the first that is evidence, else broken."""
-    outcomes = [attempt.outcome for attempt in attempts]
-    wanted = (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
-    return next((one for one in wanted if one in outcomes), None)
 
 
 def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport) -> str:
@@ -188,20 +171,11 @@ def culprits(
             suspects=blamed,
             message=change.message,
         )
-        found.setdefault(_whose(culprit) or number, culprit)
+        # A branch that took in the main line has its changes, too, so that one commit may be found more than once.
+        up = (change.span.after or 0.0) > (change.span.before or 0.0)
+        same = (culprit.metric, up, blamed[0].part, blamed[0].id) if len(blamed) == 1 else number
+        found.setdefault(same, culprit)
     return tuple(found.values())
-
-
-def _whose(culprit: Culprit) -> tuple[object, ...]:
-    """The one commit that made a change, and the way it went; nothing where it is not one.
-
-    A branch that took in the main line has its changes, too, so that a commit may be found more than once.
-    """
-    if len(culprit.suspects) != 1:
-        return ()
-    span, suspect = culprit.change.span, culprit.suspects[0]
-    up = (span.after or 0.0) > (span.before or 0.0)
-    return culprit.metric, up, suspect.part, suspect.id
 
 
 def _ends(
@@ -223,26 +197,20 @@ def _of_the_merge(change: ChangeReport, finer: StageReport | None) -> ChangeRepo
     moved = [n for n, commit in change.new.parts.items() if change.old.parts.get(n) != commit]
     part = change.verdict.part or (moved[0] if len(moved) == 1 else "")
     merge = change.new.parts.get(part)
-    if finer is None or finer.state != "done" or finer.timeline != "commits":
-        return change
-    if not merge or not finer.points:
+    if finer is None or finer.state != "done" or finer.timeline != "commits" or not merge or not finer.points:
         return change
     # Any other line of commits ends with the new point's own; the branch of a merge ends before it.
-    tip = finer.points[-1]
-    if tip.point.parts.get(part, merge) == merge or not _as_before(tip, change.span):
+    tip, span = finer.points[-1], change.span
+    if tip.point.parts.get(part, merge) == merge:
         return change
-    alone = tuple(one for one in change.suspects if (one.part, one.id) == (part, merge))
-    return structs.replace(change, suspects=alone or change.suspects)
-
-
-def _as_before(point: PointReport, span: Span) -> bool:
-    """Whether a point was tried, and is rather as it was before a change than after it."""
+    values = tip.values.get(span.metric, ())
     if span.before is None or span.after is None:
-        works = point.outcome is Outcome.OK
-        fails = point.outcome in (Outcome.CRASH, Outcome.HANG)
-        return works if span.before is not None else fails
-    values = point.values.get(span.metric, ())
-    return bool(values) and abs(fmean(values) - span.before) < abs(fmean(values) - span.after)
+        works, fails = tip.outcome is Outcome.OK, tip.outcome in (Outcome.CRASH, Outcome.HANG)
+        as_before = works if span.before is not None else fails
+    else:
+        as_before = bool(values) and abs(fmean(values) - span.before) < abs(fmean(values) - span.after)
+    alone = tuple(one for one in change.suspects if as_before and (one.part, one.id) == (part, merge))
+    return structs.replace(change, suspects=alone or change.suspects)
 
 
 def _dipped(

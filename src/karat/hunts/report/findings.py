@@ -20,16 +20,12 @@ _KINDS = {
     "dip": ("dip", Severity.WARN),
     "crash": ("crash-range", Severity.FAIL),
 }
-_NAMED = 4
 
 
 def findings_of(report: HuntReport) -> tuple[Finding, ...]:
     """What a person should know of a hunt: that it is not finished, then its changes."""
-    return (
-        *_of_hunt(report),
-        *_changes(report),
-        *(finding for stage in report.stages for finding in _of_stage(stage, report.journal)),
-    )
+    stages = (finding for stage in report.stages for finding in _of_stage(stage, report.journal))
+    return (*_of_hunt(report), *stages)
 
 
 def _of_hunt(report: HuntReport) -> Iterator[Finding]:
@@ -42,25 +38,15 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
         tried = [p for p in points if p.outcome not in (None, Outcome.MISSING)]
         failed = next((p.point.id for p in tried if p.outcome is not Outcome.OK), None)
         gave = sum(bool(p.values) for p in tried)
-        yield warn(
-            "hunt-unfinished",
-            f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried",
-            next="karat hunt run --dry-run"
-            if failed is None
-            else show_command(failed, journal=report.journal, log=True),
-        )
+        said = f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried"
+        then = None if failed is None else show_command(failed, journal=report.journal, log=True)
+        yield warn("hunt-unfinished", said, next=then or "karat hunt run --dry-run")
     if report.state == "done" and say.never_rebuilt(report):
         # That every point passed says nothing where all were the same build.
         built = [p.point.id for p in points if p.values]
-        yield warn(
-            "nothing-compared",
-            f"expected each point to have its own build, found the same built files at all {len(built)}",
-            where=built[-1],
-            next=show_command(built[-1], journal=report.journal, log=True),
-        )
-
-
-def _changes(report: HuntReport) -> Iterator[Finding]:
+        said = f"expected each point to have its own build, found the same built files at all {len(built)}"
+        then = show_command(built[-1], journal=report.journal, log=True)
+        yield warn("nothing-compared", said, where=built[-1], next=then)
     for culprit in report.culprits:
         change, span = culprit.change, culprit.change.span
         kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
@@ -84,7 +70,7 @@ def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
     known = {change.new.id for change in stage.changes if change.kind == "crash"}
     for (outcome, signature), points in say.failures(stage).items():
         if outcome != Outcome.BROKEN.value and not known & {point.id for point in points}:
-            said = f"{stage.title}: {outcome} at {say.listed(points, _NAMED)}: {signature}"
+            said = f"{stage.title}: {outcome} at {say.listed(points, 4)}: {signature}"
             then = show_command(points[0].id, stage=stage.key, journal=journal, log=True)
             yield warn("crash-range", said, where=points[0].id, next=then)
     for reason, points in say.lacking(stage).items():

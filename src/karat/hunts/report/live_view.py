@@ -35,25 +35,17 @@ _NAMES = {
 }
 # Of several points in one cell, the first of these that is among them is shown.
 _ORDER = (RUNNING, "crash", "hang", "worse", "dip", "moved", "better", "good", "broken", UNKNOWN, "missing")
-_ROOMY = 20
-_RUNNING = 8
 
 
 def render(progress: Progress, width: int, height: int, now: float) -> Text:
     """The whole view, no wider than the terminal, and no higher."""
-    lines = [
-        _head(progress, width),
-        *_strip(progress, width),
-        *_changes(progress, height),
-        *_now(progress, now),
-        *_done(progress, height),
-    ]
+    lines = list(_lines(progress, width, now, roomy=height >= 20))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines[: max(3, height - 1)])
 
 
-def _head(progress: Progress, width: int) -> Text:
+def _lines(progress: Progress, width: int, now: float, *, roomy: bool) -> Iterator[Text]:
     left, seconds = progress.left, progress.seconds_left
     words = [f"{progress.tried:,} of {len(progress.points):,} points tried", count(progress.runs, "run")]
     if left is not None:
@@ -62,7 +54,28 @@ def _head(progress: Progress, width: int) -> Text:
         words.append(f"about {duration(seconds)} left")
     where = progress.title if progress.stage in {"", "0"} else f"{progress.title} (stage {progress.stage})"
     text = Text().append(elide(printable(where), max(10, width // 2)), style="bold")
-    return text.append(f"  {' · '.join(words)}", style="dim")
+    yield text.append(f"  {' · '.join(words)}", style="dim")
+    yield from _strip(progress, width)
+    for span in progress.spans[-(4 if roomy else 2) :]:
+        old, new = (printable(progress.points[i].label) for i in (span.good, span.bad))
+        moved = ""
+        if span.before is not None and span.after is not None:
+            unit = progress.units.get(span.metric, "")
+            of = f" {unit}" if unit not in {"", span.metric} else ""
+            by = percent(span.before, span.after)
+            moved = f"{value(span.before)} → {value(span.after)}{of}{f' ({by})' if by else ''}, "
+        text = Text().append(f"{span.kind:<12}", style=_LEVELS[LEVEL_OF.get(span.kind, "moved")])
+        yield text.append(f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}")
+    for point, why, since in list(progress.running.values())[:8]:
+        line = Text().append(f"now   {printable(point.label)}", style="cyan")
+        yield line.append(f"  {duration(now - since)}  {printable(why)}", style="dim")
+    if progress.decision is not None and progress.decision.likely_next:
+        labels = [printable(progress.points[i].label) for i in progress.decision.likely_next[:4]]
+        yield Text().append(f"next  {', '.join(labels)}", style="dim")
+    # The newest first: where there is little room, the oldest are left out.
+    for attempt in reversed(progress.done[-(8 if roomy else 4) :]):
+        line = Text(f"      {progress.label(attempt.point)}  {progress.result(attempt)}")
+        yield line.append(f"  {progress.took(attempt)}  {printable(attempt.why)}", style="dim")
 
 
 def _strip(progress: Progress, width: int) -> Iterator[Text]:
@@ -94,34 +107,3 @@ def cells(points: int, room: int) -> Iterator[tuple[int, int]]:
     shown = min(points, room)
     for cell in range(shown):
         yield cell * points // shown, (cell + 1) * points // shown
-
-
-def _changes(progress: Progress, height: int) -> Iterator[Text]:
-    for span in progress.spans[-(4 if height >= _ROOMY else 2) :]:
-        old, new = (printable(progress.points[i].label) for i in (span.good, span.bad))
-        moved = ""
-        if span.before is not None and span.after is not None:
-            unit = progress.units.get(span.metric)
-            unit = "" if unit == span.metric else unit
-            by = percent(span.before, span.after)
-            moved = (
-                f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
-            )
-        text = Text().append(f"{span.kind:<12}", style=_LEVELS[LEVEL_OF.get(span.kind, "moved")])
-        yield text.append(f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}")
-
-
-def _now(progress: Progress, now: float) -> Iterator[Text]:
-    for point, why, since in list(progress.running.values())[:_RUNNING]:
-        line = Text().append(f"now   {printable(point.label)}", style="cyan")
-        yield line.append(f"  {duration(now - since)}  {printable(why)}", style="dim")
-    if progress.decision is not None and progress.decision.likely_next:
-        labels = [printable(progress.points[i].label) for i in progress.decision.likely_next[:4]]
-        yield Text().append(f"next  {', '.join(labels)}", style="dim")
-
-
-def _done(progress: Progress, height: int) -> Iterator[Text]:
-    """The newest first: where there is little room, the oldest are left out."""
-    for attempt in reversed(progress.done[-(8 if height >= _ROOMY else 4) :]):
-        line = Text(f"      {progress.label(attempt.point)}  {progress.result(attempt)}")
-        yield line.append(f"  {progress.took(attempt)}  {printable(attempt.why)}", style="dim")

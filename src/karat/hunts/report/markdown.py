@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Culprit, HuntReport, Point, PointReport, StageReport, Suspect
+from karat.hunts.model import Culprit, HuntReport, Point, StageReport, Suspect
 from karat.hunts.report import sentences as say
 from karat.report.markdown import code, prose, table
 from karat.report.words import printable
 
-_AROUND = 3
 _SUSPECTS = 20
-_LOG_LINES = 30
 
 
 def render(report: HuntReport) -> str:
@@ -59,16 +57,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if change.verdict.tried:
         yield "Tried to find out:\n\n" + "\n".join(f"- {prose(line)}" for line in change.verdict.tried)
     if stage is not None:
-        span = culprit.change.span
-        chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
-        rows = [
-            (code(one.point.label), _outcome(one), ", ".join(map(say.value, one.values.get(culprit.metric, ()))))
-            for one in chosen
-            if one.outcome is not None
-        ]
-        if rows:
-            yield table(("point", "outcome", culprit.metric), rows)
-        yield from _difference(stage, culprit)
+        yield from _tables(stage, culprit)
     if change.reproduce:
         yield f"Reproduce with:\n\n{_fenced(change.reproduce, 'sh')}"
 
@@ -82,15 +71,17 @@ def _suspect(one: Suspect) -> str:
     return " ".join(word for word in words if word)
 
 
-def _outcome(one: PointReport) -> str:
-    if one.outcome in (None, Outcome.OK):
-        return one.outcome or ""
-    why = one.point.missing or (one.attempts[-1].signature if one.attempts else "")
-    return f"{one.outcome}: {code(why)}" if why else one.outcome
-
-
-def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
-    """What was really under test, where the two sides differ."""
+def _tables(stage: StageReport, culprit: Culprit) -> Iterator[str]:
+    """The points around a change, and what was really under test, where the two sides differ."""
+    span, rows = culprit.change.span, []
+    for one in stage.points[max(0, span.good - 3) : span.bad + 4]:
+        if one.outcome is None:
+            continue
+        why = one.point.missing or (one.attempts[-1].signature if one.attempts else "")
+        outcome = f"{one.outcome}: {code(why)}" if why and one.outcome is not Outcome.OK else one.outcome
+        rows.append((code(one.point.label), outcome, ", ".join(map(say.value, one.values.get(culprit.metric, ())))))
+    if rows:
+        yield table(("point", "outcome", culprit.metric), rows)
     # Of several attempts the last counts.
     known = {one.point.id: a.identity for one in stage.points for a in one.attempts}
     old, new = (known.get(at.id, {}) for at in (culprit.change.old, culprit.change.new))
@@ -116,7 +107,7 @@ def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
             blocks.append(f"- **{outcome}** {code(signature)}: {_names(points)}")
             log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
             if log:
-                tail = _fenced("\n".join(log.splitlines()[-_LOG_LINES:]), "text")
+                tail = _fenced("\n".join(log.splitlines()[-30:]), "text")
                 inner = "\n".join(f"  {line}" for line in tail.splitlines())
                 blocks.append(f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>")
     yield "Crashed, hung or broken", blocks

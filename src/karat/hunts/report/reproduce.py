@@ -17,7 +17,6 @@ from karat.hunts.settings import HuntSettings, split_command
 from karat.hunts.timelines.container_engine import ContainerEngine, Kind
 from karat.report.words import printable
 
-_BEFORE_A_BREAK = re.compile(r"\s\n")
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
@@ -26,21 +25,15 @@ def shell_quote(word: str) -> str:
 
     The former is understood by every shell, the latter by bash, zsh and ksh.
     """
-    lines = word.split("\n")
-    if all(printable(line) == line for line in lines) and not _BEFORE_A_BREAK.search(word):
+    if all(printable(line) == line for line in word.split("\n")) and not re.search(r"\s\n", word):
         return shlex.quote(word)
+    escaped = ""
+    for one in word:
+        # What cannot be printed as bytes, which may be no text at all.
+        octal = "".join(f"\\{byte:03o}" for byte in one.encode("utf-8", "surrogateescape"))
+        escaped += f"\\{one}" if one in "\\'" else one if one.isprintable() else octal
     # What a log would take for a command of its own is broken up as well.
-    escaped = "".join(map(_character, word)).replace("##[", "#\\043[")
-    return f"$'{escaped}'"
-
-
-def _character(one: str) -> str:
-    if one in "\\'":
-        return f"\\{one}"
-    if one.isprintable():
-        return one
-    # As bytes, which may be no text at all.
-    return "".join(f"\\{byte:03o}" for byte in one.encode("utf-8", "surrogateescape"))
+    return "$'" + escaped.replace("##[", "#\\043[") + "'"
 
 
 def reproduce_command(
@@ -135,8 +128,7 @@ def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str
     for one in moved:
         folder, url = shell_quote(str(one.folder or one.name)), shell_quote(one.url)
         away = "://" in one.url or one.url.startswith(("/", "git@"))
-        source = url if away else f'"$root"/{url}'
-        steps.append(f"git clone -q {source} {folder}")
+        steps.append(f"git clone -q {url} {folder}" if away else f'git clone -q "$root"/{url} {folder}')
         steps.append(f"git -C {folder} checkout -q {point.parts[one.name]}")
         if one.submodules:
             steps.append(f"git -C {folder} submodule -q update --init --recursive")
