@@ -43,14 +43,7 @@ def run_hunt(
     settings: HuntSettings, place: Workspace, engine: Engine, journal: Journal, listener: Listener
 ) -> HuntReport:
     """Hunt until there is nothing left to ask, or the budget is spent; Ctrl-C is noted, and goes on to the caller."""
-    hunt = HuntContext(
-        settings=settings,
-        place=place,
-        engine=engine,
-        journal=journal,
-        listener=listener,
-        metrics=search_metrics(settings),
-    )
+    hunt = HuntContext(settings, place, engine, journal, listener, search_metrics(settings))
     journal.clear_running()
     journal.set_fact("state", "running")
     # However it ends, the journal says how.
@@ -264,24 +257,18 @@ class Driver:
                 ),
             )
             self._stage(child, depth + 1, [decision.spans[number] for number in site.numbers])
-            self._confirm_unseen(row, decision, site, depth)
-
-    def _confirm_unseen(self, row: StageRow, decision: Decision, site: Site, depth: int) -> None:
-        """A change that the finer stage did not show ends here: whether it holds is asked here."""
-        found = self._journal.changes(row.key)
-        finer = self._journal.stage(found[site.numbers[0]].zoom)
-        seen = finer.decision.spans if finer and finer.decision else ()
-        unseen = [n for n in site.numbers if not found[n].confirmed and not shown_in(seen, [decision.spans[n]])]
-        if not unseen or finer is None or finer.state != "done":
-            return
-        if (stage := self._open(row, depth)) is None:
-            return
-        try:
-            blame = Blame(self._hunt, self._measurer, stage, site)
-            for number in unseen:
-                self._journal.save_change(row.key, number, blame.confirmed(found[number], decision.spans[number]))
-        finally:
-            stage.timeline.close()
+            # A change that the finer stage did not show ends here: whether it holds is asked here.
+            known, finer = self._journal.changes(row.key), self._journal.stage(whose.zoom)
+            seen = finer.decision.spans if finer and finer.decision else ()
+            unseen = [n for n in site.numbers if not known[n].confirmed and not shown_in(seen, [decision.spans[n]])]
+            if not unseen or finer is None or finer.state != "done" or (stage := self._open(row, depth)) is None:
+                continue
+            try:
+                blame = Blame(self._hunt, self._measurer, stage, site)
+                for number in unseen:
+                    self._journal.save_change(row.key, number, blame.confirmed(known[number], decision.spans[number]))
+            finally:
+                stage.timeline.close()
 
     def _identity(self, stage: str, point: Point) -> Mapping[str, str]:
         """What was really under test at a point, the last time it was."""

@@ -28,7 +28,6 @@ from karat.hunts.probe.metrics import check_metrics
 from karat.hunts.settings import (
     EDIT,
     HuntSettings,
-    ProbeSettings,
     Stage,
     check_repositories,
     mistake,
@@ -131,17 +130,28 @@ def _moment(value: Any, key: str) -> Any:
             raise mistake(
                 f"{key}: expected a day or a time such as 2023-08-24 or 2023-08-24T06:00:00Z, found {value!r}"
             ) from error
-    if isinstance(value, dt.datetime):
-        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-    if isinstance(value, dt.date):
-        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
-    return value
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime.combine(value, dt.time())
+    return value.replace(tzinfo=dt.UTC) if isinstance(value, dt.datetime) and not value.tzinfo else value
 
 
 def validate(settings: HuntSettings) -> None:
     """Raise for the first thing that does not fit, beyond the type of each key; the message begins with the key."""
-    _check_probe(settings.probe)
-    check_metrics(settings.probe)
+    probe = settings.probe
+    for key in ("command", "setup", "identify"):
+        _understand(f"probe.{key}", split_command, getattr(probe, key))
+    _expect(bool(split_command(probe.command)), "probe.command: expected a command, found no words")
+    _understand("probe.timeout", parse_duration, probe.timeout)
+    _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be greater than 0")
+    _check_range("probe.repeats", probe.repeats, 1)
+    _check_range("probe.warmups", probe.warmups)
+    _expect(
+        0 not in probe.skip_exit_codes,
+        "probe.skip_exit_codes: expected exit codes that mean `cannot be tested`, found 0, which is success",
+    )
+    for name in probe.env:
+        _expect(bool(name) and "=" not in name, f"probe.env: expected a name without '=', found {name!r}")
+    check_metrics(probe)
     found = stages(settings)
     _check_order(found)
     _check_tables(settings, {stage.timeline for stage in found})
@@ -157,7 +167,7 @@ def validate(settings: HuntSettings) -> None:
             for name in revisions:
                 said = f"no repository is called {name!r}{suggest(name, known)} (known: {', '.join(known)})"
                 _expect(name in known, f"{table}.{key}: {said}")
-    _check_first(settings, found[0])
+    _check_first(settings, found[0].timeline)
     _check_numbers(settings)
     for text in settings.skip:
         old, dots, new = text.partition("..")
@@ -195,22 +205,6 @@ def _understand(key: str, reader: Callable[[T], object], value: T) -> None:
         reader(value)
     except UsageError as error:
         raise mistake(f"{key}: {error}") from error
-
-
-def _check_probe(probe: ProbeSettings) -> None:
-    for key in ("command", "setup", "identify"):
-        _understand(f"probe.{key}", split_command, getattr(probe, key))
-    _expect(bool(split_command(probe.command)), "probe.command: expected a command, found no words")
-    _understand("probe.timeout", parse_duration, probe.timeout)
-    _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be greater than 0")
-    _check_range("probe.repeats", probe.repeats, 1)
-    _check_range("probe.warmups", probe.warmups)
-    _expect(
-        0 not in probe.skip_exit_codes,
-        "probe.skip_exit_codes: expected exit codes that mean `cannot be tested`, found 0, which is success",
-    )
-    for name in probe.env:
-        _expect(bool(name) and "=" not in name, f"probe.env: expected a name without '=', found {name!r}")
 
 
 def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
@@ -258,15 +252,15 @@ def _check_order(found: Sequence[Stage]) -> None:
             raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
 
 
-def _check_first(settings: HuntSettings, stage: Stage) -> None:
+def _check_first(settings: HuntSettings, first: str) -> None:
     """The first stage has no coarser one that says where to look."""
-    if stage.timeline == "containers" and settings.containers is not None:
+    if first == "containers" and settings.containers is not None:
         for key, which in (("start", "first"), ("end", "last")):
             if getattr(settings.containers, key) is None:
                 raise mistake(f"containers.{key}: expected the {which} day, such as 2023-08-24, found nothing")
-    if stage.timeline == "checkouts" and settings.checkouts.start is None:
+    if first == "checkouts" and settings.checkouts.start is None:
         raise mistake("checkouts.start: expected a day or a time to start at, found nothing")
-    if stage.timeline == "commits":
+    if first == "commits":
         table = settings.commits or settings.checkouts
         _expect(
             bool(table.good) or table.start is not None,

@@ -25,7 +25,7 @@ from karat.report.words import count
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HuntContext:
     """What every part of a hunt works with."""
 

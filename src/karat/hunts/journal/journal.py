@@ -18,20 +18,7 @@ import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify, KaratError, UsageError
-from karat.hunts.journal.database import (
-    APPLICATION_ID,
-    VERSION,
-    WriterLock,
-    connect,
-    fresh_command,
-    has_journal_name,
-    header,
-    journal_error,
-    no_journal,
-    resume_command,
-    statements,
-    writing_process,
-)
+from karat.hunts.journal import database
 from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Point, Window
 from karat.system.command import Command
@@ -50,18 +37,18 @@ class Journal:
 
     def __init__(self, path: Path | str, *, writing: bool = False) -> None:
         self.path = Path(path)
-        self._lock = WriterLock(self.path) if writing else None
+        self._lock = database.WriterLock(self.path) if writing else None
         try:
-            self._db = connect(self.path, writing=writing)
+            self._db = database.connect(self.path, writing=writing)
             self._file = self.path.stat().st_ino
             with self._errors("read"):
-                application, version, tables = header(self._db)
-            if application != APPLICATION_ID and (tables or not writing):  # else it is new: create() goes on
+                application, version, tables = database.header(self._db)
+            if application != database.APPLICATION_ID and (tables or not writing):  # else it is new: create() goes on
                 what = "another SQLite file" if tables else "an empty file"
                 said = f"expected the journal of a hunt at {self.path}, found {what}"
                 raise CannotVerify(said, next_command="karat hunt status --help" if tables else "karat hunt run")
-            if version > VERSION:
-                said = f"expected a journal of version {VERSION} at {self.path}, found version {version}"
+            if version > database.VERSION:
+                said = f"expected a journal of version {database.VERSION} at {self.path}, found version {version}"
                 raise CannotVerify(f"{said}: a newer karat made it", next_command="pip install --upgrade karat")
         except KaratError:
             if self._lock is not None:
@@ -87,7 +74,7 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            raise journal_error(self.path, verb, error) from error
+            raise database.journal_error(self.path, verb, error) from error
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with self._errors("read"):
@@ -185,7 +172,7 @@ class Journal:
 
     def writer(self) -> int | None:
         """The process that writes it now; None: nobody does."""
-        return writing_process(self.path)
+        return database.writing_process(self.path)
 
     @classmethod
     def create(cls, path: Path, hunt: HuntRow) -> Journal:
@@ -200,7 +187,7 @@ class Journal:
         if journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
             journal.close()
             said = f"expected no journal at {path} yet, found one"
-            raise CannotVerify(said, next_command=resume_command(str(path)))
+            raise CannotVerify(said, next_command=database.resume_command(str(path)))
         from karat import __version__
 
         facts = {
@@ -211,7 +198,7 @@ class Journal:
         }
         # All in one transaction: a journal is whole, or it is empty.
         with journal._writing() as db:
-            for statement in statements():
+            for statement in database.statements():
                 db.execute(statement)
             db.executemany("INSERT INTO hunt VALUES (?, ?)", facts.items())
             metrics = enumerate(hunt.metrics)
@@ -223,11 +210,11 @@ class Journal:
     def resume(cls, path: Path) -> Journal:
         """A journal that exists, open for writing."""
         if not path.is_file():
-            raise no_journal(path)
+            raise database.no_journal(path)
         journal = cls(path, writing=True)
         if not journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
             journal.close()
-            raise no_journal(path)
+            raise database.no_journal(path)
         return journal
 
     @contextmanager
@@ -338,7 +325,7 @@ class Journal:
 
     def _damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
-            f"expected the journal {self.path} to be whole, but: {said}", next_command=fresh_command(self.path)
+            f"expected the journal {self.path} to be whole, but: {said}", next_command=database.fresh_command(self.path)
         )
 
 
@@ -367,13 +354,13 @@ def discard(path: Path) -> None:
 
 def archive(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be writing it."""
-    lock = WriterLock(path)
+    lock = database.WriterLock(path)
     lock.release()
     try:
         # Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew.
         Journal.resume(path).close()
     except CannotVerify as error:
-        if not has_journal_name(path) and path.stat().st_size:
+        if not database.has_journal_name(path) and path.stat().st_size:
             raise UsageError(
                 f"expected the journal of a hunt in {path}, found another file, which was not touched",
                 next_command=Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt"),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Culprit, HuntReport, Point, StageReport, Suspect
+from karat.hunts.model import Culprit, HuntReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
 from karat.report.markdown import code, prose, table
 from karat.report.words import printable
@@ -104,7 +104,7 @@ def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
     blocks = []
     for stage in stages:
         for (outcome, signature), points in say.failures(stage).items():
-            blocks.append(f"- **{outcome}** {code(signature)}: {_names(points)}")
+            blocks.append(f"- **{outcome}** {code(signature)}: {say.listed(points, 20, code)}")
             log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
             if log:
                 tail = _fenced("\n".join(log.splitlines()[-30:]), "text")
@@ -112,13 +112,10 @@ def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
                 blocks.append(f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>")
     yield "Crashed, hung or broken", blocks
     lacking = [(stage, reason, points) for stage in stages for reason, points in say.lacking(stage).items()]
-    yield "Not available", [f"- {prose(s.title)}: {_names(points)}: {prose(reason)}" for s, reason, points in lacking]
-
-
-def _names(points: Sequence[Point]) -> str:
-    names = ", ".join(code(point.label) for point in points[:_SUSPECTS])
-    more = len(points) - _SUSPECTS
-    return f"{names} and {more:,} more" if more > 0 else names
+    yield (
+        "Not available",
+        [f"- {prose(s.title)}: {say.listed(points, 20, code)}: {prose(reason)}" for s, reason, points in lacking],
+    )
 
 
 def _fenced(text: str, language: str) -> str:

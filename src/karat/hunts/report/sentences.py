@@ -241,9 +241,9 @@ def _beginning(texts: Sequence[str]) -> str:
     return re.sub(r"\w+$", "", letters)
 
 
-def listed(points: Sequence[Point], most: int) -> str:
+def listed(points: Sequence[Point], most: int, shown: Callable[[str], str] = str) -> str:
     """`2023-08-03, 2023-08-07 and 9 more`."""
-    names = ", ".join(point.label for point in points[:most])
+    names = ", ".join(shown(point.label) for point in points[:most])
     return f"{names} and {len(points) - most:,} more" if len(points) > most else names
 
 

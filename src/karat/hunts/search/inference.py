@@ -91,7 +91,11 @@ def solve(
     spread: float | None,
 ) -> ChangeMap:
     """The model, with the spread that fits best."""
-    flat, owner = _flat(numbers)
+    # All numbers with their points; logarithms where all are positive, so that differences are relative.
+    flat = np.array([value for at in numbers for value in at], dtype=np.float64)
+    owner = np.repeat(np.arange(len(numbers)), [len(at) for at in numbers])
+    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
+    flat = np.log(flat) if np.all(flat > 0) else flat / scale
     least = COUNTS * math.log1p(smallest)
     floor = max(0.125 * smallest, 1e-12)
     weight = PRIOR_WEIGHT if smallest else 0.0
@@ -139,16 +143,6 @@ def _where(positions: Sequence[int], flags: NDArray[np.bool_]) -> tuple[int, ...
     return tuple(position for position, flag in zip(positions, flags, strict=True) if flag)
 
 
-def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
-    """All numbers with their points; logarithms where all are positive, so that differences are relative."""
-    flat = np.array([value for at in numbers for value in at], dtype=np.float64)
-    owner = np.repeat(np.arange(len(numbers)), [len(at) for at in numbers])
-    if np.all(flat > 0):
-        return np.log(flat), owner
-    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
-    return flat / scale, owner
-
-
 def _first_spread(flat: Array, within: Array) -> float:
     """From the smaller half of the differences of neighbours, which changes leave alone."""
     if len(flat) < 2:
@@ -159,36 +153,24 @@ def _first_spread(flat: Array, within: Array) -> float:
     return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
 
 
-def _grid(flat: Array, sigma: float) -> Array:
-    """Levels to choose from: half a spread apart, and only where there are numbers."""
-    step = sigma / _BINS
-    base = float(np.min(flat))
-    bins = np.unique(np.rint((flat - base) / step))
-    around = np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
-    return np.asarray(base + step * around, dtype=np.float64)
-
-
-def _emissions(flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float) -> tuple[Array, float, float]:
-    """How likely a point's numbers are at each level, scaled to 1 at the best one; of an outlier; what was scaled away."""
-    off = (flat[:, None] - levels[None, :]) / sigma
-    reach = max(float(np.ptp(flat)) / sigma, 20.0)
-    outlier = OUTLIERS / reach
-    each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * off * off) + outlier)
-    starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    total = np.add.reduceat(each, starts, axis=0)
-    best = total.max(axis=1, keepdims=True)
-    scaled = float(best.sum()) - len(flat) * math.log(sigma)
-    return np.asarray(np.exp(total - best), dtype=np.float64), outlier, scaled
-
-
 def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
     """Forward and backward once."""
-    levels = _grid(flat, sigma)
-    while len(levels) > 4000:
+    base = float(np.min(flat))
+    while True:
+        # Levels to choose from: half a spread apart, and only where there are numbers.
+        bins = np.unique(np.rint((flat - base) / (sigma / _BINS)))
+        levels = base + sigma / _BINS * np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
+        if len(levels) <= 4000:
+            break
         # Thousands of numbers that all differ by far more than their spread are no levels.
         sigma *= 2
-        levels = _grid(flat, sigma)
-    emission, outlier, scaled = _emissions(flat, owner, levels, sigma)
+    # How likely a point's numbers are at each level, scaled to 1 at the best one.
+    apart = (flat[:, None] - levels[None, :]) / sigma
+    outlier = OUTLIERS / max(float(np.ptp(flat)) / sigma, 20.0)
+    each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * apart * apart) + outlier)
+    total = np.add.reduceat(each, np.flatnonzero(np.diff(owner, prepend=-1)), axis=0)
+    best = total.max(axis=1, keepdims=True)
+    emission, scaled = np.exp(total - best), float(best.sum()) - len(flat) * math.log(sigma)
     # A jump may go anywhere: 20 spreads wide at least, and a fifth of the level, but no wider than 500 spreads.
     prior = 1.0 / max(len(levels), _BINS * max(20.0, min(0.2 / sigma, 500.0)))
     forward, ahead, post, evidence = _smoothed(emission, hazards, prior)
@@ -232,8 +214,6 @@ def _jumps(
 ) -> tuple[Array, Array]:
     """Between each two neighbours: the probability of a jump of at least `least`, and of any jump."""
     levels, least = scale
-    if len(forward) < 2:
-        return np.zeros(0), np.zeros(0)
     before, after = forward[:-1], ahead[1:]
     stay = (1.0 - hazards) * (before * after).sum(axis=1)
     step = hazards * prior

@@ -141,7 +141,7 @@ class Sweep:
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
                 observations = tuple(
-                    _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
+                    _observation(name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names)
                 )
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 analysis = detect(series, DetectOptions(smallest=smallest))
@@ -174,16 +174,12 @@ class Sweep:
         )
 
 
-def _observation(metric: Metric, index: int, name: str, at: Observed | None) -> Observation:
+def _observation(name: str, values: tuple[float, ...], at: Observed | None) -> Observation:
     """One point as the detector sees it."""
-    if at is None:
-        return Observation(label=name, outcome=Outcome.MISSING)
-    values = read_metric(metric, {index: at}).values.get(index, ())
-    if values:
-        return Observation(label=name, values=values)
+    if values or at is None:
+        return Observation(label=name, values=values, outcome=Outcome.OK if values else Outcome.MISSING)
     gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
-    signature = next((text for text in at.signatures if text), "")
-    return Observation(label=name, outcome=gravest, signature=signature)
+    return Observation(label=name, outcome=gravest, signature=next(filter(None, at.signatures), ""))
 
 
 def open_strategy(
