@@ -31,15 +31,15 @@ from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import Attempt, Decision, Point, Span
-from karat.hunts.report.live import LineListener, Progress, listener_for
+from karat.hunts.report.live import HuntProgress, LineListener, listener_for
 from karat.hunts.report.live_view import cells, render
 from karat.hunts.report.terminal import status_of
 
 
-def watched(count: int = 12) -> Progress:
+def watched(count: int = 12) -> HuntProgress:
     """Five of `count` nights are tried: a level, a worse one, a crash; one runs, one is missing."""
     points = [Point(id=f"n{i}", label=f"night {i}", missing="no image" if i == 1 else "") for i in range(count)]
-    progress = Progress({"speed": "MLUPS"})
+    progress = HuntProgress({"speed": "MLUPS"})
     progress.room(2)
     progress.opened("0", "containers by day", points)
     for index, speed in ((0, 100.0), (3, 100.0), (7, 90.0), (11, 90.0)):

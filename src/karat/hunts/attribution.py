@@ -15,7 +15,7 @@ from statistics import median
 from msgspec import structs
 
 from karat.hunts.model import Metric, Observed, Point, Verdict
-from karat.hunts.search.inference import Judgement
+from karat.hunts.search.inference import PairJudgement
 from karat.hunts.search.observations import samples
 from karat.hunts.timelines.timeline import Timeline
 
@@ -25,7 +25,7 @@ _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
 
 
-class Side(StrEnum):
+class Likeness(StrEnum):
     """What a mixed point is like."""
 
     OLD = "as old"
@@ -36,7 +36,7 @@ class Side(StrEnum):
     UNSURE = "unclear"
 
 
-_SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
+_SIDES = {("same", "differ"): Likeness.OLD, ("differ", "same"): Likeness.NEW}
 
 
 class Swaps:
@@ -48,7 +48,7 @@ class Swaps:
         point: Callable[[frozenset[str]], Point | None],
         metric: Metric,
         measure: Callable[[Sequence[Point]], Sequence[Observed]],
-        judge: Callable[[Observed, Observed], Judgement],
+        judge: Callable[[Observed, Observed], PairJudgement],
     ) -> None:
         self.moved, self._point, self._metric = moved, point, metric
         self._measure, self._judge = measure, judge
@@ -56,11 +56,11 @@ class Swaps:
         self._nothing, self._everything = frozenset[str](), frozenset(moved)
 
     @property
-    def whole(self) -> Side:
+    def whole(self) -> Likeness:
         if not self._numbers(self._nothing) or not self._numbers(self._everything):
-            return Side.BROKEN
+            return Likeness.BROKEN
         verdict = self._judge(self._seen[self._nothing], self._seen[self._everything]).verdict
-        return {"differ": Side.NEW, "same": Side.OLD}.get(verdict, Side.UNSURE)
+        return {"differ": Likeness.NEW, "same": Likeness.OLD}.get(verdict, Likeness.UNSURE)
 
     def ask(self, wanted: Sequence[frozenset[str]]) -> None:
         """Run mixes, and again while it is unclear what they are like."""
@@ -70,20 +70,20 @@ class Swaps:
         # So often at most; the two ends are run beside what is unclear, since machines drift.
         for number in range(12):
             # One run of each proves little where a run may be unlucky.
-            unclear = [t for t in asked if number < 2 or self.side(t) is Side.UNSURE]
+            unclear = [t for t in asked if number < 2 or self.side(t) is Likeness.UNSURE]
             unclear = [t for t in unclear if number == 0 or self._numbers(t)]
-            if number and self.whole in {Side.OLD, Side.BROKEN}:
+            if number and self.whole in {Likeness.OLD, Likeness.BROKEN}:
                 return
-            if not unclear and self.whole is Side.NEW:
+            if not unclear and self.whole is Likeness.NEW:
                 return
             mixes = ((taken, self._point(taken)) for taken in (self._nothing, *unclear, self._everything))
             there = [(taken, point) for taken, point in mixes if point is not None]
             for (taken, _), seen in zip(there, self._measure([point for _, point in there]), strict=True):
                 self._seen[taken] = combined(self._seen.get(taken, Observed()), seen)
 
-    def side(self, taken: Collection[str]) -> Side:
+    def side(self, taken: Collection[str]) -> Likeness:
         chosen = frozenset(taken)
-        return self._classify(chosen)[0] if self._numbers(chosen) else Side.BROKEN
+        return self._classify(chosen)[0] if self._numbers(chosen) else Likeness.BROKEN
 
     def share(self, taken: Collection[str]) -> float:
         """How much of the way from the old level to the new one a mix goes."""
@@ -117,7 +117,7 @@ class Swaps:
         mixes = [taken for taken in self._seen if taken not in {self._nothing, self._everything}]
         return prod(self._classify(taken)[1] for taken in mixes if self._numbers(taken))
 
-    def _classify(self, taken: frozenset[str]) -> tuple[Side, float]:
+    def _classify(self, taken: frozenset[str]) -> tuple[Likeness, float]:
         """What a mix is like, and how sure that is."""
         seen = self._seen[taken]
         old = self._judge(self._seen[self._nothing], seen)
@@ -126,12 +126,12 @@ class Swaps:
         verdicts = (old.verdict, new.verdict)
         if verdicts in _SIDES:
             return _SIDES[verdicts], both
-        if self.whole is Side.BROKEN:
-            return Side.UNSURE, both
+        if self.whole is Likeness.BROKEN:
+            return Likeness.UNSURE, both
         share, apart = self.share(taken), verdicts == ("differ", "differ")
-        between = Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE
+        between = Likeness.BETWEEN if 0 < share < 1 else Likeness.ELSEWHERE
         if self._metric.binary:
-            return (between if apart else Side.UNSURE), both
+            return (between if apart else Likeness.UNSURE), both
         # To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner.
         blur = self.blur
         # By so many standard errors it must be off none and all to be neither.
@@ -139,10 +139,10 @@ class Swaps:
         if off > _NEAR or (off > 0 and apart):
             return between, both
         if blur <= _BLUR and old.verdict == "differ" and abs(share - 1) <= _NEAR:
-            return Side.NEW, old.probability
+            return Likeness.NEW, old.probability
         if blur <= _BLUR and new.verdict == "differ" and abs(share) <= _NEAR:
-            return Side.OLD, new.probability
-        return Side.UNSURE, both
+            return Likeness.OLD, new.probability
+        return Likeness.UNSURE, both
 
     @property
     def blur(self) -> float:
@@ -177,7 +177,7 @@ def attribute(
     new: Point,
     metric: Metric,
     measure: Callable[[Sequence[Point]], Sequence[Observed]],
-    judge: Callable[[Observed, Observed], Judgement],
+    judge: Callable[[Observed, Observed], PairJudgement],
 ) -> Verdict:
     """Which part made the change between two points; only parts that moved are swapped."""
     moved = tuple(name for name, value in new.parts.items() if old.parts.get(name, value) != value)
@@ -190,17 +190,17 @@ def attribute(
     # Of two parts, new A with old B is old B with new A.
     without = [frozenset(moved) - one for one in singles]
     swaps.ask([*singles, *(rest for rest in without if rest not in singles)])
-    if swaps.whole is not Side.NEW:
+    if swaps.whole is not Likeness.NEW:
         said = {
-            Side.OLD: "the two points do not differ when they are run again",
-            Side.BROKEN: "the two points could not be run again",
+            Likeness.OLD: "the two points do not differ when they are run again",
+            Likeness.BROKEN: "the two points could not be run again",
         }.get(swaps.whole, "running the two points again did not show whether they differ")
         return Verdict(message=said, tried=swaps.sentences())
     # What the swaps come to; without a confidence where that is not the whole answer.
     alone = {name: swaps.side({name}) for name in moved}
-    enough = tuple(name for name in moved if alone[name] is Side.NEW)
-    partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
-    unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
+    enough = tuple(name for name in moved if alone[name] is Likeness.NEW)
+    partly = tuple(name for name in moved if alone[name] is Likeness.BETWEEN)
+    unknown = tuple(name for name in moved if alone[name] not in {Likeness.NEW, Likeness.OLD, Likeness.BETWEEN})
     if enough:
         found = _enough(swaps, enough, moved)
     elif partly:
@@ -219,11 +219,11 @@ def _enough(swaps: Swaps, enough: tuple[str, ...], moved: tuple[str, ...]) -> Ve
     said = f"{enough[0]} alone causes it"
     if len(enough) > 1:
         said = f"{_enumerate(enough)} each cause it alone"
-    elif swaps.side(rest) is Side.NEW and len(rest) > 1:
+    elif swaps.side(rest) is Likeness.NEW and len(rest) > 1:
         said += f", and so do {_enumerate(sorted(rest))} together"
     else:
         part = enough[0]
-        if swaps.side(rest) is not Side.OLD:
+        if swaps.side(rest) is not Likeness.OLD:
             said += f"; what the rest does without it is unknown ({swaps.why(rest)})"
     return Verdict(part=part, parts=enough, message=said, confidence=swaps.confidence())
 
@@ -258,10 +258,10 @@ def _percentages(shares: Mapping[str, float]) -> str:
 def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
     """Where a part cannot be tried alone: what happens without it."""
     without = {name: swaps.side(frozenset(moved) - {name}) for name in moved}
-    needed = tuple(name for name in moved if without[name] is Side.OLD)
+    needed = tuple(name for name in moved if without[name] is Likeness.OLD)
     others = [name for name in moved if name not in needed]
     why = "; ".join(f"new {name} alone: {swaps.why({name})}" for name in unknown)
-    if len(needed) == 1 and len(moved) > 2 and all(without[n] is Side.NEW for n in others):
+    if len(needed) == 1 and len(moved) > 2 and all(without[n] is Likeness.NEW for n in others):
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
         return Verdict(part=needed[0], parts=needed, message=said, confidence=swaps.confidence())
     if needed:
@@ -275,9 +275,9 @@ def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
     """None alone makes any of it: the fewest that make it together."""
     found = frozenset(moved)
     if len(moved) > 2:
-        needed = frozenset(n for n in moved if swaps.side(frozenset(moved) - {n}) is not Side.NEW)
+        needed = frozenset(n for n in moved if swaps.side(frozenset(moved) - {n}) is not Likeness.NEW)
         swaps.ask([needed] if 1 < len(needed) < len(moved) else [])
-        known = len(needed) > 1 and swaps.side(needed) is Side.NEW
+        known = len(needed) > 1 and swaps.side(needed) is Likeness.NEW
         found = needed if known else _fewest(swaps, moved)
     parts = tuple(name for name in moved if name in found)
     said = f"it takes {_enumerate(parts)} together: none alone causes it"
@@ -292,7 +292,7 @@ def _fewest(swaps: Swaps, moved: tuple[str, ...]) -> frozenset[str]:
         groups = [current[i : i + size] for i in range(0, len(current), size)]
         rests = [frozenset(current) - set(group) for group in groups]
         swaps.ask([rest for rest in rests if rest])
-        left = next((rest for rest in rests if rest and swaps.side(rest) is Side.NEW), None)
+        left = next((rest for rest in rests if rest and swaps.side(rest) is Likeness.NEW), None)
         if left is not None:
             current, pieces = [name for name in current if name in left], max(pieces - 1, 2)
         elif size == 1:
@@ -312,7 +312,7 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     new: Point,
     metric: Metric,
     measure: Callable[[Sequence[Point]], Sequence[Observed]],
-    judge: Callable[[Observed, Observed], Judgement],
+    judge: Callable[[Observed, Observed], PairJudgement],
     *,
     times: int,
     direction: float = 0.0,

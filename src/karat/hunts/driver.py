@@ -25,7 +25,7 @@ from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import NOT_REPRODUCED
 from karat.hunts.report.live import Listener
-from karat.hunts.search.inference import Judgement, judge
+from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
@@ -321,7 +321,7 @@ class Blame:
 
     def _means(
         self, purpose: str, why: str, span: Span
-    ) -> tuple[Metric, Callable[[Sequence[Point]], Sequence[Observed]], Callable[[Observed, Observed], Judgement]]:
+    ) -> tuple[Metric, Callable[[Sequence[Point]], Sequence[Observed]], Callable[[Observed, Observed], PairJudgement]]:
         """What is looked at, how points are run, and how two of them are judged."""
         search = self._hunt.settings.search
         measure = self._measurer.measure(self._stage, f"{purpose} {self._name}", why)
@@ -332,7 +332,7 @@ class Blame:
         def measured(points: Sequence[Point]) -> Sequence[Observed]:
             return [as_failures(seen) if fails else seen for seen in measure(points)]
 
-        def judged(old: Observed, new: Observed) -> Judgement:
+        def judged(old: Observed, new: Observed) -> PairJudgement:
             return judge(old, new, metric, smallest=search.smallest, confidence=search.confidence)
 
         return metric, measured, judged

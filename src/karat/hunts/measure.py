@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -53,52 +53,6 @@ class HuntStopped(Exception):  # noqa: N818 - it is what was asked for, not a bu
     """The hunt ends before its answer: the budget is spent, or a person said so."""
 
 
-class AttemptIndex:
-    """Every attempt of a hunt so far."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._by_point: dict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
-        self._originals: dict[str, list[Attempt]] = defaultdict(list)
-        self.runs = 0
-        """Those that were really run; shared ones cost nothing."""
-        for row in journal.attempts():
-            self._keep(row)
-
-    def add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
-        """One more; it is in the journal first."""
-        self._journal.add_attempt(row, log=log, commands=commands)
-        self._keep(row)
-
-    def _keep(self, row: AttemptRow) -> None:
-        attempt = row.attempt
-        self._by_point[attempt.stage, attempt.point].append(row)
-        self.runs += not attempt.shared_with
-        if attempt.identity_key and attempt.outcome in _EVIDENCE and not attempt.shared_with:
-            self._originals[attempt.identity_key].append(attempt)
-
-    def count(self, stage: str, point: str) -> int:
-        return len(self._by_point.get((stage, point), ()))
-
-    def of(self, stage: str, point: str, retries: int, purpose: str = SEARCH) -> list[Attempt]:
-        """Those of one purpose that say something.
-
-        An attempt whose machine was lost says nothing until the point was tried elsewhere, `retries` times.
-        """
-        rows = [e for e in self._by_point.get((stage, point), ()) if e.purpose == purpose]
-        lost = sum(row.lost for row in rows)
-        return [e.attempt for e in rows if not e.lost or lost > retries]
-
-    def measured(self, stages: Collection[str]) -> tuple[str, ...]:
-        """Identities that were measured in these stages."""
-        return tuple(key for key, those in self._originals.items() if any(a.stage in stages for a in those))
-
-    def sources(self, identity_key: str) -> list[Attempt]:
-        """The attempts of the first point at which this was under test."""
-        those = self._originals.get(identity_key, [])
-        return [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningAttempt:
     stage: OpenStage
@@ -115,9 +69,15 @@ class Measurer:
     def __init__(self, hunt: HuntContext) -> None:
         self._hunt = hunt
         self._flight: dict[str, RunningAttempt] = {}
-        self._attempted = AttemptIndex(hunt.journal)
+        self._by_point: dict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
+        self._originals: dict[str, list[Attempt]] = defaultdict(list)
+        """Identity → its attempts that were really run, and say something."""
+        self._runs = 0
+        """Attempts that were really run; shared ones cost nothing."""
+        for row in hunt.journal.attempts():
+            self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}
-        self._keys = itertools.count(self._attempted.runs + 1)
+        self._keys = itertools.count(self._runs + 1)
         self._secrets = environment_values(hunt.settings)
         self._slots = 0
 
@@ -130,22 +90,33 @@ class Measurer:
         """How many more may start now: free slots, and what the budget leaves."""
         free = self._hunt.engine.slots - len(self._flight)
         limit = self._hunt.settings.search.max_runs
-        left = limit - self._attempted.runs - len(self._flight) if limit else free
+        left = limit - self._runs - len(self._flight) if limit else free
         return max(0, min(free, left))
 
     @property
     def spent(self) -> bool:
         """Whether the budget is."""
-        return 0 < self._hunt.settings.search.max_runs <= self._attempted.runs
+        return 0 < self._hunt.settings.search.max_runs <= self._runs
 
     def stopped(self) -> HuntStopped:
         """What to raise when the budget is spent."""
         return HuntStopped(f"the budget of {count(self._hunt.settings.search.max_runs, 'run')} is spent")
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
-        """What is known of a point from attempts of one purpose."""
-        retries = self._hunt.settings.engine.retries
-        return self._attempted.of(stage.key, point.id, retries, purpose)
+        """Those of one purpose at a point that say something.
+
+        An attempt whose machine was lost says nothing until the point was tried elsewhere, `retries` times.
+        """
+        rows = [row for row in self._by_point.get((stage.key, point.id), ()) if row.purpose == purpose]
+        lost = sum(row.lost for row in rows)
+        return [row.attempt for row in rows if not row.lost or lost > self._hunt.settings.engine.retries]
+
+    def _keep(self, row: AttemptRow) -> None:
+        attempt = row.attempt
+        self._by_point[attempt.stage, attempt.point].append(row)
+        self._runs += not attempt.shared_with
+        if attempt.identity_key and attempt.outcome in _EVIDENCE and not attempt.shared_with:
+            self._originals[attempt.identity_key].append(attempt)
 
     def start(self, stage: OpenStage, point: Point, why: str, purpose: str = SEARCH) -> None:
         hunt, key = self._hunt, f"run-{next(self._keys)}"
@@ -154,12 +125,13 @@ class Measurer:
             self._slots = hunt.engine.slots
             hunt.journal.set_fact("slots", str(self._slots))
             hunt.listener.room(self._slots)
-        number = self._attempted.count(stage.key, point.id) + self._flying(stage, point) + 1
+        number = len(self._by_point.get((stage.key, point.id), ())) + self._flying(stage, point) + 1
         # A point that is asked for once more is meant: what others measured is no answer then.
         known: tuple[str, ...] = ()
         if number == 1 and purpose == SEARCH:
             kind = self._kinds[stage.key] = stage.timeline.name
-            known = self._attempted.measured({key for key, one in self._kinds.items() if one == kind})
+            alike = {key for key, one in self._kinds.items() if one == kind}
+            known = tuple(key for key, those in self._originals.items() if any(a.stage in alike for a in those))
         job = job_for(stage.timeline, point, hunt.settings, key=key, known=known, place=hunt.place)
         self._flight[key] = RunningAttempt(stage=stage, point=point, number=number, purpose=purpose, why=why, job=job)
         hunt.journal.run_started(stage.key, point.id, number, why)
@@ -208,7 +180,10 @@ class Measurer:
         )
         attempt = structs.replace(attempt, why=run.why)
         if result.shared:
-            for offset, source in enumerate(self._attempted.sources(attempt.identity_key)):
+            # The attempts of the first point at which this was under test.
+            those = self._originals.get(attempt.identity_key, [])
+            sources = [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]
+            for offset, source in enumerate(sources):
                 copy = structs.replace(
                     attempt,
                     number=run.number + offset,
@@ -218,8 +193,7 @@ class Measurer:
                     hunted=source.hunted,
                     shared_with=source.point,
                 )
-                self._attempted.add(AttemptRow(attempt=copy, purpose=run.purpose))
-                self._hunt.listener.finished(copy)
+                self._add(AttemptRow(attempt=copy, purpose=run.purpose))
             return run
         row = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
         commands = [
@@ -238,9 +212,14 @@ class Measurer:
             )
             for command, ran in zip(run.job.commands, result.ran, strict=False)
         ]
-        self._attempted.add(row, log=log_of(result), commands=commands)
-        self._hunt.listener.finished(attempt)
+        self._add(row, log=log_of(result), commands=commands)
         return run
+
+    def _add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
+        """One more attempt; it is in the journal before anyone hears of it."""
+        self._hunt.journal.add_attempt(row, log=log, commands=commands)
+        self._keep(row)
+        self._hunt.listener.finished(row.attempt)
 
 
 def log_of(result: JobResult) -> bytes:

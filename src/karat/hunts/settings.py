@@ -301,8 +301,6 @@ _SIZE_UNITS = {"": 1, "B": 1} | {
     for ending, base in (("B", 1000), ("IB", 1024))
 }
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 def mistake(message: str) -> UsageError:
@@ -345,7 +343,7 @@ def parse_size(text: str) -> int:
     """Bytes of `50 GB`, `512 MiB` or `1000`; an empty text is 0."""
     if not text.strip():
         return 0
-    found = _SIZE.fullmatch(text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     unit = _SIZE_UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or len(found[1]) > 18:
         raise mistake(f"expected a size such as '50 GB' or '512 MiB', found {text!r}")
@@ -366,7 +364,7 @@ def split_command(words: Words) -> tuple[str, ...]:
 def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
     """Raise for names and folders that cannot be told apart, or that leave the work area."""
     for each in repositories:
-        if not _NAME.fullmatch(each.name) or each.name == IMAGE:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", each.name) or each.name == IMAGE:
             raise mistake(
                 "repositories: expected a name of letters, digits, '.', '_', '+' and '-' "
                 f"(and not {IMAGE!r}), found {each.name!r}"

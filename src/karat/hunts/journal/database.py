@@ -7,7 +7,6 @@ One SQLite file per hunt, also for those who come with their own SQL: `applicati
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ APPLICATION_ID = 0x6B727448
 """`krtH`."""
 VERSION = 1
 
-TABLES = """
+_TABLES = """
 CREATE TABLE hunt (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 CREATE TABLE metrics (
@@ -107,20 +106,12 @@ LEFT JOIN samples AS s ON s.attempt = a.id AND s.metric = m.name
 WHERE p.position IS NOT NULL AND (a.id IS NOT NULL OR p.missing <> '')
 ORDER BY p.stage, m.position, p.position, a.number, s.number;
 """
-
-
-def statements() -> Iterator[str]:
-    """What makes an empty file a journal, one statement at a time."""
-    import sqlite3
-
-    yield f"PRAGMA application_id = {APPLICATION_ID}"
-    yield f"PRAGMA user_version = {VERSION}"
-    part = ""
-    for line in TABLES.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            yield part
-            part = ""
+STATEMENTS = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {VERSION}",
+    *filter(str.strip, _TABLES.split(";\n")),
+)
+"""What makes an empty file a journal."""
 
 
 def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> Command:

@@ -198,7 +198,7 @@ class Journal:
         }
         # All in one transaction: a journal is whole, or it is empty.
         with journal._writing() as db:
-            for statement in database.statements():
+            for statement in database.STATEMENTS:
                 db.execute(statement)
             db.executemany("INSERT INTO hunt VALUES (?, ?)", facts.items())
             metrics = enumerate(hunt.metrics)

@@ -56,7 +56,7 @@ RUNNING, UNKNOWN = "running", "unknown"
 LEVEL_OF = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
 
 
-class Progress(Listener):
+class HuntProgress(Listener):
     """The stage that is searched now, and what was counted over all; what changed may be drawn at once."""
 
     def __init__(self, units: Mapping[str, str], stream: IO[str] | None = None) -> None:
@@ -200,7 +200,7 @@ def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSett
     return LiveListener(units, stream) if terminal else LineListener(units, stream)
 
 
-class LineListener(Progress):
+class LineListener(HuntProgress):
     """One line per attempt, for logs."""
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
@@ -223,7 +223,7 @@ class LineListener(Progress):
         print(printable(message).rstrip(), file=self._stream, flush=True)
 
 
-class LiveListener(Progress):
+class LiveListener(HuntProgress):
     """A view of the stage at work that is drawn anew as things happen."""
 
     _live: Live | None = None

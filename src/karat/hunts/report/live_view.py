@@ -7,7 +7,7 @@ from statistics import fmean
 
 from rich.text import Text
 
-from karat.hunts.report.live import LEVEL_OF, RUNNING, UNKNOWN, Progress
+from karat.hunts.report.live import LEVEL_OF, RUNNING, UNKNOWN, HuntProgress
 from karat.hunts.report.sentences import duration, ends, percent, sure, value
 from karat.report.words import count, elide, printable
 
@@ -37,7 +37,7 @@ _NAMES = {
 _ORDER = (RUNNING, "crash", "hang", "worse", "dip", "moved", "better", "good", "broken", UNKNOWN, "missing")
 
 
-def render(progress: Progress, width: int, height: int, now: float) -> Text:
+def render(progress: HuntProgress, width: int, height: int, now: float) -> Text:
     """The whole view, no wider than the terminal, and no higher."""
     lines = list(_lines(progress, width, now, roomy=height >= 20))
     for line in lines:
@@ -45,7 +45,7 @@ def render(progress: Progress, width: int, height: int, now: float) -> Text:
     return Text("\n").join(lines[: max(3, height - 1)])
 
 
-def _lines(progress: Progress, width: int, now: float, *, roomy: bool) -> Iterator[Text]:
+def _lines(progress: HuntProgress, width: int, now: float, *, roomy: bool) -> Iterator[Text]:
     left, seconds = progress.left, progress.seconds_left
     words = [f"{progress.tried:,} of {len(progress.points):,} points tried", count(progress.runs, "run")]
     if left is not None:
@@ -78,7 +78,7 @@ def _lines(progress: Progress, width: int, now: float, *, roomy: bool) -> Iterat
         yield line.append(f"  {progress.took(attempt)}  {printable(attempt.why)}", style="dim")
 
 
-def _strip(progress: Progress, width: int) -> Iterator[Text]:
+def _strip(progress: HuntProgress, width: int) -> Iterator[Text]:
     states, heights = progress.states(), progress.heights()
     if not states:
         return

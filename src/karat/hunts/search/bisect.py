@@ -17,7 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from karat.hunts.model import Decision, Metric, Observed, Span
-from karat.hunts.search.inference import OUTLIERS, Array, differ, entropy, level_map, middle, rate_pairs, seen_rate
+from karat.hunts.search.inference import (
+    OUTLIERS,
+    Array,
+    differ,
+    entropy,
+    level_map,
+    middle,
+    rate_pairs,
+    relative,
+    seen_rate,
+)
 from karat.hunts.search.observations import Readings, read_metric
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
 from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_kind, span_of
@@ -43,49 +53,40 @@ class Belief(NamedTuple):
     flakes: float | None = None
 
 
-def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, old: int) -> Belief:
+def binary_belief(values: Mapping[int, Sequence[float]], old: int) -> Belief:
     """Of a metric that is good (0) or bad (1); `old`: which of them the first end should be."""
     wrong_old, wrong_new, weights = rate_pairs()
-    shape = (len(weights), last - first + 1)
+    first = min(values)
+    shape = (len(weights), max(values) - first + 1)
     as_old, as_new = np.zeros(shape), np.zeros(shape)
     for at, numbers in values.items():
-        if first <= at <= last:
-            new = sum((value != 0) != bool(old) for value in numbers)
-            same = len(numbers) - new
-            as_old[:, at - first] = new * np.log(wrong_old) + same * np.log1p(-wrong_old)
-            as_new[:, at - first] = same * np.log(wrong_new) + new * np.log1p(-wrong_new)
+        new = sum((value != 0) != bool(old) for value in numbers)
+        same = len(numbers) - new
+        as_old[:, at - first] = new * np.log(wrong_old) + same * np.log1p(-wrong_old)
+        as_new[:, at - first] = same * np.log(wrong_new) + new * np.log1p(-wrong_new)
     place, all_old, all_new, share = _posterior(as_old, as_new, weights)
     rates = float(share @ wrong_old), float(share @ wrong_new)
     worse = np.cumsum([all_new, *place])
     worse = 1 - worse if old else worse
-    false = sum(
-        float(1 - worse[at - first]) * sum(value != 0 for value in numbers)
-        for at, numbers in values.items()
-        if first <= at <= last
-    )
+    false = sum(float(1 - worse[at - first]) * sum(x != 0 for x in numbers) for at, numbers in values.items())
     flakes = seen_rate(false, rates[1] if old else rates[0])
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
-def level_belief(values: Mapping[int, Sequence[float]], first: int, last: int, spread: float) -> Belief:
+def level_belief(values: Mapping[int, Sequence[float]], spread: float) -> Belief:
     """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
-    inside = {at: numbers for at, numbers in values.items() if first <= at <= last}
-    flat = [value for numbers in inside.values() for value in numbers]
-    if min(flat) > 0:
-        logs = {at: [math.log(value) for value in numbers] for at, numbers in inside.items()}
-    else:
-        scale = middle([abs(value) for value in flat]) or max(map(abs, flat)) or 1.0
-        logs = {at: [value / scale for value in numbers] for at, numbers in inside.items()}
-    old, new = middle(logs[first]), middle(logs[last])
-    belief = _levels(logs, first, last, (old, new, spread))
+    scaled = relative([value for numbers in values.values() for value in numbers])
+    logs = {at: [scaled(value) for value in numbers] for at, numbers in values.items()}
+    first, last = min(values), max(values)
+    belief = _levels(logs, (middle(logs[first]), middle(logs[last]), spread))
     cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last
     sides = [[x for at in logs for x in logs[at] if (at < cut) == side] for side in (True, False)]
-    return _levels(logs, first, last, (middle(sides[0]), middle(sides[1]), spread))
+    return _levels(logs, (middle(sides[0]), middle(sides[1]), spread))
 
 
-def _levels(logs: Mapping[int, Sequence[float]], first: int, last: int, model: tuple[float, float, float]) -> Belief:
-    old, new, spread = model
-    as_old, as_new = np.zeros((1, last - first + 1)), np.zeros((1, last - first + 1))
+def _levels(logs: Mapping[int, Sequence[float]], model: tuple[float, float, float]) -> Belief:
+    (old, new, spread), first = model, min(logs)
+    as_old, as_new = np.zeros((2, 1, max(logs) - first + 1))
     for at, numbers in logs.items():
         as_old[0, at - first] = sum(_density(x, old, spread) for x in numbers)
         as_new[0, at - first] = sum(_density(x, new, spread) for x in numbers)
@@ -156,7 +157,7 @@ class MetricSearch:
     def plan(self, room: int) -> MetricPlan:
         retries = [RunRequest(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
-        inside = [at for at in self.values if self.first <= at <= self.last]
+        inside = {at: numbers for at, numbers in self.values.items() if self.first <= at <= self.last}
         if ends or len(inside) < 2:
             waiting = ends or retries or self.in_flight
             alone = "only one point gives a value: there is nothing to compare it with"
@@ -165,12 +166,12 @@ class MetricSearch:
             return MetricPlan((*ends, *retries), left=len(ends) + 4, note=note)
         low, high = min(inside), max(inside)
         if self.binary:
-            belief = binary_belief(self.values, low, high, self.old)
+            belief = binary_belief(inside, self.old)
             nothing = belief.all_old + belief.all_new
         else:
             # For the spread, which every run tells something about.
             levels = level_map(self.values, self.count, smallest=self.smallest)
-            belief = level_belief(self.values, low, high, max(levels.spread, 1e-12))
+            belief = level_belief(inside, max(levels.spread, 1e-12))
             # Whether the levels of both ends differ, from the runs of the ends alone.
             spread = levels.spread if levels.sure else None
             apart = differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)

@@ -12,7 +12,7 @@ every pair of a list of rates is tried, and weighs as much as it explains.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
@@ -174,9 +174,17 @@ def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, le
     # A jump may go anywhere: 20 spreads wide at least, and a fifth of the level, but no wider than 500 spreads.
     prior = 1.0 / max(len(levels), _BINS * max(20.0, min(0.2 / sigma, 500.0)))
     forward, ahead, post, evidence = _smoothed(emission, hazards, prior)
-    chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))
-    centre = post @ levels
-    off = flat - centre[owner]
+    # Between each two neighbours: the probability of a jump of at least `least`, and of any jump. One to the very same level
+    # is none, however small `least` is.
+    before, after, step = forward[:-1], ahead[1:], hazards * prior
+    either = (1.0 - hazards) * (before * after).sum(axis=1) + step
+    margin = max(least, 1e-9 * float(np.max(np.abs(levels))), 0.75 * float(levels[1] - levels[0]))
+    low = np.searchsorted(levels, levels - margin, side="right")
+    high = np.searchsorted(levels, levels + margin, side="left")
+    sums = np.concatenate([np.zeros((len(after), 1)), np.cumsum(after, axis=1)], axis=1)
+    far = step * np.maximum((before * (1.0 - (sums[:, high] - sums[:, low]))).sum(axis=1), 0.0)
+    chance, moved = np.minimum(far / either, 1.0), np.minimum(step / either, 1.0)
+    off = flat - (post @ levels)[owner]
     density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
     inlier = density / (density + outlier)
     freedom = float(inlier.sum() - 1.0 - moved.sum())
@@ -209,23 +217,12 @@ def _smoothed(emission: Array, hazards: Array, prior: float) -> tuple[Array, Arr
     return forward, ahead, post, float(np.log(sums).sum())
 
 
-def _jumps(
-    forward: Array, ahead: Array, hazards: Array, prior: float, scale: tuple[Array, float]
-) -> tuple[Array, Array]:
-    """Between each two neighbours: the probability of a jump of at least `least`, and of any jump."""
-    levels, least = scale
-    before, after = forward[:-1], ahead[1:]
-    stay = (1.0 - hazards) * (before * after).sum(axis=1)
-    step = hazards * prior
-    total = stay + step
-    sums = np.concatenate([np.zeros((len(after), 1)), np.cumsum(after, axis=1)], axis=1)
-    # A jump to the very same level is none, however small `least` is.
-    margin = max(least, 1e-9 * float(np.max(np.abs(levels))), 0.75 * float(levels[1] - levels[0]))
-    low = np.searchsorted(levels, levels - margin, side="right")
-    high = np.searchsorted(levels, levels + margin, side="left")
-    near = sums[:, high] - sums[:, low]
-    far = step * np.maximum((before * (1.0 - near)).sum(axis=1), 0.0)
-    return np.minimum(far / total, 1.0), np.minimum(step / total, 1.0)
+def relative(values: Sequence[float]) -> Callable[[float], float]:
+    """How numbers are compared: by their logarithms where all are positive, so that differences are relative."""
+    if min(values) > 0:
+        return math.log
+    scale = median(map(abs, values)) or max(map(abs, values)) or 1.0
+    return lambda x: x / scale
 
 
 def middle(values: Sequence[float]) -> float:
@@ -308,7 +305,7 @@ def entropy(probability: float) -> float:
     return -(probability * math.log2(probability) + rest * math.log2(rest))
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of two points."""
 
     verdict: Literal["differ", "same", "unsure"]
@@ -324,33 +321,32 @@ def judge(
     spread: float | None = None,
     smallest: float = 0.01,
     confidence: float = 0.99,
-) -> Judgement:
+) -> PairJudgement:
     """Whether two points differ by at least `smallest` (relative). `spread`: standard deviation of one run, relative.
 
     A point without a value decides nothing.
     """
     before, after = samples(metric, old), samples(metric, new)
     if not before or not after:
-        return Judgement(verdict="unsure", probability=0.5)
+        return PairJudgement(verdict="unsure", probability=0.5)
     if metric.binary:
         probability = float(flake_map({0: before, 1: after}, 2, hazard=0.5).chance[0])
     else:
         least = 0.0 if metric.better == "equal" else smallest
         probability = differ(before, after, smallest=least, spread=spread)
     if probability >= confidence:
-        return Judgement(verdict="differ", probability=probability)
-    return Judgement(verdict="same" if probability <= 1 - confidence else "unsure", probability=probability)
+        return PairJudgement(verdict="differ", probability=probability)
+    return PairJudgement(verdict="same" if probability <= 1 - confidence else "unsure", probability=probability)
 
 
 def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
     """The probability that two levels differ by at least `smallest`."""
     if spread is None:
         # From the runs of each point by itself, and a weak prior.
-        positive = min(*before, *after) > 0
-        scale = 1.0 if positive else median(abs(x) for x in (*before, *after)) or 1.0
+        scaled = relative((*before, *after))
         squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
         for side in (before, after):
-            logs = [math.log(x) if positive else x / scale for x in side]
+            logs = [scaled(x) for x in side]
             squares += sum((x - fmean(logs)) ** 2 for x in logs)
             freedom += len(logs) - 1
         spread = math.sqrt(squares / freedom)
