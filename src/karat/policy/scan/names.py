@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import chain
 from typing import Generic, TypeAlias, TypeVar
 
 from karat.policy.scan.facts import Binding, ClassFacts, FileFacts, Reference
@@ -200,13 +200,10 @@ class Names:
 
     def __init__(self, modules: Modules, load: Callable[[str], FileFacts]) -> None:
         self._modules = modules
-        self._load = load
+        self.facts = load
         self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
         self._memo: Memo[list[Target]] = Memo(_DEEPEST, [])
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
-
-    def facts(self, path: str) -> FileFacts:
-        return self._load(path)
 
     def refer(
         self, path: str, scope: int, reference: Reference, *, line: int = 0, environment: Environment = ()
@@ -251,10 +248,10 @@ class Names:
             if what.kind == "function":
                 line = 0  # by the time it runs, all of the module has
                 if name in what.parameters:
-                    for (where, parameter), target in environment:
-                        if (where, parameter) == (here, name):
+                    for bound, target in environment:
+                        if bound == (here, name):
                             return [target]
-                    default = self.facts(path).scopes[here].defaults.get(name)
+                    default = what.defaults.get(name)
                     return self.refer(path, 0, default) if default is not None else [Unknown(name)]
             here = what.parent
         return [Outside(name)]
@@ -274,8 +271,8 @@ class Names:
                 found = self._bound(path, binding, environment)
             else:
                 module = self._modules.find(binding.module, path)
-                away = module is not None and module != path and not name.startswith("_")
-                found = self.member(module, name) if away and module else []
+                hidden = module is None or module == path or name.startswith("_")
+                found = [] if hidden or module is None else self.member(module, name)
             if any(isinstance(target, Class | Function | Module) for target in found):
                 return found
             if not best or all(isinstance(target, Unknown) for target in best):
@@ -292,17 +289,20 @@ class Names:
                 found = self._modules.find(binding.module, path)
                 return [Module(found) if found is not None else Outside(binding.module)]
             case "from":
-                return self._imported(path, binding)
-            case "alias" if binding.reference is not None:
-                return self._aliased(path, binding, binding.reference, environment)
+                module = self._modules.find(binding.module, path)
+                targets = self.member(module, binding.target) if module is not None and module != path else []
+                if targets:
+                    return targets
+                inner = self._modules.find(below(binding.module, binding.target), path)
+                name = f"{binding.module.lstrip('.')}.{binding.target}".lstrip(".")
+                return [Module(inner) if inner is not None else Outside(name)]
+            case "alias" if (reference := binding.reference) is not None:
+                # Worked out once: `x = f(x)` in a row doubles the ways with each line.
+                return self._memo.once(
+                    (path, id(binding), environment),
+                    lambda: self.refer(path, binding.scope, reference, line=binding.line, environment=environment),
+                )
         return []
-
-    def _aliased(self, path: str, binding: Binding, reference: Reference, environment: Environment) -> list[Target]:
-        """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
-        return self._memo.once(
-            (path, id(binding), environment),
-            lambda: self.refer(path, binding.scope, reference, line=binding.line, environment=environment),
-        )
 
     def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
         """A class, with what is bound of those parameters that its bases depend on, and of no others."""
@@ -325,41 +325,25 @@ class Names:
     def _needed(
         self, path: str, scope: int, reference: Reference, seen: set[tuple[int, str]]
     ) -> Iterator[tuple[int, str]]:
-        for name in (*reference.names, reference.function):
-            yield from self._needed_by_name(path, scope, name.partition(".")[0], seen)
+        scopes = self.facts(path).scopes
+        for whole in (*reference.names, reference.function):
+            name, here = whole.partition(".")[0], scope
+            while here > 0 and (here, name) not in seen:
+                seen.add((here, name))  # `parent = wrap(parent)` needs what it needs
+                for binding in self._table(path).get((here, name), ()):
+                    if binding.kind == "class":
+                        yield from self.depends(path, binding.index)
+                    elif binding.reference is not None:
+                        yield from self._needed(path, here, binding.reference, seen)
+                if name in scopes[here].parameters:
+                    yield here, name
+                here = scopes[here].parent
         for inner in (*reference.arguments, *reference.keywords.values()):
             yield from self._needed(path, scope, inner, seen)
 
-    def _needed_by_name(
-        self, path: str, scope: int, name: str, seen: set[tuple[int, str]]
-    ) -> Iterator[tuple[int, str]]:
-        scopes = self.facts(path).scopes
-        while scope > 0 and (scope, name) not in seen:
-            seen.add((scope, name))  # `parent = wrap(parent)` needs what it needs
-            for binding in self._table(path).get((scope, name), ()):
-                if binding.kind == "class":
-                    yield from self.depends(path, binding.index)
-                elif binding.reference is not None:
-                    yield from self._needed(path, scope, binding.reference, seen)
-            if name in scopes[scope].parameters:
-                yield scope, name
-            scope = scopes[scope].parent
-
-    def _imported(self, path: str, binding: Binding) -> list[Target]:
-        module = self._modules.find(binding.module, path)
-        if module is not None and module != path:
-            found = self.member(module, binding.target)
-            if found:
-                return found
-        inner = self._modules.find(below(binding.module, binding.target), path)
-        if inner is not None:
-            return [Module(inner)]
-        return [Outside(f"{binding.module.lstrip('.')}.{binding.target}".lstrip("."))]
-
     def member(self, path: str, name: str) -> list[Target]:
         """What a module has under a name; nothing if it does not bind it."""
-        work = partial(self._in_scope, path, 0, name, 0, ())
-        return self._memo.once((path, name), work)
+        return self._memo.once((path, name), lambda: self._in_scope(path, 0, name, 0, ()))
 
     def _attributes(self, targets: list[Target], names: list[str]) -> list[Target]:
         for name in names:
@@ -387,8 +371,7 @@ class Names:
         for function in functions:
             if isinstance(function, Function):
                 for bound in self.environments(path, scope, reference, function, line=line, environment=environment):
-                    returns = self.facts(function.path).scopes[function.scope].returns
-                    for returned in returns:
+                    for returned in self.facts(function.path).scopes[function.scope].returns:
                         with self._memo.deeper() as allowed:
                             if allowed:
                                 made += self.refer(function.path, function.scope, returned, environment=bound)
@@ -406,27 +389,21 @@ class Names:
         *,
         line: int = 0,
         environment: Environment = (),
-    ) -> Iterator[Environment]:
+    ) -> list[Environment]:
         """What a call binds a function's parameters to; several where a loop goes over classes."""
         callee = self.facts(function.path).scopes[function.scope]
-        parameters = callee.parameters
-        given = [*zip(parameters, call.arguments, strict=False), *call.keywords.items()]
+        given = [*zip(callee.parameters, call.arguments, strict=False), *call.keywords.items()]
         left = callee.defaults.keys() - {name for name, _ in given}
-        made: list[Environment] = [
-            tuple(
-                ((function.scope, name), target)
-                for name in parameters
-                if name in left
-                for target in self.refer(function.path, 0, callee.defaults[name])[:1]
-            )
-        ]
+        made = [function.environment]
+        for name in callee.parameters:
+            if name in left:
+                target = self.refer(function.path, 0, callee.defaults[name])[0]
+                made = [(*made[0], ((function.scope, name), target))]
         for name, argument in given:
-            if name not in parameters:
-                continue
-            targets = self.refer(path, scope, argument, line=line, environment=environment)
-            made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
-        for bound in made:
-            yield (*function.environment, *bound)
+            if name in callee.parameters:
+                targets = self.refer(path, scope, argument, line=line, environment=environment)
+                made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
+        return made
 
     def _table(self, path: str) -> Mapping[tuple[int, str], list[Binding]]:
         table = self._tables.get(path)
@@ -464,20 +441,18 @@ class Lineage:
                 pending += [b for b in bases if isinstance(b, Class) and b not in begun]
                 continue
             pending.pop()
-            if top not in self._orders:
-                self._orders[top] = self._linear(top, begun[top])
+            if top in self._orders:
+                continue
+            # A base whose order is not there yet stands in a circle, which ends here.
+            orders = [list(self._orders.get(b, (b,)) if isinstance(b, Class) else (b,)) for b in begun[top]]
+            if len(orders) == 1:  # nearly all there are
+                (merged,) = orders
+            else:
+                # Python would refuse a class without an order; whoever reads the report still wants its ancestors.
+                linear = _merge([*orders, begun[top]])
+                merged = (list(dict.fromkeys(chain(*orders))) if linear is None else linear)[:_MOST_ANCESTORS]
+            self._orders[top] = (top, *(a for a in merged if a != top))
         return self._orders[cls]
-
-    def _linear(self, cls: Class, bases: Sequence[Ancestor]) -> tuple[Ancestor, ...]:
-        # A base whose order is not there yet stands in a circle, which ends here.
-        orders = [list(self._orders.get(b, (b,)) if isinstance(b, Class) else (b,)) for b in bases]
-        if len(orders) == 1:  # nearly all there are
-            return (cls, *(a for a in orders[0] if a != cls))
-        merged = _merge([*orders, list(bases)])
-        if merged is None:
-            # Python would refuse such a class; whoever reads the report still wants to know what is in it.
-            merged = list(dict.fromkeys(a for order in orders for a in order))
-        return (cls, *(a for a in merged[:_MOST_ANCESTORS] if a != cls))
 
     def bases(self, cls: Class) -> list[Ancestor]:
         """One ancestor per base expression; of several it may mean, the one that is an op test."""
@@ -486,21 +461,14 @@ class Lineage:
             targets = self._names.refer(
                 cls.path, cls.facts.scope, base, line=cls.facts.line, environment=cls.environment
             )
-            chosen = self._chosen(targets, base.text)
+            possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)] or [Unknown(base.text)]
+            chosen = possible[0]
+            if len(possible) > 1:
+                op_tests = (t for t in possible if (self.is_op_test(t) if isinstance(t, Class) else self.is_root(t)))
+                chosen = next(op_tests, chosen)
             if chosen not in found and chosen != cls:
                 found.append(chosen)
         return found
-
-    def _chosen(self, targets: Sequence[Target], text: str) -> Ancestor:
-        possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)]
-        if len(possible) == 1:
-            return possible[0]
-        for target in possible:
-            if isinstance(target, Outside) and self.is_root(target):
-                return target
-            if isinstance(target, Class) and self.is_op_test(target):
-                return target
-        return possible[0] if possible else Unknown(text)
 
     def is_root(self, ancestor: Ancestor) -> bool:
         """Whether this is where op tests begin."""

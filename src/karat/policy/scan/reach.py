@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.facts import Call, Decorator, Method, Scope
-from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Target
+from karat.policy.scan.facts import Call, Decorator, Method
+from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside
 from karat.policy.scan.source import negated
 from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
 
@@ -119,6 +118,10 @@ class Reach:
     def __init__(self, names: Names, lineage: Lineage) -> None:
         self._names = names
         self._lineage = lineage
+        self._test = ""
+        """The test that is followed now."""
+        self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
+        """What the methods on its way reach, each worked out once however many ways lead there."""
 
     def of(self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE) -> Reached:
         """Every check that the class's own and inherited tests reach.
@@ -133,7 +136,8 @@ class Reach:
         dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
-            for check in self._follow(_Walk(name), order, index, method):
+            self._test, self._memo = name, Memo(_DEEPEST, [])
+            for check in self._follow(order, index, method):
                 when = settled(check.when, dtype, constants)
                 if when is not None:
                     when, visible = cls.facts.when + when, around + check.visible
@@ -169,27 +173,22 @@ class Reach:
                         yield name, (index, found)
 
     def _alias(self, cls: Class, text: str) -> Method | None:
-        """`test_check_grad = Parent.test_check_grad`; None for what is no method."""
+        """`test_check_grad = Parent.test_check_grad`, or a function of the module; None for what is no method."""
         owner, _, name = text.rpartition(".")
-        targets = self._names.resolve(cls.path, cls.facts.scope, owner, environment=cls.environment) if owner else []
-        for target in targets:
-            if isinstance(target, Class):
-                found = self._find(self._lineage.order(target), name, 0)
+        if not owner:
+            own = next((m for m in cls.facts.methods if m.name == name), None)
+            if own is not None or not name.isidentifier():
+                return own
+        for target in self._names.resolve(cls.path, cls.facts.scope, owner or name, environment=cls.environment):
+            if owner and isinstance(target, Class):
+                found = self._find(self._lineage.order(target), name)
                 return found[1] if found else None
-        if owner:
-            return None
-        own = next((m for m in cls.facts.methods if m.name == name), None)
-        return own or self._function(cls, name)
-
-    def _function(self, cls: Class, name: str) -> Method | None:
-        """A function of the module that stands for a method."""
-        for target in self._names.resolve(cls.path, cls.facts.scope, name) if name.isidentifier() else ():
-            if isinstance(target, Function):
+            if not owner and isinstance(target, Function):
                 scope = self._names.facts(target.path).scopes[target.scope]
                 return scope.method or Method(name=scope.name, line=scope.line, does=True)
         return None
 
-    def _find(self, order: Sequence[Ancestor], name: str, start: int) -> tuple[int, Method] | None:
+    def _find(self, order: Sequence[Ancestor], name: str, start: int = 0) -> tuple[int, Method] | None:
         for index in range(start, len(order)):
             ancestor = order[index]
             if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
@@ -202,15 +201,21 @@ class Reach:
                 return (index, found) if found else (index, Method(name=name, line=ancestor.facts.line))
         return None
 
-    def _follow(self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method) -> list[Check]:
-        if method.empty == "is skipped":
+    def _follow(self, order: Sequence[Ancestor], index: int, method: Method) -> list[Check]:
+        """What a method of one of the classes reaches."""
+        here = order[index]
+        if method.empty == "is skipped" or not isinstance(here, Class):
             return []
-        return walk.once((id(order), index, method.name), lambda: self._method(walk, order, index, method))
+        key = (id(order), index, method.name)
+        return self._memo.once(key, lambda: _kept(self._calls(order, index, here, method)))
 
-    def _method(self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method) -> Iterator[Check]:
+    def _calls(
+        self, order: Sequence[Ancestor], index: int, here: Class | Function, method: Method, test: str | None = None
+    ) -> Iterator[Check]:
+        """What the calls in a method reach, or those that a function makes on the parameter `test`."""
         visible, expected = conditions(method.decorators), expects_failure(method.decorators)
         for call in method.calls:
-            for check in self._call(walk, order, index, call):
+            for check in self._call(order, index, here, call) if test in {None, call.object} else ():
                 yield replace(
                     check,
                     when=method.when + call.when + check.when,
@@ -218,80 +223,43 @@ class Reach:
                     caught=call.caught or check.caught or expected,
                 )
 
-    def _call(self, walk: _Walk, order: Sequence[Ancestor], index: int, call: Call) -> Iterator[Check]:
-        here = order[index]
-        assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
-        made = Check(test=walk.test, call=call, path=here.path)
+    def _call(self, order: Sequence[Ancestor], index: int, here: Class | Function, call: Call) -> Iterator[Check]:
+        made = Check(test=self._test, call=call, path=here.path)
         if call.receiver in {"self", "super"}:
             found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)
             if found is not None:
-                yield from self._follow(walk, order, *found)
+                yield from self._follow(order, *found)
             elif is_check(call.name):
                 yield made
-        elif call.receiver == "class":
-            yield from self._by_class(walk, order, here, made)
-        elif call.name in FREE_CHECKS:
-            yield made
-        else:
-            yield from self._by_functions(walk, order, self._meant(here, call.owner), call)
-
-    def _meant(self, here: Class, name: str) -> list[Target]:
-        return self._names.resolve(here.path, here.facts.scope, name, environment=here.environment)
-
-    def _by_class(self, walk: _Walk, order: Sequence[Ancestor], here: Class, made: Check) -> Iterator[Check]:
-        """`Parent.test_check_grad(self)`."""
-        name = made.call.name
-        for target in self._meant(here, made.call.owner):
-            theirs = self._lineage.order(target) if isinstance(target, Class) else ()
-            found = self._find(theirs, name, 0)
-            if found is not None:
-                # What it calls on self is looked up from the class that is tested.
-                owner = theirs[found[0]]
-                where, index = (order, order.index(owner)) if owner in order else (theirs, found[0])
-                yield from self._follow(walk, where, index, found[1])
-            elif is_check(name) and isinstance(target, Class | Outside):
-                yield made
-
-    def _by_functions(
-        self, walk: _Walk, order: Sequence[Ancestor], targets: Sequence[Target], call: Call
-    ) -> Iterator[Check]:
-        """A function that is handed the test: `check_all(self)`, `check_all(times=2, test=self)`."""
-        for function in targets:
-            if isinstance(function, Function):
-                scope = self._names.facts(function.path).scopes[function.scope]
-                parameter = _parameter(scope, call.place)
-                work = partial(self._handed, walk, order, function, parameter)
-                yield from walk.once((id(order), function.path, function.scope, parameter), work)
-
-    def _handed(self, walk: _Walk, order: Sequence[Ancestor], function: Function, parameter: str) -> Iterator[Check]:
-        method = self._names.facts(function.path).scopes[function.scope].method
-        for call in method.calls if method is not None else ():
-            if call.object == parameter:
-                for check in self._in_function(walk, order, function, call):
-                    yield replace(check, when=call.when + check.when, caught=call.caught or check.caught)
-
-    def _in_function(self, walk: _Walk, order: Sequence[Ancestor], function: Function, call: Call) -> Iterator[Check]:
-        if call.receiver == "free":
-            targets = self._names.resolve(function.path, function.scope, call.owner)
-            yield from self._by_functions(walk, order, targets, call)
             return
-        found = self._find(order, call.name, 0)
-        if found is not None:
-            yield from self._follow(walk, order, *found)
-        elif is_check(call.name):
-            yield Check(test=walk.test, call=call, path=function.path)
+        if call.receiver == "free" and call.name in FREE_CHECKS:
+            yield made
+            return
+        scope = here.facts.scope if isinstance(here, Class) else here.scope
+        for target in self._names.resolve(here.path, scope, call.owner, environment=here.environment):
+            if call.receiver == "class":  # `Parent.test_check_grad(self)`
+                theirs = self._lineage.order(target) if isinstance(target, Class) else ()
+                found = self._find(theirs, call.name)
+                if found is not None:
+                    # What it calls on self is looked up from the class that is tested.
+                    owner = theirs[found[0]]
+                    where, at = (order, order.index(owner)) if owner in order else (theirs, found[0])
+                    yield from self._follow(where, at, found[1])
+                elif is_check(call.name) and isinstance(target, Class | Outside):
+                    yield made
+            elif isinstance(target, Function):
+                yield from self._handed(order, target, call.place)
 
-
-class _Walk:
-    """One test, and what the methods on its way reach, each worked out once however many ways lead there."""
-
-    def __init__(self, test: str) -> None:
-        self.test = test
-        self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
-
-    def once(self, key: Hashable, work: Callable[[], Iterable[Check]]) -> list[Check]:
-        """What was worked out for the key, or is now."""
-        return self._memo.once(key, lambda: _kept(work()))
+    def _handed(self, order: Sequence[Ancestor], function: Function, place: str) -> list[Check]:
+        """A function that is handed the test: `check_all(self)`, `check_all(times=2, test=self)`."""
+        scope = self._names.facts(function.path).scopes[function.scope]
+        method, names = scope.method, scope.parameters
+        if place.isdecimal():
+            place = names[int(place)] if int(place) < len(names) else ""
+        if method is None:
+            return []
+        key = (id(order), function.path, function.scope, place)
+        return self._memo.once(key, lambda: _kept(self._calls(order, 0, function, method, place)))
 
 
 def _kept(checks: Iterable[Check]) -> list[Check]:
@@ -299,12 +267,6 @@ def _kept(checks: Iterable[Check]) -> list[Check]:
     kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
     ordered = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
     return ordered[:_MOST_CHECKS]
-
-
-def _parameter(scope: Scope, place: str) -> str:
-    if not place.isdecimal():
-        return place
-    return scope.parameters[int(place)] if int(place) < len(scope.parameters) else ""
 
 
 def _state(
