@@ -91,8 +91,7 @@ class Inspector:
             yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
         elif reached.state == "unchecked":
             for end in self._world.lineage.open_ends(test.cls)[:1]:
-                base = getattr(end, "text", None) or getattr(end, "name", "?")
-                text = f"{test.name}: its base {base} is not in the scanned files; what it checks is unknown"
+                text = f"{test.name}: its base {end.name} is not in the scanned files; what it checks is unknown"
                 yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
 
     def _missing(

@@ -108,16 +108,13 @@ class Outside:
 
     name: str
 
-    @property
-    def last(self) -> str:
-        return self.name.rpartition(".")[2]
-
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Computed:
     """An expression that only running it would tell."""
 
-    text: str
+    name: str
+    """As it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,14 @@ class Class:
     facts: ClassFacts = field(compare=False, repr=False, kw_only=True)
 
 
-Target: TypeAlias = Outside | Unknown | Module | Function | Class
+def short_name(target: Target) -> str:
+    """What a class is called, wherever it is from."""
+    if isinstance(target, Class):
+        return target.facts.name
+    return target.name.rpartition(".")[2] if isinstance(target, Outside) else "?"
+
+
+Target: TypeAlias = Outside | Computed | Module | Function | Class
 Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
 """(scope, parameter) → what it was called with."""
 _T = TypeVar("_T")
@@ -217,7 +221,7 @@ class Names:
             for name in reference.names
             for target in self.resolve(path, scope, name, line=line, environment=environment)
         )
-        return list(found) or [Unknown(reference.text)]
+        return list(found) or [Computed(reference.text)]
 
     def resolve(
         self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
@@ -232,7 +236,7 @@ class Names:
                     return self._attributes([Module(found)], parts[end:])
         with self._memo.deeper() as allowed:
             if not allowed:
-                return [Unknown(name)]
+                return [Computed(name)]
             first = self._first(path, scope, parts[0], line, environment)
             return self._attributes(first, parts[1:])
 
@@ -252,7 +256,7 @@ class Names:
                         if bound == (here, name):
                             return [target]
                     default = what.defaults.get(name)
-                    return self.refer(path, 0, default) if default is not None else [Unknown(name)]
+                    return self.refer(path, 0, default) if default is not None else [Computed(name)]
             here = what.parent
         return [Outside(name)]
 
@@ -275,7 +279,7 @@ class Names:
                 found = [] if hidden or module is None else self.member(module, name)
             if any(isinstance(target, Class | Function | Module) for target in found):
                 return found
-            if not best or all(isinstance(target, Unknown) for target in best):
+            if not best or all(isinstance(target, Computed) for target in best):
                 best = found
         return best
 
@@ -359,10 +363,10 @@ class Names:
                 inner = self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
                 return [Module(inner)] if inner is not None else [Outside(name)]
             case Class(path, _, environment):
-                return self._in_scope(path, target.facts.body, name, 0, environment) or [Unknown(name)]
+                return self._in_scope(path, target.facts.body, name, 0, environment) or [Computed(name)]
             case Outside(whole):
                 return [Outside(f"{whole}.{name}")]
-        return [Unknown(name)]
+        return [Computed(name)]
 
     def _called(self, path: str, scope: int, reference: Reference, line: int, environment: Environment) -> list[Target]:
         """What a function returns, where that is a class; what a stranger is handed, where it is one."""
@@ -378,7 +382,7 @@ class Names:
             elif isinstance(function, Outside):
                 handed = (self.refer(path, scope, a, line=line, environment=environment) for a in reference.arguments)
                 made += [t for targets in handed for t in targets if isinstance(t, Class)]
-        return list(dict.fromkeys(made)) or [Unknown(reference.text)]
+        return list(dict.fromkeys(made)) or [Computed(reference.text)]
 
     def environments(
         self,
@@ -415,7 +419,7 @@ class Names:
         return table
 
 
-Ancestor: TypeAlias = Class | Outside | Unknown
+Ancestor: TypeAlias = Class | Outside | Computed
 _MOST_ANCESTORS = 400
 
 
@@ -461,7 +465,7 @@ class Lineage:
             targets = self._names.refer(
                 cls.path, cls.facts.scope, base, line=cls.facts.line, environment=cls.environment
             )
-            possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)] or [Unknown(base.text)]
+            possible = [t for t in targets if isinstance(t, Class | Outside | Computed)] or [Computed(base.text)]
             chosen = possible[0]
             if len(possible) > 1:
                 op_tests = (t for t in possible if (self.is_op_test(t) if isinstance(t, Class) else self.is_root(t)))
@@ -472,15 +476,12 @@ class Lineage:
 
     def is_root(self, ancestor: Ancestor) -> bool:
         """Whether this is where op tests begin."""
-        if isinstance(ancestor, Class):
-            return ancestor.facts.name in self._roots
-        return isinstance(ancestor, Outside) and (ancestor.last in self._roots or self.is_assumed(ancestor))
+        return short_name(ancestor) in self._roots or self.is_assumed(ancestor)
 
     def is_assumed(self, ancestor: Ancestor) -> bool:
         """Whether only its name says that a base from elsewhere is an op test."""
-        if not isinstance(ancestor, Outside) or ancestor.last in self._roots:
-            return False
-        return ancestor.last.endswith(ROOT_SUFFIX)
+        name = short_name(ancestor)
+        return isinstance(ancestor, Outside) and name not in self._roots and name.endswith(ROOT_SUFFIX)
 
     def is_op_test(self, cls: Class) -> bool:
         return any(self.is_root(ancestor) for ancestor in self.order(cls))
@@ -491,13 +492,10 @@ class Lineage:
         found = next((dtype for dtype in dtypes if dtype), None)
         return None if found == "?" else found
 
-    def open_ends(self, cls: Class) -> list[Ancestor]:
+    def open_ends(self, cls: Class) -> list[Outside | Computed]:
         """Ancestors of which nothing is known."""
-        return [
-            a
-            for a in self.order(cls)
-            if isinstance(a, Unknown) or (isinstance(a, Outside) and not self.is_root(a) and a.last not in PLAIN)
-        ]
+        outside = [a for a in self.order(cls) if isinstance(a, Outside | Computed)]
+        return [a for a in outside if not self.is_root(a) and short_name(a) not in PLAIN]
 
 
 def _merge(orders: list[list[Ancestor]]) -> list[Ancestor] | None:

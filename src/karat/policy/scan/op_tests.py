@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from karat.findings import Finding, Severity, fail
+from karat.findings import Finding, Severity
 from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
-from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside, below
+from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside, below, short_name
 from karat.policy.scan.prefilter import Glance, parsed, spelled
-from karat.policy.scan.report import finding
+from karat.policy.scan.report import cannot_read, finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
 
 _EMPTY_FILE = FileFacts(path="", scopes=(Scope(kind="module"),))
@@ -35,7 +35,8 @@ class Importers:
         self._by_file: dict[str, set[str]] = {}
         """File → those that import it by dots alone: `from . import x`."""
         self._direct: dict[str, tuple[str, ...]] = {}
-        self._bits: dict[str, int] = {}
+        self.bits: dict[str, int] = {}
+        """The bit of each file that was asked about."""
         self._seen: dict[str, int] = {}
         for each in glances:
             for module in imported_by(each.facts) if each.facts is not None else each.imports:
@@ -45,10 +46,6 @@ class Importers:
                 elif (found := modules.find(module, each.path)) is not None:
                     self._by_file.setdefault(found, set()).add(each.path)
 
-    def bit(self, path: str) -> int:
-        """The bit of a file that was asked about."""
-        return self._bits[path]
-
     def seen_from(self, path: str) -> int:
         """The bits of the files that a file imports, its own included."""
         return self._seen.get(path, 0)
@@ -57,15 +54,15 @@ class Importers:
         """Ask about more files; whoever imports one of them."""
         pending = dict.fromkeys(paths)
         for path in pending:
-            self._bits[path] = 1 << len(self._bits)
-            self._seen[path] = self.seen_from(path) | self._bits[path]
+            self.bits[path] = 1 << len(self.bits)
+            self._seen[path] = self.seen_from(path) | self.bits[path]
         importers: set[str] = set()
         while pending:
             # First in, first out: what many ways lead to is gone through when most of them have.
             path = next(iter(pending))
             del pending[path]
             seen = self._seen[path]
-            for importer in self._importers(path):
+            for importer in self.direct(path):
                 before = self.seen_from(importer)
                 if before | seen != before:
                     self._seen[importer] = before | seen
@@ -73,22 +70,15 @@ class Importers:
                     importers.add(importer)
         return importers
 
-    def has_any(self, path: str) -> bool:
-        return bool(self._importers(path))
-
-    def _importers(self, path: str) -> tuple[str, ...]:
+    def direct(self, path: str) -> tuple[str, ...]:
+        """Files that import a file themselves."""
         if path not in self._direct:
-            self._direct[path] = tuple(dict.fromkeys(self._found(path)))
+            fitting = (pair for last in self._modules.stems(path) for pair in self._by_stem.get(last, ()))
+            found = [importer for importer, module in fitting if self._modules.find(module, importer) == path]
+            # A module is an attribute of its package for whoever has that.
+            found += [*self._by_file.get(path, ()), *self._modules.packages(path)]
+            self._direct[path] = tuple(dict.fromkeys(found))
         return self._direct[path]
-
-    def _found(self, path: str) -> Iterator[str]:
-        for last in self._modules.stems(path):
-            for importer, module in self._by_stem.get(last, ()):
-                if self._modules.find(module, importer) == path:
-                    yield importer
-        yield from self._by_file.get(path, ())
-        # A module is an attribute of its package for whoever has that.
-        yield from self._modules.packages(path)
 
 
 def imported_by(facts: FileFacts) -> Iterator[str]:
@@ -140,7 +130,7 @@ class Kin:
 
     def _add(self, path: str, word: str) -> Iterator[tuple[str, str]]:
         """Take a word of a file for kin; what follows from it."""
-        bit = self._importers.bit(path)
+        bit = self._importers.bits[path]
         known = self._files.get(word, 0)
         if known & bit:
             return
@@ -148,7 +138,7 @@ class Kin:
         self.all |= bit
         leads = self._leads.get(word, {})
         # The same names stand in thousands of files, of which hardly any is imported.
-        for other in leads if self._importers.has_any(path) else leads.keys() & {path}:
+        for other in leads if self._importers.direct(path) else leads.keys() & {path}:
             if self._importers.seen_from(other) & bit:
                 yield from ((other, derived) for derived in leads[other])
 
@@ -177,31 +167,21 @@ def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
     for scope in facts.scopes:
         for parameter, default in scope.defaults.items():
             yield from ((word, parameter) for word in words_of(default))
-    around = _around(facts)
-    for index, reference in _in_functions(facts):
+    around: list[tuple[str, ...]] = []
+    """For each scope the functions that it is, or stands in."""
+    for scope in facts.scopes:  # a scope is opened after the one it stands in
+        outer = around[scope.parent] if scope.parent >= 0 else ()
+        around.append((*outer, scope.name) if scope.kind == "function" else outer)
+    # Whatever may make a function hand on a class, or make one.
+    inside = [(cls.scope, base) for cls in facts.classes for base in cls.bases]
+    for index, scope in enumerate(facts.scopes):
+        inside += [(index, each) for each in (*scope.defaults.values(), *scope.returns)]
+    inside += [(made.scope, made.call) for made in facts.made]
+    for index, reference in inside:
         yield from ((word, name) for word in words_of(reference) for name in around[index])
 
 
-def _in_functions(facts: FileFacts) -> Iterator[tuple[int, Reference]]:
-    """(scope, expression) of whatever may make a function hand on a class, or make one."""
-    for cls in facts.classes:
-        yield from ((cls.scope, base) for base in cls.bases)
-    for index, scope in enumerate(facts.scopes):
-        yield from ((index, each) for each in (*scope.defaults.values(), *scope.returns))
-    for made in facts.made:
-        yield made.scope, made.call
-
-
-def _around(facts: FileFacts) -> list[tuple[str, ...]]:
-    """For each scope the functions that it is, or stands in."""
-    found: list[tuple[str, ...]] = []
-    for scope in facts.scopes:  # a scope is opened after the one it stands in
-        outer = found[scope.parent] if scope.parent >= 0 else ()
-        found.append((*outer, scope.name) if scope.kind == "function" else outer)
-    return found
-
-
-class Shelf:
+class ParsedFiles:
     """The facts of files; those that did not matter at first are parsed when they turn out to."""
 
     def __init__(self, glances: Sequence[Glance], importers: Importers, kin: Kin) -> None:
@@ -232,24 +212,19 @@ class Shelf:
             for path in found:
                 waiting.pop(path, None)
                 self._kin.learn(path, self.facts(path))
-            found = [path for path in waiting if self._spells_kin(path, waiting)]
+            found = []
+            for path, words in waiting.items():
+                # Whether it spells what means an op test in a file that it imports.
+                if self._importers.seen_from(path) & self._kin.all:
+                    if words is None:
+                        words = waiting[path] = spelled(path)  # noqa: PLW2901
+                    if self._kin.means(path, words & self._kin.words):
+                        found.append(path)
         return sorted(relevant)
-
-    def _spells_kin(self, path: str, waiting: dict[str, frozenset[str] | None]) -> bool:
-        """Whether a file spells what means an op test in a file that it imports."""
-        if not self._importers.seen_from(path) & self._kin.all:
-            return False
-        words = waiting[path]
-        if words is None:
-            words = waiting[path] = spelled(path)
-        return self._kin.means(path, words & self._kin.words)
 
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
-        for lost in self._lost:
-            yield fail(
-                "cannot-read", f"cannot be read: {lost.error}", path=lost.path, next=f"ls -ld {shlex.quote(lost.path)}"
-            )
+        yield from (cannot_read(lost.path, lost.error) for lost in self._lost)
         for path, facts in self.parsed.items():
             if facts.problem:
                 # A file that names op tests and cannot be read may hold any number of unchecked ones.
@@ -328,7 +303,6 @@ class World:
         assumed = self._assumed(cls)
         if self.lineage.is_root(cls) or (not assumed and not self.lineage.is_op_test(cls)):
             return
-        again = self._again(path, facts, index)
         yield OpTestClass(
             cls=cls,
             path=path,
@@ -336,7 +310,7 @@ class World:
             name=cls.facts.qualname,
             assumed=assumed,
             collected=self._collected(cls, facts),
-            shadowed=again,
+            shadowed=self._again(path, facts, index),
         )
 
     def _assumed(self, cls: Class) -> str:
@@ -350,32 +324,21 @@ class World:
         ends = self.lineage.open_ends(cls)
         if not ends:
             return ""
-        defined = {m.name for a in order if isinstance(a, Class) for m in a.facts.methods}
-        for ancestor in order:
-            for method in ancestor.facts.methods if isinstance(ancestor, Class) else ():
-                for call in method.calls:
-                    if call.receiver == "self" and is_check(call.name) and call.name not in defined:
-                        end = ends[0]
-                        shown = end.name if isinstance(end, Outside) else getattr(end, "text", "?")
-                        return f"{shown}, because self.{call.name} is called"
+        methods = [method for a in order if isinstance(a, Class) for method in a.facts.methods]
+        defined = {method.name for method in methods}
+        for call in (call for method in methods for call in method.calls):
+            if call.receiver == "self" and is_check(call.name) and call.name not in defined:
+                return f"{ends[0].name}, because self.{call.name} is called"
         return ""
 
     def _collected(self, cls: Class, facts: FileFacts) -> bool:
-        scope = facts.scopes[cls.facts.scope]
-        if scope.kind == "class":
+        name, scope, line = cls.facts.name, cls.facts.scope, cls.facts.line
+        if facts.scopes[scope].kind == "class":
             # A class in a class is how a base is hidden from the runner; XPU tests are the exception.
-            return self._is_wrapper(cls, facts)
-        deleted = (b for b in facts.bindings if b.kind == "deleted" and b.scope == cls.facts.scope)
-        return not any(b.name == cls.facts.name and b.line > cls.facts.line for b in deleted)
-
-    def _is_wrapper(self, cls: Class, facts: FileFacts) -> bool:
-        for index, outer in enumerate(facts.classes):
-            if outer.body == cls.facts.scope:
-                for ancestor in self.lineage.order(self.names.instance(cls.path, index)):
-                    name = ancestor.facts.name if isinstance(ancestor, Class) else getattr(ancestor, "last", "")
-                    if name in WRAPPERS:
-                        return True
-        return False
+            outer = (self.names.instance(cls.path, i) for i, c in enumerate(facts.classes) if c.body == scope)
+            return any(short_name(ancestor) in WRAPPERS for one in outer for ancestor in self.lineage.order(one))
+        deleted = (b for b in facts.bindings if b.kind == "deleted")
+        return not any((b.scope, b.name) == (scope, name) and b.line > line for b in deleted)
 
     def _again(self, path: str, facts: FileFacts, index: int) -> int:
         """The line where the same scope defines the class's name again, neither under a condition."""
@@ -410,9 +373,7 @@ class World:
         scope = facts.scopes[function.scope]
         given = dict([*zip(scope.parameters, made.call.arguments, strict=False), *made.call.keywords.items()])
         known = {name: value for name, value in scope.constants.items() if name not in given}
-        for name, argument in given.items():
-            if argument.text in _CONSTANTS:
-                known[name] = _CONSTANTS[argument.text]
+        known |= {name: _CONSTANTS[value.text] for name, value in given.items() if value.text in _CONSTANTS}
         constants = tuple(sorted(known.items()))
         for index in classes:
             needed = self.names.depends(function.path, index)
@@ -422,7 +383,9 @@ class World:
             key = (function.path, index, instance.environment)
             if key not in self._seen:
                 self._seen.add(key)
-                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)
+                shown = ", ".join(short_name(target) for _, target in instance.environment)
+                name = f"{instance.facts.name}[{shown}]"
+                yield OpTestClass(cls=instance, path=path, line=made.line, name=name, constants=constants)
         for inner in calls:
             yield from self._expand(function.path, inner, environment, depth + 1)
 
@@ -431,21 +394,10 @@ class World:
         key = (path, scope)
         if key not in self._functions:
             facts = self.names.facts(path)
-            inside = _inside(facts, scope)
+            inside = {scope}
+            for index in range(scope + 1, len(facts.scopes)):  # they are numbered in the order of the file
+                if facts.scopes[index].parent in inside:
+                    inside.add(index)
             classes = [index for index, cls in enumerate(facts.classes) if cls.scope in inside]
             self._functions[key] = classes, [m for m in facts.made if m.scope in inside]
         return self._functions[key]
-
-
-def _inside(facts: FileFacts, scope: int) -> set[int]:
-    """A scope and all scopes in it; they are numbered in the order of the file."""
-    found = {scope}
-    for index in range(scope + 1, len(facts.scopes)):
-        if facts.scopes[index].parent in found:
-            found.add(index)
-    return found
-
-
-def _label(cls: Class) -> str:
-    shown = [t.facts.name if isinstance(t, Class) else getattr(t, "last", "?") for _, t in cls.environment]
-    return f"{cls.facts.name}[{', '.join(shown)}]"

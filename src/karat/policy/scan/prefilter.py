@@ -61,13 +61,6 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It names something of op tests."""
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one worker, as the bytes that the system knows them by."""
-
-    paths: tuple[bytes, ...]
-    roots: tuple[str, ...] = ()
-
-
 def look(
     paths: Sequence[str], *, roots: Sequence[str] = (), jobs: int | None = None, progress: Progress | None = None
 ) -> list[Glance]:
@@ -132,7 +125,7 @@ def imported_modules(source: bytes) -> frozenset[str]:
     Whatever may be an import statement counts, in strings and comments as well: too many do no harm, since a module
     counts only if its file is there and holds what is looked for.
     """
-    found: set[bytes] = set()
+    statements: set[bytes] = set()
     budget = 4 * len(source) + 100_000
     for match in _IMPORT.finditer(source):
         begin = match.start()
@@ -148,13 +141,21 @@ def imported_modules(source: bytes) -> frozenset[str]:
         parts = map(_NAME.match, _DOTS.sub(b".", plain).split(b","))
         names = [part[1] for part in parts if part]
         if module:
-            found.add(module)
+            statements.add(module)
             dot = b"" if module.endswith(b".") else b"."
-            found.update(module + dot + name for name in names)
+            statements.update(module + dot + name for name in names)
         if not module or continued:
             # A comment may end in a backslash, and the import after it is then one of its own.
-            found.update(names)
-    return frozenset(_with_parents(found))
+            statements.update(names)
+    found: set[str] = set()
+    for module in statements:
+        text = module.decode("utf-8", "replace")
+        found.add(text)
+        while "." in text.strip("."):
+            text = text.rpartition(".")[0] if not text.endswith(".") else text[:-1]
+            if text.strip("."):
+                found.add(text)
+    return frozenset(found)
 
 
 def _from(source: bytes, end: int) -> tuple[bytes, bool]:
@@ -167,16 +168,6 @@ def _from(source: bytes, end: int) -> tuple[bytes, bool]:
         return b"", False
     text = _AGAIN.split(match[1])[-1]
     return _DOTS.sub(b".", _CONTINUED.sub(b" ", text)).strip(_SPACE), b"\n" in text
-
-
-def _with_parents(modules: set[bytes]) -> Iterator[str]:
-    for module in modules:
-        text = module.decode("utf-8", "replace")
-        yield text
-        while "." in text.strip("."):
-            text = text.rpartition(".")[0] if not text.endswith(".") else text[:-1]
-            if text.strip("."):
-                yield text
 
 
 def _here(paths: Sequence[str], roots: Sequence[str], progress: Progress | None, total: int) -> list[Glance]:
@@ -207,7 +198,7 @@ def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes
     # -P: the scanned tree may be the current folder, and must not be imported from.
     here = os.getcwd()  # noqa: PTH109
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry) and entry != here)  # noqa: PTH117
-    message = msgspec.msgpack.encode(Share(paths=tuple(map(os.fsencode, paths)), roots=tuple(roots)))
+    message = msgspec.msgpack.encode((tuple(map(os.fsencode, paths)), tuple(roots)))
     try:
         worker = subprocess.Popen(
             [sys.executable, "-P", "-m", "karat.policy.scan.prefilter"],
@@ -255,12 +246,12 @@ def _with_path(one: Glance, path: str) -> Glance:
 
 def main() -> None:
     """Answer one message, as a worker."""
-    share = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Share)
+    paths, roots = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=tuple[list[bytes], list[str]])
     answers: list[bytes | None] = []
     with no_collection():
-        for path in share.paths:
+        for path in paths:
             try:
-                seen = _with_path(glance(os.fsdecode(path), share.roots), "")
+                seen = _with_path(glance(os.fsdecode(path), roots), "")
                 answers.append(msgspec.msgpack.encode(seen))
             except UnicodeEncodeError:
                 # A literal with a lone surrogate, which msgpack has no text for: the caller reads the file.

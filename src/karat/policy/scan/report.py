@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code
+from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code, fail
 from karat.report import sarif
 from karat.report.json import encode, finding_json
 from karat.report.terminal import Line
 from karat.report.words import count, line_of
+from karat.system.command import Command
 
 SCHEMA = "karat.policy-scan/1"
 DEVICE = re.compile(r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx", re.ASCII)
@@ -158,6 +159,11 @@ def finding(  # noqa: PLR0913 - all of one finding
         numbers={"line": line, "class": name},
         next=next or f"sed -n {max(line, 1)},+9p {shlex.quote(path)}",
     )
+
+
+def cannot_read(path: str, why: str) -> Finding:
+    """A file or folder whose bytes could not be had."""
+    return fail("cannot-read", f"cannot be read: {why}", path=path, next=Command("ls", "-ld", path))
 
 
 def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:

@@ -17,9 +17,9 @@ from karat.goldens.paths import glob_regex
 from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, unbound
 from karat.policy.scan.names import Class, Modules, Names
-from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, Shelf, World
+from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, ParsedFiles, World
 from karat.policy.scan.prefilter import Progress, look, no_collection
-from karat.policy.scan.report import OpTestRow, ScanReport, finding, ordered
+from karat.policy.scan.report import OpTestRow, ScanReport, cannot_read, finding, ordered
 from karat.report.words import count
 
 _LEFT_OUT = re.compile(
@@ -50,21 +50,21 @@ def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: 
         modules = Modules([*found.files, *found.links])
         importers = Importers(glances, modules)
         kin = Kin(importers, options.base_classes)
-        shelf = Shelf(glances, importers, kin)
-        relevant = shelf.relevant()
-        world = World(Names(modules, shelf.facts), kin, options.base_classes)
+        files = ParsedFiles(glances, importers, kin)
+        relevant = files.relevant()
+        world = World(Names(modules, files.facts), kin, options.base_classes)
         tests = list(world.op_tests(relevant))
         rows, findings = _inspect(world, tests, options)
-        for path in shelf.parsed:
+        for path in files.parsed:
             findings += _stray_flags(world, path)
         findings += unbound(world, world.unbound)
-        findings += [*found.findings, *shelf.problems(), *_paths_without(found, rows, tests)]
+        findings += [*found.findings, *files.problems(), *_paths_without(found, rows, tests)]
     if options.exemptions is not None:
         findings += options.exemptions.findings
     return ScanReport(
         paths=tuple(paths),
         files=len(found.files),
-        parsed=len(shelf.parsed),
+        parsed=len(files.parsed),
         left_out=found.left_out,
         excluded=found.excluded,
         op_tests=tuple(rows),
@@ -142,27 +142,18 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:
         for shown in _walk(path, found):
             if any(pattern.fullmatch(shown.removeprefix("./")) for pattern in unwanted):
                 found.excluded += 1
-            else:
-                _add(shown, found, seen, here)
+                continue
+            try:
+                status = os.stat(shown)  # noqa: PTH116 - strings, by the thousand
+            except OSError as error:
+                found.findings.append(cannot_read(shown, error.strerror or str(error)))
+                continue
+            key = (status.st_dev, status.st_ino)
+            first = seen.setdefault(key, shown) if status.st_ino else shown
+            here.append(first)
+            (found.files if first is shown else found.links).append((first, os.path.abspath(shown)))  # noqa: PTH100
     found.files.sort()
     return found
-
-
-def _add(shown: str, found: FileList, seen: dict[tuple[int, int], str], here: list[str]) -> None:
-    try:
-        status = os.stat(shown)  # noqa: PTH116 - strings, by the thousand
-    except OSError as error:
-        found.findings.append(cannot_read(shown, error))
-        return
-    key = (status.st_dev, status.st_ino)
-    absolute = os.path.abspath(shown)  # noqa: PTH100
-    if key in seen and key[1]:
-        found.links.append((seen[key], absolute))
-        here.append(seen[key])
-        return
-    seen[key] = shown
-    found.files.append((shown, absolute))
-    here.append(shown)
 
 
 def _walk(path: str, found: FileList) -> Iterator[str]:
@@ -181,35 +172,18 @@ def _walk(path: str, found: FileList) -> Iterator[str]:
             with os.scandir(folder) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            found.findings.append(cannot_read(folder, error))
+            found.findings.append(cannot_read(folder, error.strerror or str(error)))
             continue
         for entry in listed:
-            if _is_folder(entry):
-                if _LEFT_OUT.fullmatch(entry.name) or os.path.lexists(f"{entry.path}/pyvenv.cfg"):
-                    found.left_out += 1
-                else:
-                    pending.append(entry.path)
-            elif entry.name.endswith(".py") and _is_file(entry):
+            try:
+                is_folder, is_file = entry.is_dir(follow_symlinks=False), entry.is_file()
+                # Pipes and folders behind links are no tests; a link that leads nowhere is reported.
+                is_file = is_file or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
+            except OSError:
+                is_folder, is_file = False, True
+            if is_folder and (_LEFT_OUT.fullmatch(entry.name) or os.path.lexists(f"{entry.path}/pyvenv.cfg")):
+                found.left_out += 1
+            elif is_folder:
+                pending.append(entry.path)
+            elif is_file and entry.name.endswith(".py"):
                 yield entry.path
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Files, and what cannot be determined; pipes and folders behind links are no tests."""
-    try:
-        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
-    except OSError:
-        return True
-
-
-def cannot_read(path: str, error: OSError) -> Finding:
-    """A file or folder whose bytes could not be had."""
-    return fail(
-        "cannot-read", f"cannot be read: {error.strerror or error}", path=path, next=f"ls -ld {shlex.quote(path)}"
-    )
