@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from shlex import quote
 from time import perf_counter
 from typing import Any
 
@@ -22,10 +21,12 @@ from karat.changepoints.series import (
     Series,
     SeriesChange,
     Step,
+    step_kind,
 )
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, warn
 from karat.report.result import Result
 from karat.report.words import count
+from karat.system.command import Command
 
 _TOGETHER = 3
 _KINDS = {
@@ -42,18 +43,27 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
     labels = [point.label for point in series.observations]
     for change in analysis.changes:
         kind, severity = _KINDS[change.kind]
-        if change.kind is ChangeKind.CRASH and is_still_crashing(series, change):
-            severity = Severity.FAIL
         steps = [analysis.steps[number] for number in change.steps]
+        message, then = change.message, None
+        if change.kind is ChangeKind.CRASH:
+            then = _log(series.observations[change.first])
+            if is_still_crashing(series, change):
+                severity, message = Severity.FAIL, f"{message}; nothing after it has a value"
+        elif len(steps) == 1:
+            (step,) = steps
+            if (step.earliest, step.latest) != (step.last_good, step.first_bad):
+                message += f"; it may be anywhere between {labels[step.earliest]} and {labels[step.latest]}"
+            if change.kind is not ChangeKind.IMPROVEMENT:
+                then = _between(series, step)
         yield Finding(
             kind=kind,
             severity=severity,
-            message=change.message + _ending(series, change, steps),
+            message=message,
             path=series.source,
             metric=series.metric,
             where=" … ".join(dict.fromkeys(labels[at] for at in (change.first, change.last))),
             numbers=_numbers(series, steps, change),
-            next=_next(series, change, steps),
+            next=then,
         )
 
 
@@ -68,7 +78,7 @@ def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
     if last.outcome in {Outcome.CRASH, Outcome.HANG}:
         kind, severity = "crash-range", Severity.FAIL
     elif newest.verdict == "change":
-        kind, severity = _direction(series, newest.step)
+        kind, severity = _KINDS[step_kind(series.better, newest.step) if newest.step else ChangeKind.SHIFT]
     elif newest.verdict == "unsure" and newest.p_value is None:
         kind, severity = "nothing-compared", Severity.WARN
     else:
@@ -86,13 +96,6 @@ def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
     )
 
 
-def _direction(series: Series, step: Step | None) -> tuple[str, Severity]:
-    if series.better not in {"higher", "lower"} or step is None:
-        return _KINDS[ChangeKind.SHIFT]
-    better = (step.absolute > 0) == (series.better == "higher")
-    return _KINDS[ChangeKind.IMPROVEMENT if better else ChangeKind.REGRESSION]
-
-
 def too_short(series: Series, fewest: int) -> Finding:
     """A series about which nothing can be told is not one without changes."""
     values = sum(point.outcome is Outcome.OK for point in series.observations)
@@ -104,18 +107,6 @@ def too_short(series: Series, fewest: int) -> Finding:
         metric=series.metric,
         numbers={"values": values, "points": len(series.observations)},
     )
-
-
-def _ending(series: Series, change: SeriesChange, steps: Sequence[Step]) -> str:
-    if change.kind is ChangeKind.CRASH:
-        return "; nothing after it has a value" if is_still_crashing(series, change) else ""
-    if len(steps) != 1:
-        return ""
-    step = steps[0]
-    if (step.earliest, step.latest) == (step.last_good, step.first_bad):
-        return ""
-    early, late = (series.observations[at].label for at in (step.earliest, step.latest))
-    return f"; it may be anywhere between {early} and {late}"
 
 
 def _numbers(series: Series, steps: Sequence[Step], change: SeriesChange | None) -> dict[str, float | int | str | None]:
@@ -138,22 +129,14 @@ def _numbers(series: Series, steps: Sequence[Step], change: SeriesChange | None)
     return found
 
 
-def _next(series: Series, change: SeriesChange, steps: Sequence[Step]) -> str | None:
-    if change.kind is ChangeKind.CRASH:
-        return _log(series.observations[change.first])
-    if change.kind is ChangeKind.REGRESSION or (change.kind is ChangeKind.SHIFT and steps):
-        return _between(series, steps[0])
-    return None
-
-
 def _log(point: Observation) -> str | None:
     """How to look at what a point left."""
     if not point.log or point.outcome in {Outcome.OK, Outcome.MISSING}:
         return None
     if _is_hunted(point):
         return point.log
-    look = "git show" if _is_version(point) else "tail -n 40"
-    return f"{look} {quote(point.log)}"
+    look = ("git", "show") if _is_version(point) else ("tail", "-n", "40")
+    return Command(*look, point.log)
 
 
 def _is_hunted(point: Observation) -> bool:
@@ -172,8 +155,8 @@ def _between(series: Series, step: Step) -> str:
         return bad.log
     if _is_version(good) and _is_version(bad):
         old, (new, _, path) = good.log.partition(":")[0], bad.log.partition(":")
-        only = "" if set("*?{") & set(path) else f" --only {quote(path)}"
-        return f"karat diff {old[:10]} {new[:10]}{only}"
+        only = () if set("*?{") & set(path) else ("--only", path)
+        return Command("karat", "diff", old[:10], new[:10], *only)
     return "karat hunt init"
 
 

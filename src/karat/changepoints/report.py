@@ -11,6 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from karat.changepoints.examine import ChangesReport, SeriesReport
 from karat.changepoints.series import RAREST, Analysis, ChangeKind, Observation, Outcome, Series, SeriesChange, Step
@@ -280,11 +281,11 @@ def to_json(report: ChangesReport) -> bytes:
                 "false_alarms": report.options.false_alarms,
                 "smallest": report.options.smallest,
                 "online": report.online,
-                "fail_on": list(report.fail_on),
+                "fail_on": report.fail_on,
             },
             "series": [_series_json(entry) for entry in report.entries],
             "findings": [finding_json(finding) for finding in report.findings],
-            "notes": list(report.notes),
+            "notes": report.notes,
         }
     )
 
@@ -295,7 +296,7 @@ def _series_json(entry: SeriesReport) -> dict[str, Any]:
 
     def labelled(data: msgspec.Struct, *names: str) -> dict[str, Any]:
         """The fields of a struct, with labels instead of positions."""
-        plain: dict[str, Any] = msgspec.to_builtins(data)
+        plain = structs.asdict(data)
         return {**plain, **{name: labels[plain[name]] for name in names}}
 
     def step_json(step: Step) -> dict[str, Any]:
@@ -308,41 +309,19 @@ def _series_json(entry: SeriesReport) -> dict[str, Any]:
         "unit": series.unit,
         "better": series.better,
         "points": [
-            {
-                "label": point.label,
-                "outcome": point.outcome.value,
-                "values": list(point.values),
-                "signature": point.signature,
-                "when": point.when.isoformat() if point.when else None,
-                "log": point.log,
-            }
+            {**structs.asdict(point), "when": point.when.isoformat() if point.when else None}
             for point in series.observations
         ],
         "steps": [step_json(step) for step in analysis.steps],
         "levels": [labelled(level, "first", "last") for level in analysis.levels],
         "changes": [
-            {
-                "kind": change.kind.value,
-                "first": labels[change.first],
-                "last": labels[change.last],
-                "steps": list(change.steps),
-                "signature": change.signature,
-                "confidence": change.confidence,
-                "message": change.message,
-            }
+            {name: value for name, value in labelled(change, "first", "last").items() if name != "metric"}
             for change in analysis.changes
         ],
         "outliers": [labels[index] for index in analysis.outliers],
         "noise": analysis.noise,
-        "notes": list(analysis.notes),
-        "newest": newest
-        and {
-            "verdict": newest.verdict,
-            "p_value": newest.p_value,
-            "step": newest.step and step_json(newest.step),
-            "message": newest.message,
-            "points_needed": newest.points_needed,
-        },
+        "notes": analysis.notes,
+        "newest": newest and {**structs.asdict(newest), "step": newest.step and step_json(newest.step)},
     }
 
 

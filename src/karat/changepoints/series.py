@@ -119,16 +119,24 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
+def step_kind(better: Better | None, step: Step) -> ChangeKind:
+    """What a step is, by which direction is better."""
+    if better not in {"higher", "lower"}:
+        return ChangeKind.SHIFT
+    improved = (step.absolute > 0) == (better == "higher")
+    return ChangeKind.IMPROVEMENT if improved else ChangeKind.REGRESSION
+
+
 class SeriesChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened in a series."""
 
-    kind: ChangeKind
     metric: str
-    steps: tuple[int, ...] = ()
-    """Indices into the analysis's steps."""
+    kind: ChangeKind
     first: int
     last: int
     """Indices of the first and last observation concerned."""
+    steps: tuple[int, ...] = ()
+    """Indices into the analysis's steps."""
     signature: str = ""
     confidence: float = 1.0
     message: str = ""

@@ -120,19 +120,12 @@ def signature(
 
 def find_signature(output: bytes | str) -> str:
     """What a text says that its program died of; empty if it says nothing of the kind."""
-    strong: str = ""
-    first_error = complaint = frame = ""
+    found: dict[int, str] = {}
     for clue in _clues(_lines(output)):
-        if clue.rank == 0:
-            # An abort is what became of an exception that was said before it.
-            strong = strong if strong and clue.text == "SIGABRT" else clue.text
-        elif clue.rank == 1:
-            first_error = first_error or clue.text
-        elif clue.rank == 2:
-            complaint = clue.text
-        else:
-            frame = clue.text
-    return strong or first_error or complaint or frame
+        # An abort is what became of an exception that was said before it; of errors, the first counts.
+        if clue.rank not in found or (clue.rank != 1 and not (clue.rank == 0 and clue.text == "SIGABRT")):
+            found[clue.rank] = clue.text
+    return found[min(found)] if found else ""
 
 
 def died_of(output: bytes | str) -> str:
@@ -141,17 +134,15 @@ def died_of(output: bytes | str) -> str:
 
 
 def _lines(output: bytes | str) -> list[str]:
-    return [without_timestamp(without_ansi(line)) for line in _text(output).split("\n")]
-
-
-def _text(output: bytes | str) -> str:
     if isinstance(output, str):
-        return output[-TAIL:]
-    if output[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        text = output[-TAIL:]
+    elif output[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         # An odd number of bytes is a cut character, not a reason to know nothing.
         order = "utf-16-le" if output[:2] == b"\xff\xfe" else "utf-16-be"
-        return output[-(TAIL & ~1) :][: len(output) & ~1].decode(order, "replace")
-    return output[-TAIL:].decode("utf-8", "replace")
+        text = output[-(TAIL & ~1) :][: len(output) & ~1].decode(order, "replace")
+    else:
+        text = output[-TAIL:].decode("utf-8", "replace")
+    return [without_timestamp(without_ansi(line)) for line in text.split("\n")]
 
 
 def _signal_name(exit_code: int | None, signal: int | None) -> str:
@@ -239,37 +230,22 @@ def _end_of_group(lines: list[str], at: int) -> int:
 
 def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
     """What one line, outside of a traceback, says."""
-    strong = _strong(text, line, after)
-    if strong:
+    if strong := _strong(text, line, after):
         yield _Clue(0, strong)
-        return
-    match = _FRAME.match(text)
-    if match:
+    elif match := _FRAME.match(text):
         name = re.split(r"[/\\]", match[1])[-1]
         yield _Clue(3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else "")))
-        return
-    match = _COMPILER.fullmatch(text) or _LINKER.fullmatch(text)
-    if match:
-        yield from _complained(1, match[match.re.groups])
-        return
-    match = _COMPLAINT.fullmatch(text)
-    if match:
-        yield from _complained(2, match[1])
-
-
-def _complained(rank: int, message: str) -> Iterator[_Clue]:
-    """`error: 0.003` is a measurement, and no complaint."""
-    if not _MEASURED.fullmatch(message):
-        yield _Clue(rank, f"error: {normalise(message)}")
+    elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
+        message = match[match.re.groups]
+        if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
+            yield _Clue(2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}")
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:
     """A line that names what the program died of; empty for any other."""
     for word, pattern, say in _STRONG:
-        if word in text:
-            match = pattern.search(text)
-            if match:
-                return say(match, after)
+        if word in text and (match := pattern.search(text)):
+            return say(match, after)
     # An exception that stands at the beginning of a line, as at the end of a traceback whose head is cut off.
     match = _NAMED.fullmatch(line) if ("Error" in line or "Exce" in line or "In" in line) else None
     return _named(match[1], match[2]) if match else ""

@@ -34,6 +34,7 @@ from karat.changepoints.series import (
     Series,
     SeriesChange,
     Step,
+    step_kind,
 )
 
 FEWEST = 5
@@ -75,9 +76,24 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         )
         for start, stop in pairwise(edges)
     )
-    steps = tuple(
-        _step(cut, known, before, after) for cut, before, after in zip(found.cuts, levels, levels[1:], strict=False)
-    )
+    steps = []
+    for cut, (before, after) in zip(found.cuts, pairwise(levels), strict=True):
+        absolute = after.value - before.value
+        relative = absolute / abs(before.value) if before.value else None
+        steps.append(
+            Step(
+                last_good=known[cut.at - 1],
+                first_bad=known[cut.at],
+                earliest=known[cut.low - 1],
+                latest=known[cut.high],
+                before=before,
+                after=after,
+                absolute=absolute,
+                relative=relative if relative is not None and np.isfinite(relative) else None,
+                p_value=cut.p_value,
+                confidence=1 - cut.p_value,
+            )
+        )
     outliers, noise = _noise(values, found)
     notes: tuple[str, ...] = ()
     if len(known) < FEWEST:
@@ -85,7 +101,7 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         notes = (f"{len(known)} {word} a value; a change can be told from {FEWEST} on",)
     return Analysis(
         metric=series.metric,
-        steps=steps,
+        steps=tuple(steps),
         levels=levels,
         changes=name_changes(series, steps, levels),
         outliers=tuple(known[index] for index in outliers),
@@ -112,23 +128,6 @@ def _standard_error(samples: Floats) -> float:
     """Of the mean; in units of the samples, because their squares may overflow."""
     size = float(np.abs(samples).max())
     return float((samples / size).std(ddof=1) / np.sqrt(samples.size) * size) if size > 0 else 0.0
-
-
-def _step(cut: LevelCut, known: Sequence[int], before: Level, after: Level) -> Step:
-    absolute = after.value - before.value
-    relative = absolute / abs(before.value) if before.value else None
-    return Step(
-        last_good=known[cut.at - 1],
-        first_bad=known[cut.at],
-        earliest=known[cut.low - 1],
-        latest=known[cut.high],
-        before=before,
-        after=after,
-        absolute=absolute,
-        relative=relative if relative is not None and np.isfinite(relative) else None,
-        p_value=cut.p_value,
-        confidence=1 - cut.p_value,
-    )
 
 
 def _noise(values: Floats, found: Segmented) -> tuple[list[int], str]:
@@ -245,10 +244,7 @@ def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> Ser
     percent = "" if step.relative is None else f" ({100 * step.relative:+.3g}%)".replace("-", "−")
     levels = f"from {step.before.value:.6g} to {step.after.value:.6g}{percent}"
     if back == number:
-        kind = ChangeKind.SHIFT
-        if series.better in {"higher", "lower"}:
-            improved = (step.absolute > 0) == (series.better == "higher")
-            kind = ChangeKind.IMPROVEMENT if improved else ChangeKind.REGRESSION
+        kind = step_kind(series.better, step)
         verb = "rose" if step.absolute > 0 else "fell"
         message = f"{verb} {levels} between {label[step.last_good]} and {label[step.first_bad]}"
     else:

@@ -238,7 +238,10 @@ def locate(row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, su
     explained, _ = _explained(clipped(row), fewest)
     at = int(np.argmax(explained)) + fewest
     # Now that there are two levels, wild values can be told from them.
-    values = _without_wild(row, at)
+    before, after = float(np.median(row[:at])), float(np.median(row[at:]))
+    spread = 1.4826 * float(np.median(np.abs(np.concatenate([row[:at] - before, row[at:] - after]))))
+    wild = _CLIP * spread
+    values = np.clip(row, min(before, after) - wild, max(before, after) + wild) if spread > 0 else row
     explained, left = _explained(values, fewest)
     at = int(np.argmax(explained)) + fewest
     variance = max(float(left.min()) / max(n - 2, 1), floor**2) * (1 + rho) / (1 - rho)
@@ -270,15 +273,6 @@ def _explained(row: Floats, fewest: int) -> tuple[Floats, Floats]:
     sums = np.cumsum(centred)[fewest - 1 : n - fewest]
     explained = sums**2 * n / (k * (n - k))
     return explained, np.maximum(float(centred @ centred) - explained, 0)
-
-
-def _without_wild(row: Floats, at: int) -> Floats:
-    left, right = float(np.median(row[:at])), float(np.median(row[at:]))
-    residuals = np.concatenate([row[:at] - left, row[at:] - right])
-    spread = 1.4826 * float(np.median(np.abs(residuals)))
-    if spread <= 0:
-        return row
-    return np.clip(row, min(left, right) - _CLIP * spread, max(left, right) + _CLIP * spread)
 
 
 def left_over(rows: Floats, fewest: int, most: int) -> tuple[Floats, npt.NDArray[np.int64]]:

@@ -62,26 +62,21 @@ def generous_cuts(values: Floats, fewest: int) -> list[int]:
     waiting = [(0, values.shape[0])]
     while waiting:
         start, stop = waiting.pop()
-        found = _might_be(values[start:stop], near, fewest)
-        if found:
+        centred = values[start:stop] - np.median(values[start:stop])
+        spread = robust_spread(centred)
+        if spread <= 0:
+            continue
+        row = np.clip(centred, -CLIP * spread, CLIP * spread)
+        row -= row.mean()
+        own_spread = float(row.std())
+        height, found = clearest(row, spread=own_spread, fewest=fewest)
+        # Clear by the spread of the values, or clearer by that of their differences, which steps do not enter.
+        if found and (height > _GENEROUS or height * own_spread > _GENEROUS_NEAR * near > 0):
             own = fit(values, [start + cut for cut in found], start, stop, fewest)
             edges = [start, *own, stop]
             waiting.extend(pairwise(edges))
             cuts.extend(edges[1:-1])
     return sorted(cuts)
-
-
-def _might_be(values: Floats, near: float, fewest: int) -> tuple[int, ...]:
-    """Cuts that are clear by the spread of the values, or clearer by that of their differences, which steps do not enter."""
-    centred = values - np.median(values)
-    spread = robust_spread(centred)
-    if spread <= 0:
-        return ()
-    row = np.clip(centred, -CLIP * spread, CLIP * spread)
-    row -= row.mean()
-    own = float(row.std())
-    height, found = clearest(row, spread=own, fewest=fewest)
-    return found if height > _GENEROUS or height * own > _GENEROUS_NEAR * near > 0 else ()
 
 
 def autocorrelation(values: Floats, fewest: int) -> float:
@@ -125,7 +120,14 @@ def two_modes(values: Floats) -> bool:
     if upper is None:
         return False
     switches = int(np.count_nonzero(upper[1:] != upper[:-1]))
-    return switches >= max(_SWITCHES, len(values) // _POINTS_PER_SWITCH) and not _one_split(upper)
+    if switches < max(_SWITCHES, len(values) // _POINTS_PER_SWITCH):
+        return False
+    # One mode mostly on one side of a split and the other on the other is a step with wild values.
+    n = upper.shape[0]
+    centred = upper - upper.mean()
+    k = np.arange(1, n)
+    explained = np.cumsum(centred)[:-1] ** 2 * n / (k * (n - k))
+    return bool(explained.max() <= 0.5 * (centred**2).sum())
 
 
 def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
@@ -144,15 +146,6 @@ def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
     far = np.abs(np.concatenate([low - np.median(low), high - np.median(high)])) > _FAR_OFF * apart
     clear = apart > 0 and apart >= _APART * inner and far.mean() <= 0.05
     return values >= ordered[place] if clear else None
-
-
-def _one_split(upper: npt.NDArray[np.bool_]) -> bool:
-    """Whether one mode is mostly on one side of a split and the other on the other: a step with wild values."""
-    n = upper.shape[0]
-    centred = upper - upper.mean()
-    k = np.arange(1, n)
-    explained = np.cumsum(centred)[:-1] ** 2 * n / (k * (n - k))
-    return bool(explained.max() > 0.5 * (centred**2).sum())
 
 
 class LevelCut(NamedTuple):
@@ -207,17 +200,20 @@ def _judge(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
     start, stop = _sides(row, kept, number)
     n = row.values.shape[0]
     cut = kept[number]
-    if _no_step(row, start, cut.at, stop):
-        kept[number] = cut._replace(p_value=2.0)
-        return
-    at = [other.at for other in kept]
-    if stop - start > LONG:
-        p_value = _long_pair(row, start, cut.at, stop)
+    left, right = row.values[start : cut.at], row.values[cut.at : stop]
+    before, after = float(np.median(left)), float(np.median(right))
+    # A cut that is smaller than anyone wants to know, or the work of one wild value or of noise, is no step.
+    small = abs(after - before) < row.options.smallest * abs(before)
+    if small or _one_wild(left, after) or _one_wild(right, before) or _only_noisier(row, left, right):
+        p_value = 2.0
+    elif stop - start > LONG:
+        p_value = min(1.0, _long_pair(row, start, cut.at, stop))
     elif start == 0 and stop == n:
-        p_value = scan_whole(row).p_value
+        p_value = min(1.0, scan_whole(row).p_value)
     else:
-        p_value = scan_piece(row, at, start, stop).p_value * n / (stop - start)
-    kept[number] = cut._replace(p_value=min(1.0, p_value))
+        at = [other.at for other in kept]
+        p_value = min(1.0, scan_piece(row, at, start, stop).p_value * n / (stop - start))
+    kept[number] = cut._replace(p_value=p_value)
 
 
 def _long_pair(row: NoisyRow, start: int, cut: int, stop: int) -> float:
@@ -241,15 +237,6 @@ def block_means(values: Floats, size: int) -> Floats:
     middle = np.median(blocks, axis=1, keepdims=True)
     spread = CLIP * robust_spread(blocks - middle)
     return np.asarray(np.clip(blocks, middle - spread, middle + spread).mean(axis=1))
-
-
-def _no_step(row: NoisyRow, start: int, cut: int, stop: int) -> bool:
-    """Whether a cut is smaller than anyone wants to know, or the work of one wild value."""
-    left, right = row.values[start:cut], row.values[cut:stop]
-    before, after = float(np.median(left)), float(np.median(right))
-    if abs(after - before) < row.options.smallest * abs(before):
-        return True
-    return _one_wild(left, after) or _one_wild(right, before) or _only_noisier(row, left, right)
 
 
 def _only_noisier(row: NoisyRow, left: Floats, right: Floats) -> bool:
@@ -293,7 +280,12 @@ def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> 
     else:
         row = NoisyRow(values, autocorrelation(values, options.min_points), floor, options)
         found = set(_top_down(row))
-    cuts = drop_weak_cuts(row, _apart(sorted(found), options.min_points, values.shape[0]))
+    # Without those that are nearer to the one before than a level is long: chunks find one step twice.
+    apart: list[int] = []
+    for cut in sorted(found):
+        if min(cut - (apart[-1] if apart else 0), values.shape[0] - cut) >= options.min_points:
+            apart.append(cut)
+    cuts = drop_weak_cuts(row, apart)
     parts = [part - np.median(part) for part in np.split(row.values, [cut.at for cut in cuts])]
     return Segmented(cuts, row.rho, max(robust_spread(np.concatenate(parts)), row.floor))
 
@@ -353,12 +345,3 @@ def _fine(row: NoisyRow) -> set[int]:
         chunk = row._replace(values=row.values[left : left + _CHUNK], options=options)
         found.update(left + cut for cut in _top_down(chunk))
     return found
-
-
-def _apart(cuts: Sequence[int], fewest: int, n: int) -> list[int]:
-    """Cuts without those that are nearer to the one before than a level is long: chunks find one step twice."""
-    kept: list[int] = []
-    for cut in cuts:
-        if cut - (kept[-1] if kept else 0) >= fewest and n - cut >= fewest:
-            kept.append(cut)
-    return kept

@@ -85,7 +85,15 @@ def number_format(cells: Sequence[Any], *, decimal_comma: bool) -> NumberFormat 
     matches = [match for text in texts if (match := _match(text)) is not None]
     if 2 * len(matches) <= len(texts):
         return None
-    decimal = _decimal([match[2] for match in matches], decimal_comma=decimal_comma)
+    # The decimal mark: of two marks in one number the last; a comma before any but three digits.
+    bodies = [match[2] for match in matches]
+    both = Counter(max(".,", key=body.rfind) for body in bodies if "." in body and "," in body)
+    commas = [body for body in bodies if "," in body]
+    grouped = all(_GROUPED.fullmatch(body) for body in commas)
+    several = any(body.count(",") > 1 for body in commas)
+    decimal = "." if not commas or several or (grouped and not decimal_comma) else ","
+    if both:
+        decimal = both.most_common(1)[0][0]
     ((unit, _),) = Counter(match[1] or match[3] for match in matches).most_common(1)
     found = NumberFormat(decimal=decimal, unit=unit)
     read = sum(found.number(text) is not None for text in texts)
@@ -95,17 +103,6 @@ def number_format(cells: Sequence[Any], *, decimal_comma: bool) -> NumberFormat 
 
 def _match(text: str) -> re.Match[str] | None:
     return _MEASURED.fullmatch(text.strip()) if len(text) <= _LONGEST else None
-
-
-def _decimal(bodies: Sequence[str], *, decimal_comma: bool) -> str:
-    """The decimal mark: of two marks in one number the last; a comma before any but three digits."""
-    both = Counter(max(".,", key=body.rfind) for body in bodies if "." in body and "," in body)
-    if both:
-        return both.most_common(1)[0][0]
-    commas = [body for body in bodies if "," in body]
-    grouped = all(_GROUPED.fullmatch(body) for body in commas)
-    several = any(body.count(",") > 1 for body in commas)
-    return "." if not commas or several or (grouped and not decimal_comma) else ","
 
 
 class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,11 +129,12 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
 def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     """The table as rows with labels and metrics."""
     chosen = _Chosen(table, options)
+    units = {table.names[at]: chosen.formats[at].unit for at in chosen.metrics if at in chosen.formats}
     return Sheet(
         source=table.source,
         metrics=tuple(table.names[column] for column in chosen.metrics),
         rows=tuple(chosen.rows()),
-        units={**table.units, **chosen.units()},
+        units={**table.units, **{name: unit for name, unit in units.items() if unit}},
         findings=(*table.findings, *chosen.odd.findings()),
         notes=chosen.notes(),
     )
@@ -172,14 +170,6 @@ class _Chosen:
         if name in self.table.names:
             return self.table.names.index(name)
         raise no_such(option, f"name a column of {self.table.source}", name, self.table.names)
-
-    def units(self) -> dict[str, str]:
-        """Metric → the unit that its cells are written with."""
-        return {
-            self.table.names[at]: self.formats[at].unit
-            for at in self.metrics
-            if at in self.formats and self.formats[at].unit
-        }
 
     def _read(self, at: int, cell: Any) -> Cell:
         """The samples in a cell, as its column is written."""
@@ -261,11 +251,9 @@ class _Chosen:
 
     def _metrics(self) -> list[int]:
         taken = {self.x, self.time}
-        free = (at for at in range(len(self.table.names)) if at not in taken)
-        found = [at for at in free if self._is_metric(at)]
-        self.counters = [at for at in found if self._is_counter(at)]
-        if len(self.counters) == len(found):
-            self.counters = []
+        found = [at for at in range(len(self.table.names)) if at not in taken and self._is_metric(at)]
+        counters = [at for at in found if self._is_counter(at)]
+        self.counters = counters if len(counters) < len(found) else []
         return [at for at in found if at not in self.counters]
 
     def _is_counter(self, at: int) -> bool:
@@ -274,8 +262,7 @@ class _Chosen:
         first = found[:2]
         if len(found) < 5 or None in first or not all(float(v or 0).is_integer() for v in first):
             return False
-        apart = (first[1] or 0) - (first[0] or 0)
-        start = first[0] or 0
+        start, apart = first[0] or 0, (first[1] or 0) - (first[0] or 0)
         return apart > 0 and all(value == start + n * apart for n, value in enumerate(found))
 
     def _is_metric(self, at: int) -> bool:

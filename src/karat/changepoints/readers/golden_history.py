@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -83,26 +83,27 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
         for version, data in zip(past, contents, strict=True)
     ]
     known = dict.fromkeys(name for cells in read if cells for name in cells)
-    metrics = tuple(known)[:_MOST]
-    if options.metrics:
-        fits = [[name for name in known if name == one or fnmatchcase(name, one)] for one in options.metrics]
-        for wanted, found in zip(options.metrics, fits, strict=True):
-            if not found:
-                raise no_such("--metric", f"be a metric of {path}", wanted, list(known))
-        metrics = tuple(dict.fromkeys(name for found in fits for name in found))
+    wanted = {one: [name for name in known if name == one or fnmatchcase(name, one)] for one in options.metrics}
+    if nobody := next((one for one, names in wanted.items() if not names), None):
+        raise no_such("--metric", f"be a metric of {path}", nobody, list(known))
+    metrics = tuple(dict.fromkeys(name for names in wanted.values() for name in names)) or tuple(known)[:_MOST]
     notes = []
     if run_git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
         notes.append("the clone is shallow: its history is cut (git fetch --unshallow brings the rest)")
     renamed = list(dict.fromkeys(version.path for version in past))
     if len(renamed) > 1:
         notes.append(f"it was renamed: {' → '.join(renamed)}")
+    rows = []
+    for version, cells in zip(past, read, strict=True):
+        if cells is None:  # one that cannot be read is broken; in one that can, a metric may be missing
+            cells = dict.fromkeys(metrics, BROKEN if version.blob else MISSING)  # noqa: PLW2901
+        if version.commit:
+            label, log = f"{version.commit[:10]} {version.when:%Y-%m-%d}", f"{version.commit}:{version.path}"
+            rows.append(SheetRow(label=label, cells=cells, when=version.when, log=log))
+        else:
+            rows.append(SheetRow(label=WORK_TREE, cells=cells, log=version.path))
     return Sheet(
-        source=path,
-        metrics=metrics,
-        rows=tuple(_row(one, cells, metrics) for one, cells in zip(past, read, strict=True)),
-        findings=odd.findings(),
-        notes=tuple(notes),
-        ordered=True,
+        source=path, metrics=metrics, rows=tuple(rows), findings=odd.findings(), notes=tuple(notes), ordered=True
     )
 
 
@@ -127,17 +128,6 @@ def versions(root: Path, path: str) -> list[Version]:
             blob = "" if status[0] == "D" else blob
             found.append(Version(commit=commit, when=when, path=os.fsdecode(name), blob=blob))
     return found[::-1]
-
-
-def _row(version: Version, cells: Mapping[str, Cell] | None, metrics: Sequence[str]) -> SheetRow:
-    """A version that cannot be read is broken; in one that can, a metric may be missing."""
-    if cells is None:
-        cells = dict.fromkeys(metrics, BROKEN if version.blob else MISSING)
-    if not version.commit:
-        return SheetRow(label=WORK_TREE, cells=cells, log=version.path)
-    label = f"{version.commit[:10]} {version.when:%Y-%m-%d}"
-    log = f"{version.commit}:{version.path}"
-    return SheetRow(label=label, cells=cells, when=version.when, log=log)
 
 
 def _cells(version: Version, data: bytes | None, options: ReadOptions, odd: LimitedFindings) -> dict[str, Cell] | None:

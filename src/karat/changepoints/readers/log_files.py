@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 import msgspec
@@ -34,6 +34,7 @@ _ENOUGH = 0.8  # of the names must have what the others are ordered by; the rest
 _LEAP, _BEFORE_LEAP = 2000, 1999
 _ASKED = 2000  # commits that fit a command line; more of them are looked for in all branches
 _WILD = frozenset("*?{")
+_ENDINGS = frozenset({".log", ".txt", ".out", ".err"})
 _PACKED = b"\x1f\x8b"
 _MOST = 1 << 28  # bytes that a packed log may have: a small file can unpack to any size
 
@@ -67,7 +68,9 @@ def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:
         if found and len(found) >= _ENOUGH * len(paths):
             named = _with_years(found, year) if kind == "day" else found
             return LogNames(kind=kind, found=named)  # type: ignore[arg-type]
-    return LogNames(kind="name", found={path: LogName(label=_stem(path)) for path in paths})
+    names = {path: PurePosixPath(path) for path in paths}
+    stems = {path: name.stem if name.suffix in _ENDINGS else name.name for path, name in names.items()}
+    return LogNames(kind="name", found={path: LogName(label=stem) for path, stem in stems.items()})
 
 
 def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> LogNames:
@@ -116,12 +119,6 @@ def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -
     parts = {"month": 1, "day": 1, "hour": 0, "minute": 0}
     at = _moment(known or _LEAP, *(numbers.get(name, default) for name, default in parts.items()))
     return None if at is None else LogName(label=label, at=at, dated=known is not None)
-
-
-def _stem(path: str) -> str:
-    name = path.rpartition("/")[2]
-    stem, dot, ending = name.rpartition(".")
-    return stem if dot and stem and ending in {"log", "txt", "out", "err"} else name
 
 
 def _dated(name: str) -> LogName | None:
@@ -179,8 +176,11 @@ def _moment(year: int, month: int, day: int, hour: int = 0, minute: int = 0, sec
 
 def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, LogName]:
     """Months and days in the order in which they were: nights from November to February are of two years."""
-    days = sorted({name.at.timetuple().tm_yday for name in found.values() if name.at is not None})
-    start = _first_day(days)
+    days = sorted({name.at.timetuple().tm_yday for name in found.values() if name.at is not None}) or [0]
+    # The nights begin behind the longest pause, if that is not at the year's end.
+    longest, start = max(((after - before, after) for before, after in pairwise(days)), default=(0, days[0]))
+    if longest <= max(days[0] + 366 - days[-1], 60):
+        start = days[0]
     leap_day_late = 60 in days and start > 60
     base = year if year is not None else (_BEFORE_LEAP if leap_day_late else _LEAP)
     made = {}
@@ -197,15 +197,6 @@ def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, Log
             ) from error
         made[path] = LogName(label=name.label, at=at, dated=year is not None)
     return made
-
-
-def _first_day(days: Sequence[int]) -> int:
-    """The day of the year with which the nights begin: behind the longest pause, if that is not at the year's end."""
-    if not days:
-        return 0
-    pauses = [(after - before, after) for before, after in pairwise(days)]
-    longest, start = max(pauses, default=(0, days[0]))
-    return start if longest > max(days[0] + 366 - days[-1], 60) else days[0]
 
 
 class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):

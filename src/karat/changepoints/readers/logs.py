@@ -298,24 +298,22 @@ def _cells(
 
 def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
-    none = MISSING if all(found.values()) else _reason(tail)
+    none = MISSING
+    if not all(found.values()):
+        # There was no image of that night, it could not be started, or it says what it died of.
+        never_ran = len(tail) < _SHORT and b"Traceback" not in tail
+        refused = _NOT_STARTED.search(tail) if never_ran else None
+        if never_ran and _NO_IMAGE.search(tail):
+            none = MISSING
+        elif refused:
+            none = NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
+        elif said := find_signature(tail):
+            none = NoSample(Outcome.CRASH, said)
     chosen = {metric: choose(values, options.which) for metric, values in found.items()}
     return {
         metric: join_cells(number_cell(value, nan=options.nan) for value in values) if values else none
         for metric, values in chosen.items()
     }
-
-
-def _reason(tail: bytes) -> NoSample:
-    """Why a log has no value: there was no image of that night, it could not be started, or what it died of."""
-    if len(tail) < _SHORT and b"Traceback" not in tail:
-        if _NO_IMAGE.search(tail):
-            return MISSING
-        refused = _NOT_STARTED.search(tail)
-        if refused:
-            return NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
-    said = find_signature(tail)
-    return NoSample(Outcome.CRASH, said) if said else MISSING
 
 
 def _sheet(

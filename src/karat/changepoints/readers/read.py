@@ -216,7 +216,11 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
         places.setdefault(row.label, []).append(row)
     joined = sum(len(held) > 1 for held in places.values())
     if joined:
-        rows = [_joined(held) for held in places.values()]
+        rows = []
+        for held in places.values():
+            metrics = dict.fromkeys(name for row in held for name in row.cells)
+            cells = {name: join_cells(row.cells.get(name, MISSING) for row in held) for name in metrics}
+            rows.append(structs.replace(held[0], cells=cells) if len(held) > 1 else held[0])
         labels = "1 label occurs" if joined == 1 else f"{joined:,} labels occur"
         notes.append(f"{labels} more than once; the values are repeats of one point")
     rows = rows if sheet.ordered else add_missing_points(rows)
@@ -233,14 +237,6 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
         for metric in sheet.metrics
     )
     return tuple(made), tuple(notes)
-
-
-def _joined(rows: Sequence[SheetRow]) -> SheetRow:
-    if len(rows) == 1:
-        return rows[0]
-    metrics = dict.fromkeys(name for row in rows for name in row.cells)
-    cells = {name: join_cells(row.cells.get(name, MISSING) for row in rows) for name in metrics}
-    return structs.replace(rows[0], cells=cells)
 
 
 def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = False) -> int:

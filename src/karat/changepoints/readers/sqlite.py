@@ -107,21 +107,7 @@ def _stage(
     points: dict[Any, list[Sequence[Any]]] = {}
     for row in rows:
         points.setdefault(row[1], []).append(row)
-    show = ("--stage", stage, "--journal", source)
-    known = {name: settings[name] for name in wanted if name in settings}
-    return Sheet(
-        source=f"{source} stage {stage}" if several else source,
-        metrics=wanted,
-        rows=tuple(_point(held, wanted, show, options) for held in points.values()),
-        units={name: unit for name, (_, unit) in known.items()},
-        better={name: _BETTER[said] for name, (said, _) in known.items() if said in _BETTER},
-        ordered=True,
-    )
 
-
-def _point(
-    rows: Sequence[Sequence[Any]], metrics: Sequence[str], show: Sequence[str], options: ReadOptions
-) -> SheetRow:
     def cell(row: Sequence[Any]) -> Cell:
         value, outcome, signature = row[5], row[6], row[7]
         if value is not None:
@@ -129,11 +115,25 @@ def _point(
         kind = Outcome(outcome) if outcome in set(Outcome) else Outcome.BROKEN
         return NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
 
-    label, at = str(rows[0][2]), rows[0][3]
-    when = since_1970(at) or parse_date(at)
-    return SheetRow(
-        label=label,
-        cells={metric: join_cells(cell(r) for r in rows if r[4] is None or str(r[4]) == metric) for metric in metrics},
-        when=None if when is None else utc(when),
-        log=str(Command("karat", "hunt", "show", label, *show)),
+    made = []
+    for held in points.values():
+        label, at = str(held[0][2]), held[0][3]
+        when = since_1970(at) or parse_date(at)
+        of_metric = {name: [row for row in held if row[4] is None or str(row[4]) == name] for name in wanted}
+        made.append(
+            SheetRow(
+                label=label,
+                cells={name: join_cells(map(cell, own)) for name, own in of_metric.items()},
+                when=None if when is None else utc(when),
+                log=str(Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source)),
+            )
+        )
+    known = {name: settings[name] for name in wanted if name in settings}
+    return Sheet(
+        source=f"{source} stage {stage}" if several else source,
+        metrics=wanted,
+        rows=tuple(made),
+        units={name: unit for name, (_, unit) in known.items()},
+        better={name: _BETTER[said] for name, (said, _) in known.items() if said in _BETTER},
+        ordered=True,
     )

@@ -203,8 +203,16 @@ def read_lines(data: bytes, source: str) -> SourceTable | None:
 
 def table_of(value: Any, source: str) -> SourceTable | None:
     """The table that a JSON value is."""
-    if isinstance(value, dict):
-        return _of_object(value, source)
+    if isinstance(value, dict):  # label → value, label → record, or name → list
+        items = list(value.values())
+        lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
+        if lists and not any(isinstance(c, dict | list) for held in items for c in held[:100]):
+            rows = list(zip(*items, strict=True))
+            return SourceTable(source=source, names=tuple(value), rows=rows) if rows else None
+        if len(items) > 1 and all(isinstance(item, dict) for item in items):
+            return _of_records([{"label": label, **item} for label, item in value.items()], source)
+        if items and not any(isinstance(item, dict | list) for item in items):
+            return SourceTable(source=source, names=("label", "value"), rows=list(value.items()))
     if not isinstance(value, list) or not value:
         return None
     if _is_records(value):
@@ -213,20 +221,6 @@ def table_of(value: Any, source: str) -> SourceTable | None:
         return SourceTable(source=source, names=("label", "value"), rows=value)
     if not any(isinstance(item, dict | list) for item in value):
         return SourceTable(source=source, names=("value",), rows=[(item,) for item in value])
-    return None
-
-
-def _of_object(value: dict[str, Any], source: str) -> SourceTable | None:
-    """Label → value, label → record, or name → list."""
-    items = list(value.values())
-    lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
-    if lists and not any(isinstance(c, dict | list) for held in items for c in held[:100]):
-        rows = list(zip(*items, strict=True))
-        return SourceTable(source=source, names=tuple(value), rows=rows) if rows else None
-    if len(items) > 1 and all(isinstance(item, dict) for item in items):
-        return _of_records([{"label": label, **item} for label, item in value.items()], source)
-    if items and not any(isinstance(item, dict | list) for item in items):
-        return SourceTable(source=source, names=("label", "value"), rows=list(value.items()))
     return None
 
 
@@ -250,14 +244,10 @@ def _fields(
         name = f"{prefix}{key}"
         if isinstance(item, dict) and depth < _DEEPEST:
             yield from _fields(item, units, "" if key == "metrics" else f"{name}.", depth + 1)
-        elif isinstance(item, list) and item and all(map(_is_metric, item)):
+        elif _is_records(item) and all(isinstance(entry.get("name"), str) and "value" in entry for entry in item):
             for entry in item:
                 if isinstance(entry.get("unit"), str):
                     units[str(entry["name"])] = entry["unit"]
                 yield str(entry["name"]), entry["value"]
         else:
             yield name, item
-
-
-def _is_metric(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("name"), str) and "value" in entry
