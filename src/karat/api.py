@@ -311,38 +311,46 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
 
 
 def changes(  # noqa: PLR0913 - one parameter per option
-    values: Iterable[float | None] | Mapping[str, float | None] | str | Path,
+    values: Iterable[float | None] | Mapping[str, float | None] | str | Path | Sequence[str] = (),
     *,
     labels: Sequence[str] | None = None,
-    metric: str = "value",
-    better: Better | None = None,
+    metric: str | Sequence[str] = "value",
+    better: Better | Mapping[str, Better] | None = None,
     smallest: float = 0.0,
     false_alarms: float = 0.01,
     online: bool = False,
+    logs: Sequence[str] = (),
+    goldens: Sequence[str] = (),
+    fail_on: tuple[str, ...] = ("fail",),
+    **reading: Any,
 ) -> ChangesReport:
     """Find where a series changed its level, crashed, or has a hole.
 
     `values` are numbers in order, oldest first (None for a point that has no value, NaN for one that crashed), with
-    `labels` or as label → value; or a file: CSV, JSON, JSON Lines, SQLite, the journal of a hunt. `metric` is the name
-    of the numbers, or the column of the file to look at.
+    `labels` or as label → value; or files: CSV, JSON, JSON Lines, SQLite, the journal of a hunt. `metric` is the name
+    of the numbers, or the columns of the files to look at; `better` may differ by metric. `logs` are globs of logs, and
+    `goldens` files whose history in git is read. `reading`: the other options of `karat changes`, such as `since`.
     """
     from karat.changepoints.examine import examine
     from karat.changepoints.readers.read import SeriesCollection, read
     from karat.changepoints.readers.sheets import ReadOptions
     from karat.changepoints.series import DetectOptions, Series
 
-    if isinstance(values, str | Path):
-        chosen = () if metric == "value" else (metric,)
-        options = ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path())
-        collected = read((str(values),), options)
+    sources = (values,) if isinstance(values, str | Path) else values if isinstance(values, tuple | list) else ()
+    if logs or goldens or (sources and all(isinstance(source, str | Path) for source in sources)):
+        chosen = () if metric == "value" else (metric,) if isinstance(metric, str) else tuple(metric)
+        directions = {"": better} if isinstance(better, str) else better or {}
+        options = ReadOptions(metrics=chosen, better=directions, root=Path(), **reading)
+        collected = read([str(source) for source in sources], options, logs=logs, goldens=goldens)
     else:
-        if hasattr(values, "items"):  # a mapping, or a pandas Series
+        held: Any = values
+        if hasattr(held, "items"):  # a mapping, or a pandas Series
             labels, numbers = [], []
-            for label, value in values.items():
+            for label, value in held.items():
                 labels.append(label)
                 numbers.append(value)
         else:
-            numbers = list(values)
+            numbers = list(held)
         names = range(len(numbers)) if labels is None else labels
         if len(names) != len(numbers):
             raise UsageError(
@@ -350,8 +358,11 @@ def changes(  # noqa: PLR0913 - one parameter per option
                 next_command="help(karat.changes)",
             )
         points = tuple(_observation(str(label), value) for label, value in zip(names, numbers, strict=True))
-        collected = SeriesCollection(series=(Series(metric=metric, observations=points, better=better),))
-    return examine(collected, DetectOptions(false_alarms=false_alarms, smallest=smallest), online=online)
+        name = metric if isinstance(metric, str) else "value"
+        series = Series(metric=name, observations=points, better=better if isinstance(better, str) else None)
+        collected = SeriesCollection(series=(series,))
+    detector = DetectOptions(false_alarms=false_alarms, smallest=smallest)
+    return examine(collected, detector, online=online, fail_on=fail_on)
 
 
 def _observation(label: str, value: float | None) -> Any:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, quiet_option
+from karat.cli.output import deliver, fail_on_option, json_option, last_line, one_report_each, quiet_option
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
-    from karat.changepoints.examine import ChangesReport
-    from karat.changepoints.readers.sheets import ReadOptions, Which
     from karat.changepoints.series import Better
 
 _EXAMPLES = """
@@ -97,7 +95,7 @@ _BETTER = ("higher", "lower", "equal")
 @click.option("--online", is_flag=True, help="Only say whether the newest point is a change.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
-@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.changes/1; - is stdout.")
+@json_option("karat.changes/1")
 @click.option("--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -106,27 +104,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     logs: tuple[str, ...],
     goldens: tuple[str, ...],
     metrics: tuple[str, ...],
-    x: str,
-    time: str,
-    newest_first: bool,
-    which: str,
-    name_pattern: str,
-    year: int | None,
     step: str,
-    table: str,
-    stage: str,
-    nan: str,
     better: tuple[str, ...],
     smallest: str,
-    false_alarms: float,
-    since: str,
-    until: str,
-    online: bool,
     fail_on: tuple[str, ...],
     everything: bool,
     json_file: str | None,
     markdown_file: str | None,
     quiet: bool,
+    **others: Any,
 ) -> int:
     """Find level changes, crashes and gaps in a series.
 
@@ -134,42 +120,45 @@ def command(  # noqa: PLR0913 - one parameter per option
     for stdin. For each change: its kind (regression, improvement, dip that recovered, crash range, gap), size, levels,
     last good and first bad point, range and chance. Points without a value are never filled in.
     """
-    from karat.changepoints.examine import examine
-    from karat.changepoints.readers.read import read
-    from karat.changepoints.readers.sheets import ReadOptions
-    from karat.changepoints.report import text_lines, to_json, to_markdown
-    from karat.changepoints.series import DetectOptions
+    from karat.api import changes
+    from karat.changepoints.report import text_lines, to_markdown
     from karat.report.terminal import print_lines, room_of
 
     one_report_each({"--json": json_file, "--markdown": markdown_file})
     if not sources and not logs and not goldens:
         raise _mistake("expected a SERIES, --logs or --golden, found none")
-    options = ReadOptions(
-        x=x,
-        time=time,
-        metrics=metrics,
-        which=cast("Which", which),
-        name_pattern=name_pattern,
-        year=year,
-        table=table,
-        stage=stage,
-        step=_step(step),
-        nan=cast("Literal['crash', 'missing']", nan),
-        newest_first=newest_first,
-        since=since,
-        until=until,
-        better=_directions(better),
-        root=Path(),
+    if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
+        raise _mistake(f"expected --step to be last, mean or a step's number, found {step!r}")
+    directions = _directions(better)
+    # An option that nothing would come of is a mistake, and not passed over.
+    for option, value, what, there in (
+        ("--x", others["x"], "a table", sources and not logs),
+        ("--time", others["time"], "a table", sources and not logs),
+        ("--step", step.removeprefix("last"), "--golden", goldens),
+    ):
+        if value and not there:
+            raise _mistake(f"expected {what} for {option}, found none")
+    report = changes(
+        sources,
+        logs=logs,
+        goldens=goldens,
+        metric=metrics,
+        better=directions,
+        smallest=_size(smallest),
+        fail_on=parse_fail_on(fail_on, "--fail-on", "karat changes --help") if fail_on else ("fail",),
+        step=step,
+        **others,
     )
-    _only_where_it_counts({"--x": x, "--time": time}, "a table", there=bool(sources) and not logs)
-    _only_where_it_counts({"--step": step.removeprefix("last")}, "--golden", there=bool(goldens))
-    detect = DetectOptions(false_alarms=false_alarms, smallest=_size(smallest))
-    wanted = parse_fail_on(fail_on, "--fail-on", "karat changes --help") if fail_on else ("fail",)
-    collected = read(sources, options, logs=logs, goldens=goldens)
-    report = examine(collected, detect, online=online, fail_on=wanted)
-    _known_directions(options, report)
+    metrics_there = {entry.series.metric for entry in report.entries}
+    for name in filter(None, directions):
+        # A name that no metric has is a mistake that would turn a failure into a warning.
+        if not any(fnmatchcase(metric, name) or metric == name for metric in metrics_there):
+            raise _mistake(
+                f"expected --better to name a metric of the series, found {name!r}; there are"
+                f" {', '.join(sorted(metrics_there)[:20])}"
+            )
     if json_file is not None:
-        deliver(json_file, to_json(report))
+        deliver(json_file, report.to_json())
     if markdown_file is not None:
         deliver(markdown_file, to_markdown(report))
     if not quiet:
@@ -183,19 +172,6 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _mistake(message: str) -> UsageError:
     return UsageError(message, next_command="karat changes --help")
-
-
-def _only_where_it_counts(given: Mapping[str, str], what: str, *, there: bool) -> None:
-    """An option that nothing would come of is a mistake, and not passed over."""
-    for option, value in given.items():
-        if value and not there:
-            raise _mistake(f"expected {what} for {option}, found none")
-
-
-def _step(text: str) -> str:
-    if text in {"last", "mean"} or re.fullmatch(r"[0-9]{1,18}", text):
-        return text
-    raise _mistake(f"expected --step to be last, mean or a step's number, found {text!r}")
 
 
 def _size(text: str) -> float:
@@ -218,16 +194,3 @@ def _directions(words: Sequence[str]) -> dict[str, Better]:
             raise _mistake(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
         found[name] = cast("Better", direction)
     return found
-
-
-def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
-    """A name that --better gives and no metric has is a mistake that would turn a failure into a warning."""
-    from fnmatch import fnmatchcase
-
-    metrics = {entry.series.metric for entry in report.entries}
-    for name in options.better:
-        if name and not any(metric == name or fnmatchcase(metric, name) for metric in metrics):
-            raise _mistake(
-                f"expected --better to name a metric of the series, found {name!r}; there are"
-                f" {', '.join(sorted(metrics)[:20])}"
-            )

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from karat.cli.output import deliver, one_report_each, quiet_option, typed
+from karat.cli.output import deliver, json_option, one_report_each, quiet_option, typed
 from karat.findings import UsageError
-
-if TYPE_CHECKING:
-    from karat.runs.repeats import Combine
 
 _EXAMPLES = """
 \b
@@ -51,9 +48,7 @@ Examples:
     metavar="N",
     help="Keep the first step and the multiples of N; a step without a sample becomes NaN.",
 )
-@click.option(
-    "--format", "form", metavar="NAME", help="The golden's format; by default the one it has, or series-json."
-)
+@click.option("--format", metavar="NAME", help="The golden's format; by default the one it has, or series-json.")
 @click.option(
     "--combine",
     type=click.Choice(["first", "median", "mean"]),
@@ -64,7 +59,7 @@ Examples:
 @click.option("--replace-samples", is_flag=True, help="Forget the samples of earlier runs.")
 @click.option("--accept-incomplete", is_flag=True, help="Take a run even if it ended early or lacks something.")
 @click.option("--dry-run", is_flag=True, help="Judge and report, write nothing.")
-@click.option("--json", "json_file", metavar="F", help="Write the report, schema karat.record/1; - is stdout.")
+@json_option("karat.record/1")
 @click.option("--manifest", "manifest_file", metavar="F", help="Write a manifest of the CI job for `karat refresh`.")
 @click.option(
     "--identity",
@@ -79,22 +74,18 @@ def command(  # noqa: PLR0913 - one parameter per option
     *,
     actual: tuple[str, ...],
     golden: str,
-    metrics: tuple[str, ...],
     tags: tuple[str, ...],
     steps: int | None,
     precision: int | None,
     start: int | None,
     interval: int | None,
-    form: str | None,
-    combine: Combine,
-    replace_samples: bool,
-    accept_incomplete: bool,
     dry_run: bool,
     json_file: str | None,
     manifest_file: str | None,
     identities: tuple[str, ...],
     preset: str | None,
     quiet: bool,
+    **others: Any,
 ) -> int:
     """Create or update a golden from the output of a run.
 
@@ -119,11 +110,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = RecordOptions(
         settings=config.record,
         asked={k: v for k, v in asked.items() if v is not None},
-        metrics=metrics,
-        format=form,
-        combine=combine,
-        accept_incomplete=accept_incomplete,
-        replace_samples=replace_samples,
         dry_run=dry_run,
         globs=config.paths,
         exclude=config.exclude,
@@ -131,6 +117,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         status=config.status,
         columns=config.check.columns,
         command=typed(),
+        **others,
     )
     recorded, code = record(Path(golden), actual, options)
     if manifest_file is not None and not dry_run:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from karat.cli.output import deliver, last_line, quiet_option, typed
+from karat.cli.output import deliver, json_option, last_line, quiet_option, typed
 from karat.findings import UsageError, exit_code
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.option("--write", is_flag=True, help="Required in CI (where CI is set) to rewrite goldens.")
 @click.option("--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
-@click.option("--platform", multiple=True, metavar="GLOB", help="Only these platforms. Repeatable.")
+@click.option("--platform", "platforms", multiple=True, metavar="GLOB", help="Only these platforms. Repeatable.")
 @click.option(
     "--metric",
     "metrics",
@@ -125,59 +125,32 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded.")
 @click.option("--prune", is_flag=True, help="Remove table rows that are not in the new results.")
 @click.option("--keep-going", is_flag=True, help="Write the files that arrived even if some transfers failed.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the full report, schema karat.refresh-report/1; - is stdout."
-)
+@json_option("karat.refresh-report/1")
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
-    path: str | None,
-    source: str | None,
-    repo: str | None,
-    run_id: str | None,
-    sha: str | None,
-    workflow: str | None,
-    project: str | None,
-    pipeline_id: str | None,
     scope: Scope | None,
     dry_run: bool,
     write: bool,
     reset: bool,
     only: tuple[str, ...],
-    platform: tuple[str, ...],
-    metrics: tuple[str, ...],
-    attempt: int | None,
-    accept_incomplete: bool,
-    prune: bool,
-    keep_going: bool,
-    json_file: str | None,
     preset: str | None,
+    json_file: str | None,
     quiet: bool,
+    **others: Any,
 ) -> int:
     """Download golden values from CI and check them.
 
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
     golden kept. Values that moved are taken; review them with `karat diff`.
     """
-    from msgspec.structs import asdict
-
     from karat.api import refresh
     from karat.refreshes.report import lines, with_options
     from karat.report.terminal import print_lines
     from karat.sources.open import SourceOptions, check_options
 
-    where = SourceOptions(
-        source=source,
-        path=path,
-        repo=repo,
-        run_id=run_id,
-        sha=sha,
-        workflow=workflow,
-        project=project,
-        pipeline_id=pipeline_id,
-        attempt=attempt,
-    )
+    where = SourceOptions(**{name: others[name] for name in SourceOptions.__struct_fields__})
     if reset and where == SourceOptions(source=None):
         from karat.config import load
         from karat.goldens.paths import PathFilter
@@ -194,14 +167,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     chosen = scope or _ask_scope()
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         result = refresh(
-            **{**asdict(where), "source": str(source)},
+            **others,
             scope=chosen,
             only=only,
-            platforms=platform,
-            metrics=metrics,
-            accept_incomplete=accept_incomplete,
-            prune=prune,
-            keep_going=keep_going,
             dry_run=dry_run,
             write=write,
             reset=reset,

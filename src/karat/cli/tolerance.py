@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, one_report_each
+from karat.cli.output import deliver, json_option, one_report_each
 from karat.findings import exit_code
 from karat.system.command import quoted
 
@@ -40,7 +40,7 @@ Examples:
     help="Steps per run that may be out of tolerance.",
 )
 @click.option("--metric", "metrics", multiple=True, metavar="GLOB", help="Only these metrics. Repeatable.")
-@click.option("--json", "json_file", metavar="F", help="Write the report, schema karat.tolerance/1; - is stdout.")
+@json_option("karat.tolerance/1")
 @click.option("--toml", "toml_file", metavar="F", help="Write only the rules for karat.toml; - is stdout.")
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 def command(  # noqa: PLR0913 - one parameter per option
