@@ -97,9 +97,8 @@ class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def look(self) -> str:
         """The command with which a person looks for themselves."""
-        prefix = f"{self.prefix}/" if self.prefix else ""
-        words = _LOOK[self.scheme].format(bucket=self.bucket, prefix="{prefix}")
-        return words.format(prefix=shlex.quote(prefix) if prefix else "").rstrip()
+        prefix = shlex.quote(f"{self.prefix}/") if self.prefix else ""
+        return _LOOK[self.scheme].format(bucket=self.bucket, prefix=prefix).rstrip()
 
 
 def parse_address(url: str) -> BucketAddress:
@@ -137,10 +136,8 @@ def allows_http(scheme: str, env: Mapping[str, str]) -> bool:
     said = _ALLOW_HTTP[scheme]
     if is_loopback(urlsplit(endpoint).hostname or "") or env.get(said, "").lower() in {"true", "1"}:
         return True
-    raise UsageError(
-        "expected an https endpoint for the bucket, found plain http, over which anyone can listen",
-        next_command=f"export {said}=true",
-    )
+    said = "expected an https endpoint for the bucket, found plain http, over which anyone can listen"
+    raise UsageError(said, next_command=f"export {said}=true")
 
 
 class BucketStore:

@@ -76,10 +76,8 @@ def find_address(said: str, environment: Mapping[str, str] | None = None, *, ask
         except ValueError:
             web = False
         if not web:
-            raise UsageError(
-                f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}",
-                next_command="edit hunt.toml",
-            )
+            said = f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}"
+            raise UsageError(said, next_command="edit hunt.toml")
         return IndexAddress(url=url.rstrip("/"), origin=origin)
     return IndexAddress(url=PYPI, origin="default")
 

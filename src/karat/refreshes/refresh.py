@@ -123,10 +123,8 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     last = max(attempts, default=1)
     if options.attempt is not None and options.attempt > last:
         # An attempt that never was must not mean the last one that was.
-        raise UsageError(
-            f"expected --attempt from 1 to {last}, found {options.attempt}: {listing.origin} has no more",
-            next_command=Command("karat", "refresh", "--attempt", str(last)),
-        )
+        said = f"expected --attempt from 1 to {last}, found {options.attempt}: {listing.origin} has no more"
+        raise UsageError(said, next_command=Command("karat", "refresh", "--attempt", str(last)))
     groups = group_jobs(listing.jobs, listing.runs, options.settings, options.attempt)
     matches, unmatched = match_artifacts(listing, groups, options.settings)
     choice = choose(matches, groups, options)

@@ -21,6 +21,7 @@ from karat.report.json import finding_json
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count
 from karat.system import git
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
 
@@ -177,12 +178,8 @@ def _edited(root: Path, by_lock: dict[str, dict[str, str]]) -> Iterator[Finding]
             if entry is None or not file.is_file() or sha256_hex(file.read_bytes()) == entry.sha256:
                 continue
             run = f" of run {entry.run}" if entry.run else ""
-            yield warn(
-                "kept-edits",
-                f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old",
-                path=path,
-                next=f"karat diff --only {path}",
-            )
+            said = f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old"
+            yield warn("kept-edits", said, path=path, next=Command("karat", "diff", "--only", path))
 
 
 def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:

@@ -64,9 +64,8 @@ def read_golden(root: Path, path: str) -> bytes | None:
         # A link or a folder is nothing that a golden could be; `write_golden` says so.
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
             return None
-        raise CannotVerify(
-            f"expected to read {path}, but: {error.strerror}", next_command=Command("ls", "-l", str(root / path))
-        ) from error
+        said = f"expected to read {path}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error
 
 
 def _names(listed: bytes) -> set[str]:
@@ -173,10 +172,8 @@ def write_golden(root: Path, path: str, data: bytes, temporary: Path | None = No
         ensure_inside(root, target)
         files.write_bytes(target, data, workshop=temporary)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {target}, but: {error.strerror or error}",
-            next_command=Command("ls", "-ld", str(target.parent)),
-        ) from error
+        said = f"expected to write {target}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
 
 
 def ensure_inside(root: Path, target: Path) -> None:
@@ -185,13 +182,12 @@ def ensure_inside(root: Path, target: Path) -> None:
     while not folder.exists() and folder != root:
         folder = folder.parent
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise UsageError(
-            f"expected {target} inside {root}, found that {folder} leads to {folder.resolve()}",
-            next_command=f"ls -ld {folder}",
-        )
+        said = f"expected {target} inside {root}, found that {folder} leads to {folder.resolve()}"
+        raise UsageError(said, next_command=Command("ls", "-ld", str(folder)))
     if target.is_symlink() or target.is_dir():
         what = "a symbolic link" if target.is_symlink() else "a folder"
-        raise UsageError(f"expected a plain file at {target}, found {what}", next_command=f"ls -ld {target}")
+        look = Command("ls", "-ld", str(target))
+        raise UsageError(f"expected a plain file at {target}, found {what}", next_command=look)
 
 
 def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:
@@ -241,10 +237,8 @@ def plan_reset(
         return tuple(sorted(path for path in names if is_golden(path) or path in locks))
 
     if conflicts := ours("diff", "--name-only", "-z", "--diff-filter=U"):
-        raise UsageError(
-            f"expected no merge under way, found {len(conflicts)} goldens in conflict ({conflicts[0]}, …)",
-            next_command="git status",
-        )
+        said = f"expected no merge under way, found {len(conflicts)} goldens in conflict ({conflicts[0]}, …)"
+        raise UsageError(said, next_command="git status")
     restored = ours("diff-files", "--name-only", "-z")
     deleted = ours("ls-files", "-z", "--others", "--exclude-standard")
     lines: dict[str, list[str]] = {}
@@ -253,10 +247,8 @@ def plan_reset(
         ensure_inside(root, target)
         # One that was deleted will be restored.
         if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-            raise UsageError(
-                f"expected a plain file at {path}, found something else; --reset touches golden files only",
-                next_command=f"ls -ld {target}",
-            )
+            said = f"expected a plain file at {path}, found something else; --reset touches golden files only"
+            raise UsageError(said, next_command=Command("ls", "-ld", str(target)))
         if narrowed:
             lock, name = place_of(path, tuple(globs))
             lines.setdefault(lock, []).append(name)
@@ -268,10 +260,8 @@ def ensure_may_write(typed: Command, *, dry_run: bool, write: bool) -> None:
     if dry_run and write:
         raise UsageError("expected --dry-run or --write, found both", next_command="karat refresh --help")
     if in_ci() and not dry_run and not write:
-        raise UsageError(
-            "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unless asked",
-            next_command=typed.plus("--dry-run"),
-        )
+        said = "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unless asked"
+        raise UsageError(said, next_command=typed.plus("--dry-run"))
 
 
 def reset_goldens(

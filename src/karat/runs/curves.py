@@ -12,7 +12,8 @@ from msgspec import structs
 
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.goldens.series_json import implied_steps
-from karat.goldens.shapes import Golden, Metric, Series, Steps, Table
+from karat.goldens.shapes import Golden, Metric, Series, Table
+from karat.report.words import few
 from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
 from karat.runs.settings import RecordSettings
 
@@ -44,9 +45,7 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
 def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[dict[str, Metric], list[Finding]]:
     taken = [name for name in metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
     if metrics and not taken:
-        shown = ", ".join(sorted(metrics)[:8])
-        shown += f" and {len(metrics) - 8} more" if len(metrics) > 8 else ""
-        message = f"expected names that match {', '.join(settings.tags)}, found {shown}"
+        message = f"expected names that match {', '.join(settings.tags)}, found {few(sorted(metrics), 8)}"
         return {}, [fail("empty", message, next="karat config --show-origin")]
     renamed: dict[str, Metric] = {}
     origin: dict[str, str] = {}
@@ -89,14 +88,13 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
         )
     wanted = np.full(1 + count if end >= start else 0, start, np.int64)
     wanted[1:] = np.arange(count) * interval + first if count else 0
-    return {name: _at_steps(metric, wanted) for name, metric in metrics.items()}
-
-
-def _at_steps(metric: Metric, wanted: Steps) -> Metric:
-    values = np.full(len(wanted), np.nan)
-    _, here, there = np.intersect1d(wanted, metric.steps, assume_unique=True, return_indices=True)
-    values[here] = metric.values[there]
-    return structs.replace(metric, steps=wanted, values=values)
+    found = {}
+    for name, metric in metrics.items():
+        values = np.full(len(wanted), np.nan)
+        _, here, there = np.intersect1d(wanted, metric.steps, assume_unique=True, return_indices=True)
+        values[here] = metric.values[there]
+        found[name] = structs.replace(metric, steps=wanted, values=values)
+    return found
 
 
 def _declared(metric: Metric, interval: int | None) -> Metric:
@@ -196,10 +194,8 @@ def new_golden(
         return onto(before, combined(series, combine), wanted, declare=form in {None, "series-json"})
     if len(goldens) > 1 or wanted:
         shapes = ", ".join(sorted({golden.shape for golden in goldens}))
-        raise UsageError(
-            f"expected series where there are several runs, or --metric, found: {shapes}",
-            next_command="karat record --help",
-        )
+        said = f"expected series where there are several runs, or --metric, found: {shapes}"
+        raise UsageError(said, next_command="karat record --help")
     return goldens[0]
 
 

@@ -20,6 +20,7 @@ from karat.goldens.series_json import step_of, text_number
 from karat.goldens.shapes import Metric, Reading, Series, Shape
 from karat.goldens.table_csv import Form, key_columns, names_columns
 from karat.goldens.text_file import BOM, LimitedFindings
+from karat.report.words import few
 from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
 from karat.runs.log import read_log
 from karat.runs.settings import RecordSettings
@@ -138,8 +139,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
                 events.append(path)
     runs = sorted({path.parent for path in events})
     others = [run for run in runs if run != folder]
-    names = ", ".join(run.relative_to(folder).as_posix() for run in others[:8])
-    names += f" and {len(others) - 8} more" if len(others) > 8 else ""
+    names = few([run.relative_to(folder).as_posix() for run in others], 8)
     if folder in runs:
         # The run that was named; what `add_scalars` and hparams put below are others.
         own = _read_events([path for path in events if path.parent == folder])

@@ -106,6 +106,24 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     first_step: int | None = None
     last_step: int | None = None
 
+    @classmethod
+    def of(cls, repeat: Repeat) -> RunRow:
+        golden = repeat.reading.golden
+        size, steps = int(golden is not None), []
+        if isinstance(golden, Series):
+            size = len(golden.metrics) + len(golden.scalars)
+            steps = [m.steps for m in golden.metrics.values() if len(m.steps)]
+        elif isinstance(golden, Table):
+            size = len(golden.rows)
+        return cls(
+            path=repeat.path,
+            format=repeat.reading.format,
+            shape=golden.shape if golden is not None else None,
+            metrics=size,
+            first_step=min((int(one[0]) for one in steps), default=None),
+            last_step=max((int(one[-1]) for one in steps), default=None),
+        )
+
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that recording one golden came to."""
@@ -261,16 +279,24 @@ class _Recording:
         state, locked = "refused", False
         if new is not None and not judged.refused:
             state, locked = self._write(new, samples, accepted=judged.accepted)
+        # Each finding once; of a golden that was taken none objects any more, and none is about its style.
+        reported = {(f.kind, f.message, f.path): f for f in judged.findings}
+        if state != "refused":
+            reported = {
+                key: replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f
+                for key, f in reported.items()
+                if state != "unchanged" or f.kind != "format-only"
+            }
         recorded = Recorded(
             golden=str(self.path),
             state=state,
             verdict=change.verdict.value if change else None,
-            runs=tuple(map(_run_row, repeats)),
+            runs=tuple(RunRow.of(repeat) for repeat in repeats),
             metrics=tuple(
                 MetricRow(**{name: getattr(one, name) for name in MetricRow.__struct_fields__})
                 for one in (change.metrics if change else ())
             ),
-            findings=_reported(judged.findings, state),
+            findings=tuple(reported.values()),
             combine=options.combine if len(repeats) > 1 else None,
             accepted_incomplete=judged.accepted,
             lock=locked,
@@ -373,44 +399,11 @@ class _Recording:
         return str(added) if state == "written" else None
 
 
-def _reported(findings: Iterable[Finding], state: str) -> tuple[Finding, ...]:
-    """Each finding once; of a golden that was taken, none objects any more."""
-    once = list({(f.kind, f.message, f.path): f for f in findings}.values())
-    if state == "refused":
-        return tuple(once)
-    return tuple(
-        replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f
-        for f in once
-        # What was written in the golden's own style is not written otherwise.
-        if state != "unchanged" or f.kind != "format-only"
-    )
-
-
-def _run_row(repeat: Repeat) -> RunRow:
-    golden = repeat.reading.golden
-    size, steps = int(golden is not None), []
-    if isinstance(golden, Series):
-        size = len(golden.metrics) + len(golden.scalars)
-        steps = [m.steps for m in golden.metrics.values() if len(m.steps)]
-    elif isinstance(golden, Table):
-        size = len(golden.rows)
-    return RunRow(
-        path=repeat.path,
-        format=repeat.reading.format,
-        shape=golden.shape if golden is not None else None,
-        metrics=size,
-        first_step=min((int(one[0]) for one in steps), default=None),
-        last_step=max((int(one[-1]) for one in steps), default=None),
-    )
-
-
 def _read_golden(path: Path) -> bytes | None:
     """The bytes of a golden; None where there is none yet."""
     if path.is_symlink():  # asked before anything is written, the samples too
-        raise UsageError(
-            f"expected a plain file at {path}, found a symbolic link; record what it points at",
-            next_command=Command("readlink", "-f", str(path)),
-        )
+        said = f"expected a plain file at {path}, found a symbolic link; record what it points at"
+        raise UsageError(said, next_command=Command("readlink", "-f", str(path)))
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -44,10 +44,8 @@ def distinct(names: Sequence[str]) -> list[Path]:
     for name in names:
         place = Path(name).resolve()
         if place in seen:
-            raise UsageError(
-                f"expected different runs, found {seen[place]} and {name}, which are the same",
-                next_command="karat record --help",
-            )
+            said = f"expected different runs, found {seen[place]} and {name}, which are the same"
+            raise UsageError(said, next_command="karat record --help")
         seen[place] = name
     return [Path(name) for name in names]
 

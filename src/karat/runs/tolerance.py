@@ -28,7 +28,7 @@ from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens import formats
 from karat.goldens.shapes import Reading, Series, Steps, Values
 from karat.report.json import encode, finding_json
-from karat.report.words import count
+from karat.report.words import count, few
 from karat.runs.curves import names_in, settings_like
 from karat.runs.read import read_run
 from karat.runs.repeats import (
@@ -116,80 +116,72 @@ def recommend(
         steps, values = grid([one.metrics[name] for one in (reference, *others)])
         usable = np.isfinite(values).all(axis=0)
         if usable.any():
-            count = len(others) + inside
             window = windows(name, steps[usable])
-            work = _Work(name, steps[usable], values[:, usable], window, outliers, count)
-            found.append(work.recommendation(rate))
+            runs = len(others) + inside
+            found.append(
+                _recommendation(
+                    name, steps[usable], values[:, usable], runs=runs, window=window, outliers=outliers, rate=rate
+                )
+            )
     return found
 
 
-class _Work:
-    """One metric: the golden's values in the first row, a run's in each other."""
-
-    def __init__(
-        self, name: str, steps: Steps, values: Matrix, window: tuple[int, int] | None, outliers: int, count: int
-    ) -> None:
-        self.name, self.steps, self.runs = name, steps, count
-        self.values, self.check = values, "approx"
-        # As many as the gate allows: outliers are fewer than the others.
-        self.outliers = min(outliers, (values.shape[1] - 1) // 2)
-        if window is not None:
-            inside = (steps >= window[0]) & (steps <= window[1])
-            chosen = values[:, inside] if inside.any() else values
-            self.values, self.check, self.outliers = np.median(chosen, axis=1)[:, None], "median", 0
-        size = np.abs(self.values)
-        typical = float(np.median(size))
-        one_side = bool((self.values > 0).all() or (self.values < 0).all())
-        self.relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
-
-    def recommendation(self, rate: float) -> Recommendation:
-        if self.check == "approx" and bool((self.values == self.values[0]).all()):
-            return self._made("exact", 0.0, 0.0, None)
-        apart = np.array([self._apart(i) for i in range(len(self.values))])
+def _recommendation(  # noqa: PLR0913 - what is known of one metric
+    name: str, steps: Steps, values: Matrix, *, runs: int, window: tuple[int, int] | None, outliers: int, rate: float
+) -> Recommendation:
+    """The rule for one metric: the golden's values are in the first row, a run's in each other."""
+    check = "approx"
+    # As many as the gate allows: outliers are fewer than the others.
+    outliers = min(outliers, (values.shape[1] - 1) // 2)
+    if window is not None:
+        inside = (steps >= window[0]) & (steps <= window[1])
+        chosen = values[:, inside] if inside.any() else values
+        values, check, outliers = np.median(chosen, axis=1)[:, None], "median", 0
+    # Relative deviations are for values on one side of zero, and far enough from it.
+    size = np.abs(values)
+    typical = float(np.median(size))
+    one_side = bool((values > 0).all() or (values < 0).all())
+    relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
+    allowed, observed, shift, model = 0.0, 0.0, 0.0, None
+    if check == "approx" and bool((values == values[0]).all()):
+        check, outliers = "exact", 0
+    else:
+        # How far each run is from each of them as the golden, at its worst step behind the outliers.
+        at = values.shape[1] - 1 - outliers
+        errors = [np.abs(values - golden) / (np.abs(golden) if relative else 1.0) for golden in values]
+        apart = np.array([np.partition(error, at, axis=1)[:, at] for error in errors])
         observed = float(apart.max())
-        widened, model = _widened(apart[0, 1:], observed, rate)
+        widened, rate_of = _widened(apart[0, 1:], observed, rate)
         allowed = _rounded_up(widened)
-        return self._made(self.check, allowed, observed, model(allowed) if model else None)
+        model = rate_of(allowed) if rate_of else None
+        shift = _smallest_shift(values, at, allowed, relative=relative)
+    fresh = len(values) - 1
+    return Recommendation(
+        metric=name,
+        check=check,
+        runs=runs,
+        steps=len(steps),
+        rtol=allowed if relative else 0.0,
+        atol=0.0 if relative else allowed,
+        outliers=outliers,
+        observed=observed,
+        rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
+        rate_expected=1 / (fresh + 1),
+        rate_new_golden=1 / (runs // 2 + 1),
+        rate_model=model,
+        smallest_shift=shift,
+    )
 
-    def _apart(self, golden: int) -> Values:
-        """How far each run is from one of them as the golden."""
-        expected = self.values[golden]
-        error = np.abs(self.values - expected)
-        if self.relative:
-            error = error / np.abs(expected)
-        at = error.shape[1] - 1 - self.outliers
-        found: Values = np.partition(error, at, axis=1)[:, at]
-        return found
 
-    def _made(self, check: str, allowed: float, observed: float, model: float | None) -> Recommendation:
-        fresh = len(self.values) - 1
-        return Recommendation(
-            metric=self.name,
-            check=check,
-            runs=self.runs,
-            steps=len(self.steps),
-            rtol=allowed if self.relative else 0.0,
-            atol=0.0 if self.relative else allowed,
-            outliers=0 if check == "exact" else self.outliers,
-            observed=observed,
-            rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
-            rate_expected=1 / (fresh + 1),
-            rate_new_golden=1 / (self.runs // 2 + 1),
-            rate_model=model,
-            smallest_shift=0.0 if check == "exact" else self._shift(allowed),
-        )
-
-    def _shift(self, allowed: float) -> float:
-        """The smallest change of all steps alike that would be caught from every run, up or down."""
-        golden, at = self.values[0], self.values.shape[1] - 1 - self.outliers
-        if not self.relative:
-            error = np.sort(self.values[1:] - golden, axis=1)
-            return float(max((allowed - error[:, at]).max(), (allowed + error[:, -1 - at]).max()))
-        ratio = np.sort(self.values[1:] / golden, axis=1)
-        up, down = ratio[:, at], ratio[:, -1 - at]
-        with np.errstate(divide="ignore"):
-            shifts = np.concatenate([(1 + allowed) / up - 1, 1 - (1 - allowed) / down])
-        return float(shifts.max())
+def _smallest_shift(values: Matrix, at: int, allowed: float, *, relative: bool) -> float:
+    """The smallest change of all steps alike that would be caught from every run, up or down."""
+    if not relative:
+        error = np.sort(values[1:] - values[0], axis=1)
+        return float(max((allowed - error[:, at]).max(), (allowed + error[:, -1 - at]).max()))
+    ratio = np.sort(values[1:] / values[0], axis=1)
+    with np.errstate(divide="ignore"):
+        shifts = np.concatenate([(1 + allowed) / ratio[:, at] - 1, 1 - (1 - allowed) / ratio[:, -1 - at]])
+    return float(shifts.max())
 
 
 def _widened(apart: Values, observed: float, rate: float) -> tuple[float, Callable[[float], float] | None]:
@@ -288,9 +280,8 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
     if len(series) < 2:
         where = f"found {len(series)} (in {', '.join(runs) or 'no RUN'}"
         where += f" and the samples of {golden}" if golden is not None else ""
-        raise UsageError(
-            f"expected at least 2 repeats of one test, {where})", next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN"
-        )
+        said = f"expected at least 2 repeats of one test, {where})"
+        raise UsageError(said, next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN")
     # Where the golden's curves are those of a run, that run is the golden.
     same = [
         one
@@ -328,9 +319,8 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
         message = f"expected a metric that all repeats have at a shared step, found none; metrics: {names}"
         findings.append(fail("nothing-compared", message))
     elif left:
-        shown = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
         message = (
-            f"no rule for {shown}: expected curves with a finite value at a step that the golden and all repeats"
+            f"no rule for {few(left, 8)}: expected curves with a finite value at a step that the golden and all repeats"
             " have, found none"
         )
         findings.append(warn("no-usable-steps", message, numbers={"metrics": len(left)}))
@@ -361,10 +351,8 @@ def _read_repeats(
             look = first.next or Command("ls", "-ld", name)
             raise CannotVerify(f"expected a run in {name}, but: {first.message}", next_command=look)
         if not isinstance(reading.golden, Series):
-            raise UsageError(
-                f"expected a series in {name}, found a {reading.golden.shape}; repeats are of curves",
-                next_command="karat tolerance --help",
-            )
+            said = f"expected a series in {name}, found a {reading.golden.shape}; repeats are of curves"
+            raise UsageError(said, next_command="karat tolerance --help")
         findings += reading.findings
         sha256 = fingerprint(path)
         if kept and SampledRun(name=path.name, sha256=sha256) in kept.runs:
@@ -382,32 +370,23 @@ def _read_golden(path: str) -> Series:
         said = f"expected to read the golden {path}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", path)) from error
     if not isinstance(golden, Series):
-        raise UsageError(
-            f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}",
-            next_command="karat tolerance --help",
-        )
+        said = f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}"
+        raise UsageError(said, next_command="karat tolerance --help")
     return golden
 
 
 def snippet(found: Tolerances) -> str:
     """The rules as they would stand in karat.toml."""
-    rules = "\n".join("\n".join(_rule(one)) + "\n" for one in found.metrics)
-    place = "# before all other [[rules]]: of those that match a metric, the first one counts"
-    return f"{place}\n{rules}" if rules else ""
-
-
-def _rule(one: Recommendation) -> Iterator[str]:
-    """All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in."""
-    yield "[[rules]]"
-    yield f"metric = {toml_text(literal_glob(one.metric))}"
-    yield f'check = "{one.check}"'
-    if one.check == "exact":
-        return
-    yield f"rtol = {one.rtol!r}"
-    yield f"atol = {one.atol!r}"
-    if one.check == "approx":
-        yield f"outliers = {one.outliers}"
-        yield f"outliers_max = {one.outliers}"
+    rules = ["# before all other [[rules]]: of those that match a metric, the first one counts\n"]
+    for one in found.metrics:
+        # All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in.
+        rules.append(f'[[rules]]\nmetric = {toml_text(literal_glob(one.metric))}\ncheck = "{one.check}"\n')
+        if one.check != "exact":
+            rules.append(f"rtol = {one.rtol!r}\natol = {one.atol!r}\n")
+        if one.check == "approx":
+            rules.append(f"outliers = {one.outliers}\noutliers_max = {one.outliers}\n")
+        rules.append("\n" if one is not found.metrics[-1] else "")
+    return "".join(rules) if found.metrics else ""
 
 
 def literal_glob(name: str) -> str:

@@ -19,6 +19,8 @@ from karat.findings import CannotVerify, UsageError, suggest
 from karat.sources.source import Notice, Source
 from karat.system import git
 
+_HELP = "karat refresh --help"
+
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said about where values come from."""
@@ -37,10 +39,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> str:
         """The name of the kind of source: the word itself, or a URL's scheme."""
         if self.source is None:
-            raise UsageError(
-                "expected --source github, gitlab, folder or a bucket's URL, found none",
-                next_command="karat refresh --help",
-            )
+            said = "expected --source github, gitlab, folder or a bucket's URL, found none"
+            raise UsageError(said, next_command=_HELP)
         return self.source.partition("://")[0]
 
 
@@ -62,13 +62,9 @@ BUILT_IN = {
     **dict.fromkeys(("s3", "gs", "az", "file"), "karat.sources.open:bucket"),
 }
 _ONLY_WITH = {
-    "repo": ("github",),
-    "run_id": ("github",),
-    "sha": ("github",),
-    "workflow": ("github",),
+    **dict.fromkeys(("repo", "run_id", "sha", "workflow"), ("github",)),
     "attempt": ("github", "gitlab"),
-    "project": ("gitlab",),
-    "pipeline_id": ("gitlab",),
+    **dict.fromkeys(("project", "pipeline_id"), ("gitlab",)),
     "path": ("folder",),
 }
 
@@ -79,10 +75,8 @@ def check_options(options: SourceOptions) -> None:
     for name, kinds in _ONLY_WITH.items() if kind in BUILT_IN else ():
         if getattr(options, name) is not None and kind not in kinds:
             option = "PATH" if name == "path" else f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{option} goes with --source {' or '.join(kinds)}, found --source {options.source}",
-                next_command="karat refresh --help",
-            )
+            said = f"{option} goes with --source {' or '.join(kinds)}, found --source {options.source}"
+            raise UsageError(said, next_command=_HELP)
 
 
 def open_source(options: SourceOptions, settings: SourceSettings, notice: Notice | None = None) -> Source:
@@ -96,16 +90,13 @@ def open_source(options: SourceOptions, settings: SourceSettings, notice: Notice
     points = {point.name: point for point in entry_points(group="karat.sources")}
     if kind not in points:
         known = sorted({*BUILT_IN, *points})
-        raise UsageError(
-            f"expected a source, one of {', '.join(known)}, found {kind!r}{suggest(kind, known)}",
-            next_command="karat refresh --help",
-        )
+        said = f"expected a source, one of {', '.join(known)}, found {kind!r}{suggest(kind, known)}"
+        raise UsageError(said, next_command=_HELP)
     try:
         loaded: Factory = points[kind].load()
     except Exception as error:  # a plug-in may fail in any way
-        raise CannotVerify(
-            f"expected the source {kind!r} to load, but {type(error).__name__}: {error}", next_command="pip check"
-        ) from error
+        said = f"expected the source {kind!r} to load, but {type(error).__name__}: {error}"
+        raise CannotVerify(said, next_command="pip check") from error
     return loaded(options, settings, notice)
 
 
@@ -130,19 +121,14 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
 
     repo = options.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
     if not repo or repo.count("/") != 1 or not all(repo.split("/")):
-        raise UsageError(
-            f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
-            next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
-        )
+        said = f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}"
+        raise UsageError(said, next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all")
     if (options.run_id is None) == (options.sha is None):
-        raise UsageError(
-            "expected one of --run-id N and --sha SHA with --source github",
-            next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
-        )
+        said = "expected one of --run-id N and --sha SHA with --source github"
+        raise UsageError(said, next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all")
     if options.run_id is not None and not options.run_id.isdecimal():
-        raise UsageError(
-            f"expected --run-id to be the number in the run's URL, found {options.run_id!r}", next_command="gh run list"
-        )
+        said = f"expected --run-id to be the number in the run's URL, found {options.run_id!r}"
+        raise UsageError(said, next_command="gh run list")
     return GitHub(repo, run_id=options.run_id, sha=options.sha, workflow=options.workflow, notice=notice)
 
 
@@ -150,9 +136,8 @@ def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     """A pipeline and its child pipelines."""
     from karat.sources.gitlab import GitLab
 
-    project = (
-        options.project or settings.project or os.environ.get("CI_PROJECT_ID") or os.environ.get("CI_PROJECT_PATH")
-    )
+    in_ci = os.environ.get("CI_PROJECT_ID") or os.environ.get("CI_PROJECT_PATH")
+    project = options.project or settings.project or in_ci
     if not project:
         raise UsageError(
             "expected --project ID or PATH with --source gitlab, and CI_PROJECT_ID is not set",
@@ -171,10 +156,8 @@ def folder(options: SourceOptions, _settings: SourceSettings, _notice: Notice | 
     from karat.sources.folder import Folder
 
     if options.path is None:
-        raise UsageError(
-            "expected a PATH with --source folder, found none",
-            next_command="karat refresh --source folder PATH --scope all",
-        )
+        said = "expected a PATH with --source folder, found none"
+        raise UsageError(said, next_command="karat refresh --source folder PATH --scope all")
     return Folder(Path(options.path))
 
 
