@@ -276,10 +276,6 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
     runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
     which = ("--run-id", runs[-1]) if len(runs) > 1 else ("--dry-run", "--json", "-")
     path = claims[0].target
-    finding = fail(
-        "claimed-twice",
-        f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
-        path=path,
-        next=Command("karat", "refresh", *which, "--only", path),
-    )
+    said = f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job"
+    finding = fail("claimed-twice", said, path=path, next=Command("karat", "refresh", *which, "--only", path))
     return None, [finding]

@@ -196,12 +196,8 @@ def read_manifest(file: Path, artifact: str) -> ArtifactManifest | Finding:
             found = f"found {manifest.schema_name!r}"
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         found = f"found: {error}"
-    return fail(
-        "identity-incomplete",
-        f"expected {MANIFEST_SCHEMA} in the manifest of artifact {artifact}, {found}; nothing was taken from it",
-        path=artifact,
-        next="karat schema karat.artifact/1",
-    )
+    said = f"expected {MANIFEST_SCHEMA} in the manifest of artifact {artifact}, {found}; nothing was taken from it"
+    return fail("identity-incomplete", said, path=artifact, next="karat schema karat.artifact/1")
 
 
 def manifest_for(member: str, manifests: Mapping[str, ArtifactManifest]) -> ArtifactManifest | None:

@@ -148,12 +148,8 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
         note = info("not-refreshed", message, numbers={"runs": len(others)})
         return structs.replace(own, findings=(*own.findings, *([note] if others else [])))
     if len(runs) > 1:
-        several = fail(
-            "unreadable",
-            f"expected the event files of one run in {folder}, found {len(runs)} runs: {names}; name one",
-            numbers={"runs": len(runs)},
-            next=Command("ls", str(runs[0])),
-        )
+        said = f"expected the event files of one run in {folder}, found {len(runs)} runs: {names}; name one"
+        several = fail("unreadable", said, numbers={"runs": len(runs)}, next=Command("ls", str(runs[0])))
         return Reading(None, (several,))
     if events:
         return _read_events(events)

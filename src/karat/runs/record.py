@@ -215,11 +215,8 @@ class _Judgement:
         if self.accepted:
             kinds = ", ".join(sorted({f.kind for f in objections}))
             number = count(len(objections), "finding")
-            accepted = warn(
-                "accepted-incomplete",
-                f"taken although {number} object ({kinds}), because of --accept-incomplete",
-                numbers={"objections": len(objections)},
-            )
+            said = f"taken although {number} object ({kinds}), because of --accept-incomplete"
+            accepted = warn("accepted-incomplete", said, numbers={"objections": len(objections)})
             self.findings = [accepted, *found]
 
     @property
