@@ -47,7 +47,7 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
         message, then = change.message, None
         if change.kind is ChangeKind.CRASH:
             then = _log(series.observations[change.first])
-            if is_still_crashing(series, change):
+            if not any(point.outcome is Outcome.OK for point in series.observations[change.last :]):
                 severity, message = Severity.FAIL, f"{message}; nothing after it has a value"
         elif len(steps) == 1:
             (step,) = steps
@@ -65,11 +65,6 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
             numbers=_numbers(series, steps, change),
             next=then,
         )
-
-
-def is_still_crashing(series: Series, change: SeriesChange) -> bool:
-    """Whether a crash goes on: nothing after it has a value."""
-    return not any(point.outcome is Outcome.OK for point in series.observations[change.last :])
 
 
 def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
@@ -93,19 +88,6 @@ def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
         where=last.label,
         numbers=_numbers(series, steps, None),
         next=_log(last) or (_between(series, steps[0]) if steps else None),
-    )
-
-
-def too_short(series: Series, fewest: int) -> Finding:
-    """A series about which nothing can be told is not one without changes."""
-    values = sum(point.outcome is Outcome.OK for point in series.observations)
-    return warn(
-        "nothing-compared",
-        f"{series.metric}: expected at least {fewest} points with a value, found {values};"
-        " whether it changed cannot be told",
-        path=series.source,
-        metric=series.metric,
-        numbers={"values": values, "points": len(series.observations)},
     )
 
 
@@ -232,8 +214,12 @@ def examine(
     )
     findings = [*collected.findings]
     for entry in entries:
-        if entry.outcomes[Outcome.OK] < FEWEST:
-            findings.append(too_short(entry.series, FEWEST))
+        values, metric = entry.outcomes[Outcome.OK], entry.series.metric
+        if values < FEWEST:  # a series about which nothing can be told is not one without changes
+            said = f"{metric}: expected at least {FEWEST} points with a value, found {values}"
+            numbers = {"values": values, "points": len(entry.series.observations)}
+            message, where = f"{said}; whether it changed cannot be told", entry.series.source
+            findings.append(warn("nothing-compared", message, path=where, metric=metric, numbers=numbers))
         if entry.newest is not None:
             findings += newest_findings(entry.series, entry.newest)
         else:

@@ -73,8 +73,16 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         return _Merged(new.reading, verbatim=True)
     if options.metrics:
         # The rest of the file stays as it is, not as HEAD has it: it may be an earlier refresh's.
-        base = new.base.golden if new.base is not None else None
-        return _only_metrics(new.reading, golden, base or before, options.metrics)
+        base = (new.base.golden if new.base is not None else None) or before
+        if isinstance(golden, Series) and isinstance(base, Series | None):
+            made = _only_curves(new.reading, golden, base or Series({}), options.metrics)
+        elif isinstance(golden, Table) and isinstance(base, Table) and base.key == golden.key:
+            made = _only_columns(new.reading, golden, base, options.metrics)
+        else:
+            made = fail("type-changed", f"--metric knows curves and columns; this is a {golden.shape}")
+        if isinstance(made, Finding):
+            made = _Merged(structs.replace(new.reading, golden=None, findings=(made,)))
+        return made
     keep_rows = options.accept_incomplete and not options.prune
     if keep_rows and isinstance(golden, Table) and isinstance(before, Table):
         # Rows that did not come in stay as they were: they are removed by --prune alone.
@@ -99,18 +107,6 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
 def is_asked_for(name: str, globs: Sequence[str]) -> bool:
     """Whether a metric is one of those that --metric means."""
     return any(name == glob or fnmatchcase(name, glob) for glob in globs)
-
-
-def _only_metrics(reading: Reading, golden: Golden, before: Golden | None, globs: Sequence[str]) -> _Merged:
-    if isinstance(golden, Series) and isinstance(before, Series | None):
-        made = _only_curves(reading, golden, before or Series({}), globs)
-    elif isinstance(golden, Table) and isinstance(before, Table) and before.key == golden.key:
-        made = _only_columns(reading, golden, before, globs)
-    else:
-        made = fail("type-changed", f"--metric knows curves and columns; this is a {golden.shape}")
-    if isinstance(made, Finding):
-        return _Merged(structs.replace(reading, golden=None, findings=(made,)))
-    return made
 
 
 def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> _Merged | Finding:

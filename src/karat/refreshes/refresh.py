@@ -93,10 +93,14 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     findings += _metrics_not_found(outcomes, options)
     if not outcomes and not any(f.severity is Severity.FAIL for f in findings):
         findings.append(_nothing_found(gathered, options))
+    jobs: dict[str, Counter[str]] = {}
+    for group in gathered.groups:
+        end = group.current.conclusion if group.current else None
+        jobs.setdefault(group.identity.get("platform", ""), Counter())[end or "not finished"] += 1
     result = RefreshReport(
         source=listing.source,
         origin=listing.origin,
-        scope=RefreshScope(name=options.scope, jobs=_count(gathered.groups)),
+        scope=RefreshScope(name=options.scope, jobs={p: dict(sorted(jobs[p].items())) for p in sorted(jobs)}),
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
         findings=tuple(complete_all(findings, options.command, listing.repo)),
@@ -235,16 +239,6 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
         f" {gathered.out_of_scope} out of scope",
         next="karat refresh --help" if narrowed else "karat config --show-origin",
     )
-
-
-def _count(groups: Sequence[JobGroup]) -> dict[str, dict[str, int]]:
-    """Platform → conclusion → number of jobs."""
-    counts: dict[str, Counter[str]] = {}
-    for group in groups:
-        end = group.current.conclusion if group.current else None
-        platform = group.identity.get("platform", "")
-        counts.setdefault(platform, Counter())[end or "not finished"] += 1
-    return {platform: dict(sorted(found.items())) for platform, found in sorted(counts.items())}
 
 
 def _record(result: RefreshReport, listing: Listing, options: RefreshOptions) -> RefreshRecord:

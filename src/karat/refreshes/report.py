@@ -168,7 +168,14 @@ def lines(result: RefreshReport) -> Iterator[Line]:
         if len(fails) > _SHOWN:
             yield ((f"     … and {len(fails) - _SHOWN:,} more (--json - lists all)", "dim"),)
     yield from _warnings(warns, root)
-    yield from _infos(result, root)
+    for finding in [f for f in result.findings if f.severity is Severity.INFO][:_SHOWN]:
+        yield ((finding.message, "dim"),)
+    for kind in ("gained-rows", "lost-rows", "new-golden"):
+        found = [f for o in result.outcomes for f in o.findings if (f.kind, f.severity) == (kind, Severity.INFO)]
+        for finding in found[:5]:
+            yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
+        if len(found) > 5:
+            yield ((f"     … and {count(len(found) - 5, 'golden')} more with {kind}", "dim"),)
     yield ()
     yield ((f"Total tests with golden values: {result.tests:,}", ""),)
     yield ((f"Total golden values found: {result.found:,}", ""),)
@@ -224,18 +231,6 @@ def _sentence(finding: Finding, root: str) -> str:
     """What a finding says, and of what; many messages begin with that anyway."""
     path = short_path(finding.path, root)
     return finding.message if not path or path in finding.message else f"{path}: {finding.message}"
-
-
-def _infos(result: RefreshReport, root: str) -> Iterator[Line]:
-    notes = [f for f in result.findings if f.severity is Severity.INFO]
-    for finding in notes[:_SHOWN]:
-        yield ((finding.message, "dim"),)
-    for kind in ("gained-rows", "lost-rows", "new-golden"):
-        found = [f for o in result.outcomes for f in o.findings if (f.kind, f.severity) == (kind, Severity.INFO)]
-        for finding in found[:5]:
-            yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
-        if len(found) > 5:
-            yield ((f"     … and {count(len(found) - 5, 'golden')} more with {kind}", "dim"),)
 
 
 def next_command(result: RefreshReport) -> str | None:

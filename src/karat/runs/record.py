@@ -236,7 +236,16 @@ class _Recording:
         self.path = golden
         self.options = options
         self.settings = structs.replace(options.settings, **options.asked)
-        self.old_bytes = _read_golden(golden)
+        if golden.is_symlink():  # asked before anything is written, the samples too
+            said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
+            raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
+        try:
+            self.old_bytes: bytes | None = golden.read_bytes()
+        except FileNotFoundError:
+            self.old_bytes = None
+        except OSError as error:
+            said = f"expected to read the golden {golden}, but: {error.strerror}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(golden))) from error
         self.old = None if self.old_bytes is None else formats.read(self.old_bytes, str(self.path))
         self.old_golden = self.old.golden if self.old else None
         # What is there keeps its format unless the command line says otherwise.
@@ -394,20 +403,6 @@ class _Recording:
         lock = [os.path.relpath(line.file)] if line else []
         added = Command("git", "add", str(self.path), *lock)
         return str(added) if state == "written" else None
-
-
-def _read_golden(path: Path) -> bytes | None:
-    """The bytes of a golden; None where there is none yet."""
-    if path.is_symlink():  # asked before anything is written, the samples too
-        said = f"expected a plain file at {path}, found a symbolic link; record what it points at"
-        raise UsageError(said, next_command=Command("readlink", "-f", str(path)))
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        said = f"expected to read the golden {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path))) from error
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -198,7 +198,9 @@ class GitHub(Forge):
         try:
             run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _Run)
         except Refused as error:
-            raise self._no_such(error) from None
+            raise self._no_such(
+                error, f"{self._asked()} in {self._repo}", f"gh run list --repo {self._for_gh}"
+            ) from None
         newest = run.run_attempt or 1
         if self._attempt is not None and not 1 <= self._attempt <= newest:
             said = f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}"
@@ -215,7 +217,9 @@ class GitHub(Forge):
                 sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
             found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         except Refused as error:
-            raise self._no_such(error) from None
+            raise self._no_such(
+                error, f"{self._asked()} in {self._repo}", f"gh run list --repo {self._for_gh}"
+            ) from None
         runs = [run for page in found for run in page.items]
         if self._workflow is not None:
             runs = [run for run in runs if run.is_of(self._workflow)]
@@ -280,11 +284,3 @@ class GitHub(Forge):
             message = f"expected {said} {what}, as GitHub says, found {given} in its listing"
             findings.append(fail("not-refreshed", message, next=self._command()))
         return pages
-
-    def _no_such(self, error: Refused) -> CannotVerify:
-        if error.status not in {404, 422}:
-            return error
-        token = self._client.token
-        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-        said = f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})"
-        return CannotVerify(said, next_command=f"gh run list --repo {self._for_gh}")

@@ -237,7 +237,9 @@ class GitLab(Forge):
             bridges = self._all(f"{home}/bridges", list[_Bridge])
         except Refused as error:
             if place.pipeline == self._pipeline:
-                raise self._no_such(error) from None
+                look = "karat refresh --source gitlab --project PROJECT --pipeline-id N --scope all"
+                what = f"pipeline {self._pipeline} in project {self._project}"
+                raise self._no_such(error, what, look) from None
             said = f"{place.label} of project {place.project} could not be listed: {error}"
             findings.append(fail("not-refreshed", said, next=error.next_command))
             return
@@ -269,14 +271,3 @@ class GitLab(Forge):
             said = f"expected at most {_MOST_PIPELINES} pipelines below {self._pipeline}, found more"
             raise CannotVerify(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
         return list(below.values())
-
-    def _no_such(self, error: Refused) -> CannotVerify:
-        if error.status != 404:
-            return error
-        token = self._client.token
-        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-        return CannotVerify(
-            f"expected pipeline {self._pipeline} in project {self._project}, found that there is "
-            f"none, or {seen} (HTTP 404)",
-            next_command="karat refresh --source gitlab --project PROJECT --pipeline-id N --scope all",
-        )

@@ -106,6 +106,15 @@ class Forge(ABC):
     def _request(self, artifact: Artifact) -> ArtifactRequest:
         """Where the artifact is, and what it is kept under."""
 
+    def _no_such(self, error: Refused, what: str, look: str) -> CannotVerify:
+        """That a server says no, in words of what was asked for where it knows no such thing."""
+        if error.status not in {404, 422}:
+            return error
+        token = self._client.token
+        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
+        said = f"expected {what}, found that there is none, or {seen} (HTTP {error.status})"
+        return CannotVerify(said, next_command=look)
+
     def _gather(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Asks questions side by side; the first that fails ends it."""
         for _ in in_parallel(tasks, self._workers, stop=self._client.stop):

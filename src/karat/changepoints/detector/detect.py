@@ -29,7 +29,6 @@ from karat.changepoints.series import (
     DetectOptions,
     Level,
     Newest,
-    Observation,
     Outcome,
     Series,
     SeriesChange,
@@ -309,9 +308,16 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
     last = series.observations[-1] if series.observations else None
     if last is None:
         return Newest(verdict="unsure", p_value=None, step=None, message="the series is empty")
+    if last.outcome in _FAILED:
+        verb = "hung" if last.outcome is Outcome.HANG else "crashed"
+        what = f"{last.label} {verb}{f': {last.signature}' if last.signature else ''}"
+        before = [item for item in series.observations[:-1] if item.outcome not in _UNKNOWN]
+        if before and (before[-1].outcome, before[-1].signature) == (last.outcome, last.signature):
+            return Newest(verdict="same", p_value=None, step=None, message=f"{what}, as the one before it")
+        return Newest(verdict="change", p_value=None, step=None, message=what)
     if last.outcome is not Outcome.OK or not last.values:
-        verdict, message = _without_value(series, last)
-        return Newest(verdict=verdict, p_value=None, step=None, message=message)
+        why = "" if last.outcome is Outcome.OK else f": it is {last.outcome.value}"
+        return Newest(verdict="unsure", p_value=None, step=None, message=f"{last.label} has no value{why}")
     analysis = detect(series, options)
     if sum(level.count for level in analysis.levels) < FEWEST:
         note = "; ".join(analysis.notes)
@@ -338,18 +344,6 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
         message=f"{where}: too far off for chance, too few to tell; {points} like it would",
         points_needed=needed,
     )
-
-
-def _without_value(series: Series, last: Observation) -> tuple[str, str]:
-    if last.outcome not in _FAILED:
-        why = "" if last.outcome is Outcome.OK else f": it is {last.outcome.value}"
-        return "unsure", f"{last.label} has no value{why}"
-    verb = "hung" if last.outcome is Outcome.HANG else "crashed"
-    what = f"{last.label} {verb}{f': {last.signature}' if last.signature else ''}"
-    before = [item for item in series.observations[:-1] if item.outcome not in _UNKNOWN]
-    if before and (before[-1].outcome, before[-1].signature) == (last.outcome, last.signature):
-        return "same", f"{what}, as the one before it"
-    return "change", what
 
 
 def _far_out(values: Floats) -> float:

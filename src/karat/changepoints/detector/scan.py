@@ -160,12 +160,6 @@ def scan(
     return ScanResult(p_value, _place(sums[0], real, column, fewest))
 
 
-def clearest_height(row: Floats, *, rho: float, fewest: int) -> float:
-    """The height of the clearest split or stretch, in the row's own unit."""
-    n = row.shape[0]
-    return float(_maxima(_sums(row[None, :]), _plan(n, rho, fewest)).max()) if n >= 2 * fewest else 0.0
-
-
 def clearest(row: Floats, *, spread: float, fewest: int) -> tuple[float, tuple[int, ...]]:
     """The clearest split or stretch in standard deviations, where nobody asks how likely."""
     n = row.shape[0]
@@ -335,7 +329,7 @@ def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> Sca
     real = values * np.float32(np.sqrt(max(1 - hidden, 0.05))) if rho else values
     # The best of many is never rarer than one of them is by itself.
     least = spread * NormalDist().inv_cdf(1 - alpha / 2)
-    if clearest_height(real, rho=0.0, fewest=fewest) < least:
+    if n < 2 * fewest or _maxima(_sums(real[None, :]), _plan(n, 0.0, fewest)).max() < least:
         return NOTHING
     generator = np.random.default_rng(_SEED)
     chance = generator.permuted(np.tile(values, (_rows(n), 1)), axis=1)

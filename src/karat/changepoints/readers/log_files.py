@@ -250,7 +250,16 @@ def _meant(word: str, root: Path) -> Iterator[str]:
     elif path.is_file():
         yield word
     elif _WILD & set(word):
-        yield from _glob(word, root)
+        start = f"{base}/" if (base := _base(word)) else ("/" if word.startswith("/") else "")
+        pattern = glob_regex(word)
+        depth = None if "**" in word else word.count("/")
+        for folder, folders, names in os.walk(root / (start or ".")):
+            below = Path(folder).relative_to(root / (start or ".")).as_posix()
+            here = start if below == "." else f"{start}{below}/"
+            if depth is not None and here.count("/") >= depth:
+                folders.clear()
+            found = (f"{here}{name}" for name in names)
+            yield from (one for one in found if pattern.fullmatch(one) and (root / one).is_file())
 
 
 def _base(word: str) -> str:
@@ -258,22 +267,6 @@ def _base(word: str) -> str:
     parts = word.split("/")[:-1]
     wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
     return "/".join(parts[:wild])
-
-
-def _glob(word: str, root: Path) -> Iterator[str]:
-    base = _base(word)
-    start = f"{base}/" if base else ("/" if word.startswith("/") else "")
-    pattern = glob_regex(word)
-    depth = None if "**" in word else word.count("/")
-    for folder, folders, names in os.walk(root / (start or ".")):
-        below = Path(folder).relative_to(root / (start or ".")).as_posix()
-        here = start if below == "." else f"{start}{below}/"
-        if depth is not None and here.count("/") >= depth:
-            folders.clear()
-        for name in names:
-            path = f"{here}{name}"
-            if pattern.fullmatch(path) and (root / path).is_file():
-                yield path
 
 
 def open_log(path: Path) -> BinaryIO:

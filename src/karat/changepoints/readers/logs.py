@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import BinaryIO, Self
+from typing import Self
 
 import msgspec
 from msgspec import structs
@@ -112,12 +112,8 @@ class LogSearch:
     def __exit__(self, *about: object) -> None:
         self._watch.__exit__(None, None, None)
 
-    def in_stream(self, stream: BinaryIO) -> dict[str, list[float]]:
-        """Metric → every number, in order."""
-        return self.in_lines(line for _, line, _ in log_lines(stream))
-
     def in_lines(self, lines: Iterable[bytes]) -> dict[str, list[float]]:
-        """The same for lines that are at hand."""
+        """Metric → every number, in order."""
         found: dict[str, list[float]] = {metric.name: [] for metric in self.metrics}
         self.odd = []
         for raw in lines:
@@ -279,7 +275,7 @@ def _cells(
 ) -> dict[str, Cell]:
     try:
         with open_log(options.root / path) as stream:
-            found = matches.in_stream(stream)
+            found = matches.in_lines(line for _, line, _ in log_lines(stream))
         whole = all(found.values())
         tail = tail_of(options.root / path, _LATE if whole else TAIL)
     except (OSError, EOFError, zlib.error) as error:
