@@ -133,11 +133,11 @@ def allows_http(scheme: str, env: Mapping[str, str]) -> bool:
     endpoint = next((env[name] for name in _ENDPOINTS[scheme] if env.get(name)), "")
     if not endpoint.lower().startswith("http://"):
         return False
-    said = _ALLOW_HTTP[scheme]
-    if is_loopback(urlsplit(endpoint).hostname or "") or env.get(said, "").lower() in {"true", "1"}:
+    switch = _ALLOW_HTTP[scheme]
+    if is_loopback(urlsplit(endpoint).hostname or "") or env.get(switch, "").lower() in {"true", "1"}:
         return True
     said = "expected an https endpoint for the bucket, found plain http, over which anyone can listen"
-    raise UsageError(said, next_command=f"export {said}=true")
+    raise UsageError(said, next_command=f"export {switch}=true")
 
 
 class BucketStore:
