@@ -6,8 +6,6 @@ is an error rather than a failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from karat.checks.report import Checked, CheckReport, details, headline
 from karat.compare.gate.result import CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
@@ -24,20 +22,16 @@ _RESERVED = 1 << 10
 
 def render_junit(report: CheckReport) -> bytes:
     """The XML text: well-formed whatever names and values say."""
-    suites = [(checked.name, list(_cases(checked))) for checked in report.checks]
+    suites = []
+    for checked in report.checks:
+        severities = {(f.metric, f.kind): f.severity for f in checked.findings}
+        cases = [_case(checked.name, r, severities.get((r.metric, r.kind))) for r in checked.results]
+        error = checked.outcome is CheckOutcome.CANNOT_VERIFY
+        # Without a single metric, all findings there are.
+        told = [f for f in checked.about_file() if f.severity is Severity.FAIL or not checked.results]
+        suites.append((checked.name, [*cases, *(_finding_case(checked.name, f, error=error) for f in told)]))
     about_all = [_finding_case("karat check", f, error=False) for f in report.findings]
     return junit.render("karat check", [*suites, ("karat check", about_all)])
-
-
-def _cases(checked: Checked) -> Iterator[TestCase]:
-    severities = {(f.metric, f.kind): f.severity for f in checked.findings}
-    for result in checked.results:
-        yield _case(checked.name, result, severities.get((result.metric, result.kind)))
-    for finding in checked.about_file():
-        # Without a single metric, all there are.
-        if finding.severity is Severity.FAIL or not checked.results:
-            error = checked.outcome is CheckOutcome.CANNOT_VERIFY
-            yield _finding_case(checked.name, finding, error=error)
 
 
 def _case(owner: str, result: MetricResult, severity: Severity | None) -> TestCase:

@@ -145,7 +145,10 @@ class Tree:
 
     @cached_property
     def _paths(self) -> list[str]:
-        return sorted(_walk(self._root) if self._named else _listed(self._root))
+        if self._named or repository(self._root) is None:
+            return sorted(_walk(self._root))
+        out = git.run_git(self._root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        return sorted({os.fsdecode(raw) for raw in out.split(b"\0") if raw})
 
     @cached_property
     def _data(self) -> list[str]:
@@ -186,7 +189,11 @@ class Tree:
 
     def golden_of(self, actual: Actual) -> tuple[GoldenAt | None, str]:
         """The golden of a result; without one, what was looked for."""
-        identity = {**self._identity(actual), **self._where.identity}
+        path = os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
+        while path.startswith("../"):
+            path = path[3:]
+        read_off = identity_of(path, (*self._where.settings.actual, *self._where.cases))
+        identity = {**read_off, **self._where.identity}
         pattern = None if self._named else self._where.settings.golden
         if pattern is not None:
             return self.at(_filled(pattern, identity, actual)), ""
@@ -204,12 +211,6 @@ class Tree:
         where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
         said = f" or the identity {told(identity)}" if identity else ""
         return None, f"none of the {where} has its name{said}"
-
-    def _identity(self, actual: Actual) -> Identity:
-        path = os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
-        while path.startswith("../"):
-            path = path[3:]
-        return identity_of(path, (*self._where.settings.actual, *self._where.cases))
 
     def _ways(self, actual: Actual, identity: Identity) -> Iterator[tuple[Sequence[str], str]]:
         """Candidates, the surest way first."""
@@ -319,13 +320,6 @@ def repository(start: Path) -> Path | None:
         return git.find_root(start)
     except CannotVerify:
         return None
-
-
-def _listed(root: Path) -> Iterable[str]:
-    if repository(root) is None:
-        return _walk(root)
-    out = git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    return {os.fsdecode(raw) for raw in out.split(b"\0") if raw}
 
 
 def _walk(root: Path) -> Iterable[str]:

@@ -45,16 +45,13 @@ def lines(report: CheckReport) -> Iterator[Line]:
         yield from _finding(finding, "")
         if finding.next:
             yield ("  next: ", "dim"), (finding.next, "cyan")
-    yield _last(report)
-
-
-def _last(report: CheckReport) -> Line:
-    outcome = report.outcome
     tally = Counter(c.outcome for c in report.checks)
     parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
-    compared = report.compared
     what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
-    return ((f"{outcome.value}", _STYLES[outcome]), (f"  {what}; {count(compared, 'value')} compared", ""))
+    yield (
+        (f"{report.outcome.value}", _STYLES[report.outcome]),
+        (f"  {what}; {count(report.compared, 'value')} compared", ""),
+    )
 
 
 def _checked(checked: Checked) -> Iterator[Line]:
@@ -77,8 +74,9 @@ def _checked(checked: Checked) -> Iterator[Line]:
         yield from _result(result, width, brief=cut and absent(result))
     if len(shown) > _RESULTS_SHOWN:
         yield ((f"  … and {len(shown) - _RESULTS_SHOWN:,} more (--json - lists all)", "dim"),)
-    if loud:
-        yield from _calm(checked.results, width)
+    for outcome in (CheckOutcome.PASS, CheckOutcome.INFO) if loud else ():
+        if calm := [r.metric for r in checked.results if r.outcome is outcome and not r.kind]:
+            yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (few(calm, 8), "dim")
     yield from _commands(checked, about_file)
 
 
@@ -103,14 +101,6 @@ def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
             yield (f"  {'':<{width}}  {label:<7}", "dim"), (sentence, "")
     elif result.likely and result.kind:
         yield (f"  {'':<{width}}  likely ", "dim"), (result.likely, "")
-
-
-def _calm(results: Sequence[MetricResult], width: int) -> Iterator[Line]:
-    calm = [r for r in results if r.outcome in _QUIET and not r.kind]
-    for outcome in (CheckOutcome.PASS, CheckOutcome.INFO):
-        names = [r.metric for r in calm if r.outcome is outcome]
-        if names:
-            yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (few(names, 8), "dim")
 
 
 def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]:

@@ -56,26 +56,18 @@ def compare_many(
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
         change = _change(pair, scored, book, status)
-        changes.append(_with_curves(change, pair) if keep_curves else _without_curves(change))
+        old, new, _ = _both_series(pair)
+        if keep_curves:
+            # Series lend their own curves; numbers that are no curve brought theirs along.
+            rows = [
+                structs.replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
+                for row in change.metrics
+            ]
+            change = replace(change, metrics=tuple(rows))
+        elif any(row.old is not None for row in change.metrics):
+            change = replace(change, metrics=tuple(structs.replace(row, old=None, new=None) for row in change.metrics))
+        changes.append(change)
     return changes
-
-
-def _without_curves(change: Change) -> Change:
-    if all(row.old is None for row in change.metrics):
-        return change
-    return replace(change, metrics=tuple(structs.replace(row, old=None, new=None) for row in change.metrics))
-
-
-def _with_curves(change: Change, pair: GoldenPair) -> Change:
-    """Series lend their own curves; numbers that are no curve brought theirs along."""
-    old, new, series = _both_series(pair)
-    if not series:
-        return change
-    rows = (
-        structs.replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
-        for row in change.metrics
-    )
-    return replace(change, metrics=tuple(rows))
 
 
 _NOTHING = Series({})
@@ -113,7 +105,14 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         message = f"the old golden is unreadable ({why}); the new one is taken without a comparison"
         return _without_comparison(pair, new, Verdict.UNREADABLE, warn("no-baseline", message))
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
-    findings = [*new.findings, *_old_defects(old, new), *findings]
+    # Defects that only the old side has are repaired now, so info; those of both are told once.
+    still = {(f.kind, f.where) for f in new.findings}
+    repaired = [
+        replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}")
+        for f in old.findings
+        if (f.kind, f.where) not in still
+    ]
+    findings = [*new.findings, *repaired, *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
         findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
@@ -166,16 +165,6 @@ def _compare_goldens(
 def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
     placed = [f if f.path else replace(f, path=path) for f in findings]
     return tuple(sorted(placed, key=lambda f: f.severity.rank))
-
-
-def _old_defects(old: Reading, new: Reading) -> list[Finding]:
-    """Defects that only the old side has: repaired now, so info; those of both are told once."""
-    still = {(f.kind, f.where) for f in new.findings}
-    return [
-        replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}")
-        for f in old.findings
-        if (f.kind, f.where) not in still
-    ]
 
 
 _AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"})

@@ -172,12 +172,8 @@ class RuleBook:
     def rule_for(self, metric: str, path: str = "") -> Rule:
         """The rule that judges this metric of this file."""
         key = (metric, path if self.by_path else "")
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = self._resolve(metric, path)
-        return found
-
-    def _resolve(self, metric: str, path: str) -> Rule:
+        if (found := self._cache.get(key)) is not None:
+            return found
         # A document's metric is a path such as `0.logprobs`; rules may name its last element.
         names = {metric, metric.rsplit(".", 1)[-1]}
         merged: dict[str, Any] = {}
@@ -186,7 +182,8 @@ class RuleBook:
                 if not merged:
                     merged = {"pattern": rule.pattern, "origin": rule.origin}
                 merged = {**rule.sets, **merged}
-        return Rule(**merged)
+        found = self._cache[key] = Rule(**merged)
+        return found
 
 
 def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> PartialRule:
@@ -196,12 +193,7 @@ def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> PartialRule:
     _expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
     _expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
     sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
-    _agree(sets, where)
-    return PartialRule(str(pattern), sets, origin, str(path))
-
-
-def _agree(sets: Mapping[str, Any], where: str) -> None:
-    """Keys that only one way of checking reads: beside another they would be ignored in silence."""
+    # Keys that only one way of checking reads: beside another they would be ignored in silence.
     bounds = [key for key in ("min", "max") if key in sets]
     ranged = sets.get("check") == "range"
     _expect(not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}')
@@ -211,8 +203,8 @@ def _agree(sets: Mapping[str, Any], where: str) -> None:
         _expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
     windows = sorted(_WINDOWS & sets.keys())
     median = sets.get("check", "median") == "median"
-    beside = " and ".join(windows)
-    _expect(not windows or median, f'{where}: expected check = "median" beside {beside}')
+    _expect(not windows or median, f'{where}: expected check = "median" beside {" and ".join(windows)}')
+    return PartialRule(str(pattern), sets, origin, str(path))
 
 
 _TEXT = {
@@ -236,8 +228,11 @@ def _value(key: str, value: Any, where: str) -> Any:
         choices = " or ".join(allowed) if allowed else "a text"
         _expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
         return Severity(value) if key == "worst" else value
-    if key in _WINDOWS:
-        return _window(key, value, where)
+    if key in _WINDOWS:  # first and last step, both inside
+        whole = isinstance(value, list) and all(type(step) is int for step in value)
+        good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
+        _expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
+        return value[0], value[1]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     least, below = _LIMITS.get(key, 0), _BELOW.get(key)
     words = "a number" if least else "a number of at least 0"
@@ -251,14 +246,6 @@ def _value(key: str, value: Any, where: str) -> Any:
 _LIMITS = {"min": -inf, "max": -inf}
 _BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
 """What a number must stay below: without an end, it would let everything pass."""
-
-
-def _window(key: str, value: Any, where: str) -> tuple[int, int]:
-    """First and last step, both inside."""
-    whole = isinstance(value, list) and all(type(step) is int for step in value)
-    good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
-    _expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
-    return value[0], value[1]
 
 
 def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence

@@ -19,7 +19,7 @@ from msgspec import structs
 from karat.bundles.cases import Case, Spool
 from karat.bundles.compare import compare_values
 from karat.bundles.extents import file_digest
-from karat.bundles.manifest import Comparator, Environment, Manifest, TensorRecord
+from karat.bundles.manifest import Comparator, Manifest, TensorRecord
 from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
@@ -118,21 +118,19 @@ class _Comparer:
             if name not in after:
                 sides.left.verified(name)
                 yield lost_row(before[name])
-            elif name not in before:
+                continue
+            if name not in before:
                 sides.right.verified(name)
                 yield gained_row(after[name])
+                continue
+            old, new = before[name], after[name]
+            if max(old.nbytes, new.nbytes) < _LARGE:
+                comparison = _comparison(sides, old, new, 1)
             else:
-                yield self._tensor(sides, before[name], after[name])
-
-    def _tensor(self, sides: _Sides, before: TensorRecord, after: TensorRecord) -> Entry:
-        if max(before.nbytes, after.nbytes) < _LARGE:
-            comparison = _comparison(sides, before, after, 1)
-        else:
-            with self._one_large:
-                comparison = _comparison(sides, before, after, self._threads)
-        if before.role == "input":
-            return input_row(comparison)
-        return output_row(comparison, sides.old.comparator)
+                with self._one_large:
+                    comparison = _comparison(sides, old, new, self._threads)
+            inward = old.role == "input"
+            yield input_row(comparison) if inward else output_row(comparison, sides.old.comparator)
 
 
 class _Sides(msgspec.Struct, frozen=True):
@@ -205,14 +203,7 @@ _NEW = info("new-golden", "a new case: there is no old side to compare with")
 
 def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:
     case = pair.new or pair.old
-    return Change(
-        path=pair.path,
-        verdict=verdict,
-        shape="bundle",
-        findings=_sorted([finding], pair.path),
-        identity=_identity(case.manifest) if case else {},
-        has_baseline=pair.old is not None,
-    )
+    return replace(_unreadable(pair, [finding]), verdict=verdict, identity=_identity(case.manifest) if case else {})
 
 
 def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
@@ -242,11 +233,16 @@ def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
 
 def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
     """An expected tensor, new against old, with the old side's tolerance."""
-    findings = tuple(
+    # Where nobody recorded a tolerance, a dtype's own is a guess, and crossing it no proof.
+    guessed = comparator.name == "caller" and comparator.rtol is None and comparator.atol is None
+    findings = []
+    for f in comparison.findings:
         # The metric says which tensor it is, so the place need not say it again.
-        replace(_kinder(f, comparator), metric=comparison.name, where=None if f.where == comparison.name else f.where)
-        for f in comparison.findings
-    )
+        found = replace(f, metric=comparison.name, where=None if f.where == comparison.name else f.where)
+        if guessed and f.kind == "tensor-mismatch":
+            message = f"{f.message}; the capture recorded no tolerance, so the dtype's own was used"
+            found = replace(found, severity=Severity.WARN, message=message)
+        findings.append(found)
     if _failing(findings):
         verdict = Verdict.BREAK
     elif any(f.severity is Severity.WARN for f in findings):
@@ -258,7 +254,7 @@ def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
         # It was given to the comparison, but nobody gave it: it was recorded.
         tolerance = structs.replace(tolerance, origin="recorded")
         comparison = structs.replace(comparison, tolerance=tolerance)
-    return _row(comparison, verdict, _because(comparison)), findings
+    return _row(comparison, verdict, _because(comparison)), tuple(findings)
 
 
 def input_row(comparison: Comparison) -> Entry:
@@ -287,15 +283,6 @@ def gained_row(record: TensorRecord) -> Entry:
 def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricChange:
     tensor = Comparison(name=record.name, dtype=record.dtype, shape=record.shape)
     return MetricChange(metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor)
-
-
-def _kinder(finding: Finding, comparator: Comparator) -> Finding:
-    """Where nobody recorded a tolerance, a dtype's own is a guess, and crossing it no proof."""
-    unknown = comparator.name == "caller" and comparator.rtol is None and comparator.atol is None
-    if finding.kind == "tensor-mismatch" and unknown:
-        message = f"{finding.message}; the capture recorded no tolerance, so the dtype's own was used"
-        return replace(finding, severity=Severity.WARN, message=message)
-    return finding
 
 
 def _is_bit_equal(comparison: Comparison) -> bool:
@@ -347,7 +334,11 @@ def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> I
             "inputs-changed", "the two captures had different inputs, so a difference of their outputs says little"
         )
     yield from _tolerances(old, new)
-    differing = list(_differing(old.environment, new.environment))
+    facts = ("platform", "machine", "device", "image", "python")
+    pairs = [(name, getattr(old.environment, name), getattr(new.environment, name)) for name in facts]
+    before, after = old.environment.packages, new.environment.packages
+    pairs += [(name, before.get(name), after.get(name)) for name in sorted(before.keys() | after.keys())]
+    differing = [f"{name} {one or 'none'} → {other or 'none'}" for name, one, other in pairs if one != other]
     if differing:
         yield info("environment-changed", f"captured elsewhere: {few(differing, _SHOWN, '; ')}")
 
@@ -402,13 +393,3 @@ def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bo
         comparator.equal_nan,
         not comparator.check_dtype,
     )
-
-
-def _differing(old: Environment, new: Environment) -> Iterator[str]:
-    facts = ("platform", "machine", "device", "image", "python")
-    pairs = [(name, getattr(old, name), getattr(new, name)) for name in facts]
-    packages = sorted(old.packages.keys() | new.packages.keys())
-    pairs += [(name, old.packages.get(name), new.packages.get(name)) for name in packages]
-    for name, before, after in pairs:
-        if before != after:
-            yield f"{name} {before or 'none'} → {after or 'none'}"

@@ -98,15 +98,11 @@ def walk(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[s
 
 def path_text(path: Path) -> str:
     """A JSON path as people write it: `$["lm loss"].values["3"]`."""
-    return "$" + "".join(_part(part) for part in path)
-
-
-def _part(part: str | int) -> str:
-    if isinstance(part, int):
-        return f"[{part}]"
-    if _IDENTIFIER.fullmatch(part):
-        return f".{part}"
-    return f"[{json.dumps(part, ensure_ascii=False)}]"
+    text = "$"
+    for part in path:
+        plain = isinstance(part, str) and _IDENTIFIER.fullmatch(part)
+        text += f".{part}" if plain else f"[{json.dumps(part, ensure_ascii=False)}]"
+    return text
 
 
 def printable(text: str) -> str:
@@ -178,28 +174,21 @@ class Tokens:
         word = _WORD.match(self.text, offset)
         if word and word.group() in _WORDS:
             return Node("scalar", offset, word.end(), _WORDS[word.group()], [], [])
-        raise self.broken(self.cut_short(offset), "a value")
-
-    def cut_short(self, offset: int) -> int:
-        """The end of the text, if all that is wrong with a word or number is that it ends there."""
-        rest = self.text[offset:]
-        partial = any(word.startswith(rest) for word in _WORDS)
-        return len(self.text) if partial else offset
+        # The end of the text, if all that is wrong with a word is that it ends there.
+        cut = any(word.startswith(self.text[offset:]) for word in _WORDS)
+        raise self.broken(len(self.text) if cut else offset, "a value")
 
 
 class _Scanner(Tokens):
     """Recursive descent."""
 
     def document(self) -> Node:
-        node = self.value(self.space(0))
+        at = self.space(0)
+        node = self.container(at) if self.text[at : at + 1] in CLOSE else self.scalar(at)
         end = self.space(node.end)
         if end != len(self.text):
             raise self.broken(end, "the end of the file")
         return node
-
-    def value(self, offset: int) -> Node:
-        first = self.text[offset : offset + 1]
-        return self.container(offset) if first in CLOSE else self.scalar(offset)
 
     def container(self, offset: int) -> Node:
         # It calls itself directly, so that each level of nesting costs one frame of the stack.

@@ -28,22 +28,19 @@ _NEVER = frozenset({"goldens.lock.json", "karat-manifest.json", "karat.toml"})
 SAMPLES = ".samples.json"
 """karat's own files; never goldens. Samples are the repeats that `karat record` keeps beside a golden."""
 
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
 
 
 @cache
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join(_glob_token(t) for t in _TOKEN.findall(pattern)), re.DOTALL)
-
-
-def _glob_token(token: str) -> str:
-    plain = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token)
-    if plain is not None:
-        return plain
-    if token.startswith("{") and token.endswith("}"):
-        choices = token[1:-1].split(",")
-        return f"(?:{'|'.join(re.escape(choice) for choice in choices)})"
-    return re.escape(token)
+    parts = []
+    for token in _TOKEN.findall(pattern):
+        if token.startswith("{") and token.endswith("}"):
+            parts.append(f"(?:{'|'.join(map(re.escape, token[1:-1].split(',')))})")
+        else:
+            parts.append(_WILDCARDS.get(token) or re.escape(token))
+    return re.compile("".join(parts), re.DOTALL)
 
 
 class PathFilter:
@@ -83,14 +80,12 @@ def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
 def narrow(path: str, only: Iterable[str]) -> bool:
     """Says whether a path is one of those asked for: a glob, a folder anywhere in it, or its end."""
     wanted = list(only)
-    return not wanted or any(_asked_for(path, item) for item in wanted)
-
-
-def _asked_for(path: str, item: str) -> bool:
-    if path == item or path.startswith(item.rstrip("/") + "/"):
-        return True
-    forms = (item, f"**/{item}", f"**/{item.rstrip('/')}/**")
-    return any(glob_regex(form).fullmatch(path) for form in forms)
+    return not wanted or any(
+        path == item
+        or path.startswith(f"{item.rstrip('/')}/")
+        or any(glob_regex(form).fullmatch(path) for form in (item, f"**/{item}", f"**/{item.rstrip('/')}/**"))
+        for item in wanted
+    )
 
 
 @cache

@@ -144,30 +144,28 @@ def _write_document(golden: Document, like: bytes | None) -> bytes:
     if like is None:
         written = "".join(map(_record_line, golden.value)).encode()
     else:
-        written = text_file.encode(_document_lines(golden.value, text_file.decode(like)), like)
+        old = text_file.decode(like)
+        found = records(old)
+        places = {record.line: index for index, record in enumerate(found)}
+        kept: list[str] = []
+        for line, raw in enumerate(text_file.split(old), start=1):
+            index = places.get(line)
+            if index is None:
+                kept.append(raw)
+            elif index < len(golden.value):
+                kept.append(rewrite_text(raw, golden.value[index]))
+        added = golden.value[len(found) :]
+        if added and kept and not kept[-1].endswith("\n"):
+            kept[-1] += "\n"
+        written = text_file.encode(text_file.join([*kept, *map(_record_line, added)], old), like)
     back = FORMAT.read(written).golden
     if not isinstance(back, Document) or not alike(back.value, golden.value):
-        found = "nothing" if back is None else "records with steps, or other values"
+        read = "nothing" if back is None else "records with steps, or other values"
         raise UsageError(
             f"series-lines cannot hold this document: expected {len(golden.value)} records without"
-            f" steps to be read back, found {found}"
+            f" steps to be read back, found {read}"
         )
     return written
-
-
-def _document_lines(value: list[Any], old: str) -> str:
-    found = records(old)
-    places = {record.line: index for index, record in enumerate(found)}
-    kept: list[str] = []
-    for line, raw in enumerate(text_file.split(old), start=1):
-        index = places.get(line)
-        if index is None:
-            kept.append(raw)
-        elif index < len(value):
-            kept.append(rewrite_text(raw, value[index]))
-    if len(value) > len(found) and kept and not kept[-1].endswith("\n"):
-        kept[-1] += "\n"
-    return text_file.join([*kept, *map(_record_line, value[len(found) :])], old)
 
 
 def _record_line(record: dict[str, Any]) -> str:

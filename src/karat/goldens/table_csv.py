@@ -10,6 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from karat.findings import Finding, Severity, UsageError
@@ -89,24 +90,17 @@ def _blank(raws: list[str], at: int) -> int:
 def _entry(raws: list[str], at: int) -> tuple[CSVEntry, int]:
     raw = raws[at]
     comment = raw.lstrip().startswith("#")
-    if comment:
-        cells, count = raw.lstrip().removeprefix("#").split(","), 1
-    else:
-        cells, count = _quoted(raws, at) if '"' in raw else (raw.split(","), 1)
+    cells, count = (raw.lstrip().removeprefix("#") if comment else raw).split(","), 1
+    if '"' in raw and not comment:
+        # A row with quotes may take several lines.
+        reader = csv.reader((raws[i] for i in range(at, len(raws))), skipinitialspace=True)
+        with suppress(csv.Error, StopIteration):
+            cells, count = next(reader), reader.line_num
     content = "".join(raws[at : at + count])
     tail = text_file.ending(content)
     stripped = tuple(cell.strip() for cell in cells)
     content = content.removesuffix(tail) if tail else content
     return CSVEntry(content, tail, stripped, at + 1, comment), at + count
-
-
-def _quoted(raws: list[str], at: int) -> tuple[list[str], int]:
-    """The cells of a row with quotes, and how many lines it takes."""
-    reader = csv.reader((raws[i] for i in range(at, len(raws))), skipinitialspace=True)
-    try:
-        return next(reader), reader.line_num
-    except (csv.Error, StopIteration):
-        return raws[at].split(","), 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +191,9 @@ def _cell(raw: str | None, old: str | None, new: str) -> str:
         return raw
     body = (raw or "").strip()
     lead, _, trail = (raw or "").partition(body) if body else ("", "", "")
-    return lead + _quote(new) + trail
-
-
-def _quote(cell: str) -> str:
-    if not any(char in cell for char in ',"\n\r'):
-        return cell
-    return '"' + cell.replace('"', '""') + '"'
+    if any(char in new for char in ',"\n\r'):
+        new = '"' + new.replace('"', '""') + '"'
+    return lead + new + trail
 
 
 # An object, a list, or a string that holds one: its quotes are escaped as no CSV has them.

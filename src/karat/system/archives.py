@@ -51,6 +51,12 @@ _ENCRYPTED, _STRONG, _UTF8, _MASKED = 0x1, 0x40, 0x800, 0x2000
 _CHUNK = 1 << 18
 _DRIVE = re.compile(r"[A-Za-z]:")
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_LOOKS_LIKE = {
+    (b"<!doctype html", b"<html"): "an HTML page",
+    (b"<?xml",): "an XML document",
+    (b"{", b"["): "JSON",
+    (b"\x1f\x8b",): "gzip",
+}
 # What the standard library raises for bytes that are not what they claim to be.
 _BROKEN = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error,
@@ -174,7 +180,15 @@ def find_directory(file: BinaryIO) -> Directory:
         if at is not None:
             break
     if at is None:
-        raise _not_an_archive(_read_at(file, 0, min(size, 512)), size)
+        head = _read_at(file, 0, min(size, 512))
+        if not size:
+            raise Unusable("artifact-truncated", "expected a zip archive, found no bytes at all")
+        if head.startswith((_LOCAL, _END)):
+            said = f"expected a whole zip archive, found the first {size:,} bytes of one"
+            raise Unusable("artifact-truncated", said)
+        begins = head.lstrip()[:64].lower()
+        what = next((what for marks, what in _LOOKS_LIKE.items() if begins.startswith(marks)), "something else")
+        raise Unusable("artifact-not-zip", f"expected a zip archive, found {what} ({size:,} bytes)")
     _, disk, _, here, count, length, start, _ = struct.unpack_from("<4s4H2LH", tail, at)
     end = tail_start + at
     if tail[at - _LOCATOR_SIZE : at][:4] == _LOCATOR64:
@@ -206,27 +220,6 @@ def _find_end(tail: bytes) -> int | None:
 def _read_at(file: BinaryIO, start: int, length: int) -> bytes:
     file.seek(start)
     return file.read(length)
-
-
-def _not_an_archive(head: bytes, size: int) -> Unusable:
-    if head.startswith((_LOCAL, _END)):
-        return Unusable("artifact-truncated", f"expected a whole zip archive, found the first {size:,} bytes of one")
-    if not size:
-        return Unusable("artifact-truncated", "expected a zip archive, found no bytes at all")
-    return Unusable("artifact-not-zip", f"expected a zip archive, found {_looks_like(head)} ({size:,} bytes)")
-
-
-def _looks_like(head: bytes) -> str:
-    start = head.lstrip()[:64].lower()
-    if start.startswith((b"<!doctype html", b"<html")):
-        return "an HTML page"
-    if start.startswith(b"<?xml"):
-        return "an XML document"
-    if start.startswith((b"{", b"[")):
-        return "JSON"
-    if head.startswith(b"\x1f\x8b"):
-        return "gzip"
-    return "something else"
 
 
 def _members(infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collection[int]) -> Iterator[Member]:

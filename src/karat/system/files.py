@@ -44,7 +44,13 @@ def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), _mode(target))
+            try:
+                mode = stat.S_IMODE(target.stat().st_mode)
+            except FileNotFoundError:  # what a plain `open` would give a new file
+                umask = os.umask(0)
+                os.umask(umask)
+                mode = 0o666 & ~umask
+            os.fchmod(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
         name.replace(target)
@@ -54,16 +60,6 @@ def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
         raise
     if durable:
         sync_folder(target.parent)
-
-
-def _mode(target: Path) -> int:
-    """The mode bits of the file as it stands, or what a plain `open` would give a new one."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
 
 
 def sync_folder(folder: Path) -> None:

@@ -221,7 +221,17 @@ class Blobs:
                     self._process.stdin.write("".join(f"{oid}\n" for oid in part).encode())
                     self._process.stdin.flush()
             for _ in part:
-                yield self._answer()
+                pipe = self._process.stdout
+                header = pipe.readline().split() if pipe is not None else []
+                if pipe is None or not header:
+                    raise CannotVerify("git cat-file ended before it had sent every blob", next_command="git fsck")
+                if header[-1] == b"missing":
+                    yield None
+                    continue
+                size = int(header[2])
+                data = pipe.read(size)
+                pipe.read(1)
+                yield data if header[1] == b"blob" and len(data) == size else None
 
     def close(self) -> None:
         """End the process."""
@@ -231,18 +241,6 @@ class Blobs:
                 with suppress(OSError):  # git is gone, and what it was told with it
                     pipe.close()
         self._process.wait()
-
-    def _answer(self) -> bytes | None:
-        pipe = self._process.stdout
-        header = pipe.readline().split() if pipe is not None else []
-        if pipe is None or not header:
-            raise CannotVerify("git cat-file ended before it had sent every blob", next_command="git fsck")
-        if header[-1] == b"missing":
-            return None
-        size = int(header[2])
-        data = pipe.read(size)
-        pipe.read(1)
-        return data if header[1] == b"blob" and len(data) == size else None
 
 
 def has_commit(root: Path) -> bool:

@@ -10,9 +10,8 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
-
-import msgspec
+from concurrent.futures import Future
+from typing import TypeVar
 
 from karat.findings import UsageError
 
@@ -25,11 +24,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-class _Done(msgspec.Struct, Generic[T], frozen=True):
-    result: T | None = None
-    error: BaseException | None = None
 
 
 def worker_count(env: Mapping[str, str]) -> int:
@@ -49,7 +43,7 @@ def in_parallel(
     `stop` is called when it ends badly, and tells running tasks to give up; without it they run to their end.
     """
     waiting: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
-    done: queue.SimpleQueue[_Done[T]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
     over = threading.Event()
     for task in tasks:
         waiting.put(task)
@@ -61,7 +55,7 @@ def in_parallel(
         for thread in threads:
             thread.start()
         for _ in tasks:
-            yield _result(done.get())
+            yield done.get()()
     except GeneratorExit:
         raise  # whoever had enough may come again
     except BaseException:
@@ -74,22 +68,17 @@ def in_parallel(
         thread.join()
 
 
-def _result(done: _Done[T]) -> T:
-    if done.error is not None:
-        raise done.error
-    return done.result  # type: ignore[return-value]  # None only where T is
-
-
 def _work(
-    waiting: queue.SimpleQueue[Callable[[], T]], done: queue.SimpleQueue[_Done[T]], over: threading.Event
+    waiting: queue.SimpleQueue[Callable[[], T]], done: queue.SimpleQueue[Callable[[], T]], over: threading.Event
 ) -> None:
     while not over.is_set():
         try:
             task = waiting.get_nowait()
         except queue.Empty:
             return
+        future: Future[T] = Future()
         try:
-            outcome = _Done(task())
+            future.set_result(task())
         except BaseException as error:  # noqa: BLE001 - it is raised where the results are read
-            outcome = _Done(error=error)
-        done.put(outcome)
+            future.set_exception(error)
+        done.put(future.result)

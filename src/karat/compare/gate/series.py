@@ -24,7 +24,16 @@ _DEVIATIONS_KEPT = 50
 
 def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[MetricResult], list[Finding]]:
     """Results of every metric of the golden, and of what only the run has."""
-    results = [_curve(name, metric, actual, judging) for name, metric in sorted(golden.metrics.items())]
+    results = []
+    for name, metric in sorted(golden.metrics.items()):
+        rule, exemption = judging.rule(name), judging.exempt(name, None)
+        if (got := actual.metrics.get(name)) is not None:
+            results.append(curve_result(name, metric, got, rule, exemption))
+            continue
+        demanded = int(np.count_nonzero(~np.isnan(metric.values)))
+        other = name in actual.scalars or name in actual.others
+        likely = "it is a single value there, not a curve" if other else None
+        results.append(missing_result(name, rule, demanded, exemption, likely=likely))
     beside = {**golden.scalars, **golden.others}
     if beside:
         found = {**actual.scalars, **actual.others}
@@ -58,18 +67,6 @@ def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
 
 def _names(series: Series) -> set[str]:
     return {*series.metrics, *series.scalars, *series.others}
-
-
-def _curve(name: str, golden: Metric, actual: Series, judging: Judging) -> MetricResult:
-    rule = judging.rule(name)
-    exemption = judging.exempt(name, None)
-    metric = actual.metrics.get(name)
-    if metric is None:
-        demanded = int(np.count_nonzero(~np.isnan(golden.values)))
-        other = name in actual.scalars or name in actual.others
-        likely = "it is a single value there, not a curve" if other else None
-        return missing_result(name, rule, demanded, exemption, likely=likely)
-    return curve_result(name, golden, metric, rule, exemption)
 
 
 def aligned(golden: Metric, actual: Metric) -> tuple[Values, np.ndarray]:

@@ -8,7 +8,6 @@ from msgspec import structs
 
 from karat.compare.gate.result import ROWS, CheckOutcome, Deviation, Judging, MetricResult, Value, unknown
 from karat.compare.gate.values import GateCell, gate_cells, missing_result
-from karat.compare.rules import Rule
 from karat.compare.table import row_name
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Reading, RowKey, Table
@@ -36,7 +35,17 @@ def gate_table(
         elif name not in actual.columns:
             results.append(missing_result(name, rule, len(golden.rows), judging.exempt(name, None), noun="row"))
         else:
-            results += gate_cells(name, _cells(name, golden, actual, rule, fill or {}), judging)
+            i, j = golden.columns.index(name), actual.columns.index(name)
+            k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
+            empty = (fill or {}).get(name, "")
+            cells = []
+            for key, row in golden.rows.items():
+                if key in actual.rows:
+                    margin = None if k is None else _value(row[k])
+                    margin = margin if isinstance(margin, float) else None
+                    got = _value(actual.rows[key][j] or empty)
+                    cells.append(GateCell(row_name(key), _value(row[i]), got, margin))
+            results += gate_cells(name, cells, judging)
     results = [_explained(result, results) for result in results]
     extra = [name for name in actual.columns if name not in golden.columns]
     if extra:
@@ -78,20 +87,6 @@ def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResu
     gained = [row_name(key) for key in actual.rows if key not in golden.rows]
     if gained:
         yield unknown("row", gained)
-
-
-def _cells(name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]) -> list[GateCell]:
-    """The cells of a column in the rows that both tables have."""
-    i, j = golden.columns.index(name), actual.columns.index(name)
-    k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
-    cells = []
-    for key, row in golden.rows.items():
-        if key not in actual.rows:
-            continue
-        margin = None if k is None else _value(row[k])
-        got = _value(actual.rows[key][j] or fill.get(name, ""))
-        cells.append(GateCell(row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None))
-    return cells
 
 
 def _value(text: str) -> Value:

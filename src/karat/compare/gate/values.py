@@ -181,7 +181,7 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str])
     order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
-        how = _how_number(cell, numbers, index) if isinstance(cell.expected, float) else _how_text(cell, order)
+        how = _how(cell, numbers, index, order)
         if how is None:
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
@@ -200,17 +200,13 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str])
     return found
 
 
-def _how_number(cell: GateCell, numbers: Gate, index: int) -> str | None:
-    if numbers.missing[index]:
-        return "changed" if isinstance(cell.got, str) else "missing"
-    if numbers.broken[index]:
-        return "not-finite"
-    if numbers.worse[index]:
-        return "worse"
-    return "better" if numbers.better[index] else None
-
-
-def _how_text(cell: GateCell, order: dict[str, int]) -> str | None:
+def _how(cell: GateCell, numbers: Gate, index: int, order: dict[str, int]) -> str | None:
+    """How the cell deviates; None if it does not."""
+    if isinstance(cell.expected, float):
+        if numbers.missing[index]:
+            return "changed" if isinstance(cell.got, str) else "missing"
+        flags = {"not-finite": numbers.broken, "worse": numbers.worse, "better": numbers.better}
+        return next((how for how, flag in flags.items() if flag[index]), None)
     if cell.got == cell.expected:
         return None
     if cell.got is None:
