@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from karat.cli.output import complain, deliver, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, ExitCode, UsageError
-
-if TYPE_CHECKING:
-    from karat.checks.settings import Improved, Unknown
 
 _EXAMPLES = """
 \b
@@ -65,21 +62,14 @@ Examples:
 )
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
-def command(  # noqa: PLR0913 - one parameter per option
+def command(
     *,
-    actual: tuple[str, ...],
-    golden: str,
     identity: tuple[str, ...],
-    exact: tuple[str, ...],
-    improved: Improved | None,
-    unknown: Unknown | None,
-    strict: bool,
-    only: tuple[str, ...],
     json_file: str | None,
     junit: str | None,
     github: bool | None,
-    preset: str | None,
     quiet: bool,
+    **given: Any,  # as karat.check names them
 ) -> int:
     """Check a run against its golden; the gate for CI.
 
@@ -95,17 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         if not key or not value:
             raise UsageError(f"expected --identity KEY=VALUE, found {word!r}", next_command="karat check --help")
         known[key] = value
-    report = check(
-        actual,
-        golden,
-        identity=known,
-        exact=exact,
-        only=only,
-        strict=strict,
-        improved=improved,
-        unknown=unknown,
-        preset=preset,
-    )
+    report = check(**given, identity=known)
     if not quiet and "-" not in {json_file, junit}:
         from karat.checks import text
 

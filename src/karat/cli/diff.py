@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,21 +48,15 @@ Examples:
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
-    old: str | None,
-    new: str | None,
     top: int,
     csv_file: str | None,
     json_file: str | None,
     markdown: str | None,
     html: str | None,
-    only: tuple[str, ...],
-    only_metric: tuple[str, ...],
     fail_on: tuple[str, ...],
-    everything: bool,
-    jobs: int | None,
     preset: str | None,
-    store: str | None,
     quiet: bool,
+    **given: Any,  # as karat.diff names them
 ) -> int:
     """Compare goldens, old against new, and judge what changed.
 
@@ -77,18 +72,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     fail = load(Path.cwd(), preset=preset).fail_on
     if fail_on:
         fail = parse_fail_on(fail_on, "--fail-on", "karat diff --help")
-    result = diff(
-        old,
-        new,
-        only=only,
-        only_metric=only_metric,
-        everything=everything,
-        keep_curves=html is not None,
-        preset=preset,
-        store=store,
-        jobs=jobs,
-        progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
-    )
+    progress = progress_line(sys.stderr, "comparing goldens {done}/{total}")
+    result = diff(**given, preset=preset, keep_curves=html is not None, progress=progress)
     if csv_file is not None:
         from karat.diffs.report.data import render_csv
 

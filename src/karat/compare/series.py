@@ -33,14 +33,9 @@ class SharedMetric(msgspec.Struct, frozen=True, gc=False):
     rule: Rule
 
 
-def shared_metrics(old: Series, new: Series) -> list[str]:
-    """Names of the curves both sides have, in the order of the seed's CSV."""
-    return sorted(old.metrics.keys() & new.metrics.keys())
-
-
 def pairs_of(old: Series, new: Series, rules: RuleBook, path: str) -> Iterator[tuple[Metric, Metric, Rule]]:
-    """What `score` needs for one file; many files are scored in one go."""
-    for name in shared_metrics(old, new):
+    """What `score` needs for one file, in the order of the seed's CSV; many files are scored in one go."""
+    for name in sorted(old.metrics.keys() & new.metrics.keys()):
         yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
 
 
@@ -50,7 +45,7 @@ def judge_series(
     """Rows and findings of one file whose numbers are known."""
     shared = [
         SharedMetric(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
-        for name, n in zip(shared_metrics(old, new), numbers, strict=True)
+        for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True)
     ]
     rows: list[MetricChange] = []
     findings: list[Finding] = []

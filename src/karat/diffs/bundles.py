@@ -117,11 +117,11 @@ class _Comparer:
         for name in [*before, *(name for name in after if name not in before)]:
             if name not in after:
                 sides.left.verified(name)
-                yield lost_row(before[name])
+                yield one_sided_row(before[name], lost=True)
                 continue
             if name not in before:
                 sides.right.verified(name)
-                yield gained_row(after[name])
+                yield one_sided_row(after[name], lost=False)
                 continue
             old, new = before[name], after[name]
             if max(old.nbytes, new.nbytes) < _LARGE:
@@ -266,23 +266,19 @@ def input_row(comparison: Comparison) -> Entry:
     return _row(comparison, verdict, because), damage
 
 
-def lost_row(record: TensorRecord) -> Entry:
-    """A tensor that only the old side has."""
-    message = f"{within(record.name)}expected {record.dtype}{list(record.shape)}, found nothing on the new side"
-    finding = fail("lost-tensor", message, metric=record.name)
-    return _one_side(record, Verdict.INCOMPLETE, "it is gone"), (finding,)
-
-
-def gained_row(record: TensorRecord) -> Entry:
-    """A tensor that only the new side has."""
-    message = f"{within(record.name)}expected no such tensor, found {record.dtype}{list(record.shape)}, which is new"
-    finding = warn("gained-tensor", message, metric=record.name)
-    return _one_side(record, Verdict.NEW, "the old side has no such tensor"), (finding,)
-
-
-def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricChange:
-    tensor = Comparison(name=record.name, dtype=record.dtype, shape=record.shape)
-    return MetricChange(metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor)
+def one_sided_row(record: TensorRecord, *, lost: bool) -> Entry:
+    """A tensor that only the old side has (it is `lost`), or only the new one."""
+    name, what = record.name, f"{record.dtype}{list(record.shape)}"
+    if lost:
+        verdict, because = Verdict.INCOMPLETE, "it is gone"
+        finding = fail("lost-tensor", f"{within(name)}expected {what}, found nothing on the new side", metric=name)
+    else:
+        verdict, because = Verdict.NEW, "the old side has no such tensor"
+        message = f"{within(name)}expected no such tensor, found {what}, which is new"
+        finding = warn("gained-tensor", message, metric=name)
+    tensor = Comparison(name=name, dtype=record.dtype, shape=record.shape)
+    row = MetricChange(metric=name, verdict=verdict, because=because, rule="bundle", tensor=tensor)
+    return row, (finding,)
 
 
 def _is_bit_equal(comparison: Comparison) -> bool:

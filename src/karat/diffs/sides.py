@@ -121,16 +121,15 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             next_command=f"karat diff {old} NEW",
         )
     one_file = next((side.name for side in (left, right) if isinstance(side, OneFile)), None)
+    wrong = ""
     if one_file and (isinstance(left, Bundles) or isinstance(right, Bundles)):
-        raise UsageError(
-            f"expected captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {one_file}",
-            next_command="karat diff --help",
+        wrong = (
+            f"captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {one_file}"
         )
-    if isinstance(left, OneFile) != isinstance(right, OneFile):
-        raise UsageError(
-            f"expected two files or two trees, found {left.name} and {right.name}: one of each",
-            next_command="karat diff --help",
-        )
+    elif isinstance(left, OneFile) != isinstance(right, OneFile):
+        wrong = f"two files or two trees, found {left.name} and {right.name}: one of each"
+    if wrong:
+        raise UsageError(f"expected {wrong}", next_command="karat diff --help")
     return left, right
 
 

@@ -131,8 +131,11 @@ def form_of(found: Sequence[CSVEntry]) -> Form | None:
         return Form(first, found[0])
     if not rows:
         return None
-    if _is_header(rows[0].cells, [entry.cells for entry in rows[1:]]):
-        return Form(rows[0].cells, rows[0])
+    # A header has no numbers, is unique in its cells, and unlike the rows below.
+    cells = rows[0].cells
+    plain = len(set(cells)) == len(cells) and all(cells) and not any(map(is_number, cells))
+    if plain and (names_columns(cells) or any(is_number(cell) for entry in rows[1:] for cell in entry.cells)):
+        return Form(cells, rows[0])
     # One odd cell must not change what all rows are, so most of them decide.
     expectation = [False, False, True, True]  # two names and two numbers
     fitting = [entry for entry in rows if list(map(is_number, entry.cells)) == expectation]
@@ -165,13 +168,6 @@ def names_columns(cells: tuple[str, ...]) -> bool:
         and len(set(cells)) == len(cells)
         and all(_IDENTIFIER.fullmatch(cell) and not is_number(cell) for cell in cells)
     )
-
-
-def _is_header(cells: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
-    """True for a first row without numbers that is unique in its cells and unlike the rows below."""
-    if len(set(cells)) != len(cells) or not all(cells) or any(map(is_number, cells)):
-        return False
-    return names_columns(cells) or any(is_number(cell) for row in rows for cell in row)
 
 
 def render_row(parts: list[tuple[str | None, str | None, str]]) -> str:

@@ -27,7 +27,12 @@ def workflow_commands(findings: Iterable[Finding], verb: str) -> str:
     for severity, word in _COMMANDS.items():
         mine = [finding for finding in everything if finding.severity is severity]
         room = len(mine) if len(mine) <= MOST_ANNOTATIONS else MOST_ANNOTATIONS - 1
-        found += [_annotation(word, finding, verb) for finding in mine[:room]]
+        for finding in mine[:room]:
+            message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
+            line = str(finding.numbers.get("line") or "")
+            properties = {"file": finding.path, "line": line, "title": f"{verb}: {finding.kind}"}
+            words = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
+            found.append(f"::{word} {words}::{_message(message)}")
         if len(mine) > room:
             rest = f"… and {len(mine) - room:,} more {word}s; the log of this step names them all"
             found.append(f"::{word} title={_property(verb)}::{_message(rest)}")
@@ -50,14 +55,6 @@ def add_step_summary(text: Callable[[int], str]) -> bool:
             next_command=f"ls -ld {shlex.quote(str(path.parent))}",
         ) from error
     return True
-
-
-def _annotation(word: str, finding: Finding, verb: str) -> str:
-    message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
-    line = finding.numbers.get("line")
-    properties = {"file": finding.path, "line": str(line or ""), "title": f"{verb}: {finding.kind}"}
-    words = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
-    return f"::{word} {words}::{_message(message)}"
 
 
 def _message(text: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -54,7 +54,7 @@ def render(findings: Sequence[Finding], tool: Tool, *, exit_code: int, propertie
         "columnKind": "utf16CodeUnits",
         "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder in which karat ran."}}},
         "invocations": [invocation],
-        "results": _results(shown, kinds),
+        "results": list(_results(shown, kinds)),
         "properties": properties,
     }
     return encode({"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]})
@@ -75,23 +75,29 @@ def _rule(kind: str, findings: Sequence[Finding], tool: Tool) -> dict[str, Any]:
     }
 
 
-def _results(findings: Sequence[Finding], kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _results(findings: Sequence[Finding], kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
     seen: Counter[str] = Counter()
-    results = []
     for finding in findings:
         print_ = fingerprint(finding)
         seen[print_] += 1
-        results.append(
-            {
-                "ruleId": finding.kind,
-                "ruleIndex": kinds.index(finding.kind),
-                "level": _LEVELS[finding.severity],
-                "message": {"text": finding.message},
-                "locations": [_location(finding)],
-                "partialFingerprints": {"karatFinding/v1": f"{print_}:{seen[print_]}"},
+        uri, relative = _uri(finding.path)
+        location: dict[str, Any] = {
+            "physicalLocation": {
+                "artifactLocation": {"uri": uri, "uriBaseId": "SRCROOT"} if relative else {"uri": uri},
+                # GitHub shows nothing without a line.
+                "region": {"startLine": max(line_of(finding), 1)},
             }
-        )
-    return results
+        }
+        if name := finding.numbers.get("class"):
+            location["logicalLocations"] = [{"fullyQualifiedName": str(name), "kind": "type"}]
+        yield {
+            "ruleId": finding.kind,
+            "ruleIndex": kinds.index(finding.kind),
+            "level": _LEVELS[finding.severity],
+            "message": {"text": finding.message},
+            "locations": [location],
+            "partialFingerprints": {"karatFinding/v1": f"{print_}:{seen[print_]}"},
+        }
 
 
 def fingerprint(finding: Finding) -> str:
@@ -99,19 +105,6 @@ def fingerprint(finding: Finding) -> str:
     message = _PLACES.sub("", finding.message)
     parts = (finding.kind, _uri(finding.path)[0], str(finding.numbers.get("class", "")), message)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]
-
-
-def _location(finding: Finding) -> dict[str, Any]:
-    uri, relative = _uri(finding.path)
-    place = {
-        "artifactLocation": {"uri": uri, "uriBaseId": "SRCROOT"} if relative else {"uri": uri},
-        # GitHub shows nothing without a line.
-        "region": {"startLine": max(line_of(finding), 1)},
-    }
-    name = finding.numbers.get("class")
-    if not name:
-        return {"physicalLocation": place}
-    return {"physicalLocation": place, "logicalLocations": [{"fullyQualifiedName": str(name), "kind": "type"}]}
 
 
 def _uri(path: str) -> tuple[str, bool]:

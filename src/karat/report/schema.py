@@ -23,7 +23,8 @@ class PublishedSchema(msgspec.Struct, frozen=True, kw_only=True):
     """What the structs of a document do not say of it."""
 
     name: str
-    title: str
+    title: str = ""
+    """By default the command that the name says: `karat policy gate` of `karat.policy-gate/1`."""
     description: str
     limits: Mapping[str, Mapping[str, Any]] = {}
     """What holds for a field, as `field` or `Struct.field`, that its type does not say."""
@@ -45,7 +46,8 @@ def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:
     for struct in _structs(kind):
         if struct.__name__ in components:
             _complete(components[struct.__name__], struct, about)
-    whole = {"$schema": DIALECT, "$id": about.name, "title": about.title, "description": about.description}
+    title = about.title or about.name.partition("/")[0].replace(".", " ").replace("-", " ")
+    whole = {"$schema": DIALECT, "$id": about.name, "title": title, "description": about.description}
     if isinstance(kind, type) and kind.__name__ in components:
         inner = components.pop(kind.__name__)
         also = {"schema": {"const": about.name}, **about.also}

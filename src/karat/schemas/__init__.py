@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib import import_module, resources
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -13,7 +14,6 @@ from karat.findings import Finding
 from karat.report.schema import PublishedSchema, schema_of
 
 _Limit: TypeAlias = Mapping[str, Any]
-
 _SHARE: _Limit = {"minimum": 0, "maximum": 1}
 _AT_LEAST_ONE: _Limit = {"minItems": 1}
 _COMMIT: _Limit = {"pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$"}
@@ -30,7 +30,7 @@ _STORE: Mapping[str, _Limit] = {"digest": _SHA256, "sha256": _SHA256, "date": _T
 
 _RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
 
-_FILES: dict[str, PublishedSchema] = {
+_STRUCTS: dict[str, PublishedSchema] = {
     "policy.journal:Record": PublishedSchema(
         name="karat.evidence/1",
         title="A line of a journal of evidence",
@@ -76,27 +76,21 @@ _FILES: dict[str, PublishedSchema] = {
         limits=_STORE,
         signed=("keep",),
     ),
-}
-"""Struct → the file that it is written as."""
-
-_REPORTS: dict[str, PublishedSchema] = {
+    # Reports: the struct, with what stands beside its fields.
     "store.packs.pack:Packed": PublishedSchema(
         name="karat.pack/1",
-        title="karat pack",
         description="What packing captured cases came to.",
         also=_EXIT_CODE,
         limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}},
     ),
     "store.verify:VerifyReport": PublishedSchema(
         name="karat.verify/1",
-        title="karat verify",
         description="What verifying folders, zips and stores came to.",
         also={**_EXIT_CODE, "zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
         limits={**_FINDING, "seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
     ),
     "runs.record:Recorded": PublishedSchema(
         name="karat.record/1",
-        title="karat record",
         description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
         " cannot hold is null.",
         limits={
@@ -111,7 +105,6 @@ _REPORTS: dict[str, PublishedSchema] = {
     ),
     "runs.tolerance:Tolerances": PublishedSchema(
         name="karat.tolerance/1",
-        title="karat tolerance",
         description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
         also={"rate_shown": {"type": "boolean"}, "runs_needed": _COUNT, "toml": {"type": "string"}},
         limits={
@@ -124,7 +117,6 @@ _REPORTS: dict[str, PublishedSchema] = {
     ),
     "policy.gate.decision:GateReport": PublishedSchema(
         name="karat.policy-gate/1",
-        title="karat policy gate",
         description="Evidence of test runs held against the rule and its exemptions.",
         also=_EXIT_CODE,
         limits=_FINDING,
@@ -166,7 +158,6 @@ _REPORTS: dict[str, PublishedSchema] = {
     ),
     "hunts.model:HuntReport": PublishedSchema(
         name="karat.hunt/1",
-        title="karat hunt",
         description="Everything a hunt found.",
         optional=("Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
         open=("*",),
@@ -186,10 +177,10 @@ _REPORTS: dict[str, PublishedSchema] = {
         signed=("*",),
     ),
 }
-"""Struct → the report that it is, with what stands beside its fields."""
+"""Struct → the file or report that it is written as."""
 
 _RESULTS: dict[str, PublishedSchema] = {
-    f"store.{home}": PublishedSchema(name=f"karat.{verb}/1", title=f"karat {verb}", description=text, limits=limits)
+    f"store.{home}": PublishedSchema(name=f"karat.{verb}/1", description=text, limits=limits)
     for verb, home, text, limits in (
         ("push", "push:Pushed", "What a push sent, or would send.", _STORE),
         ("pull", "pull:Pulled", "What a pull brought.", _STORE),
@@ -205,31 +196,30 @@ _RESULTS: dict[str, PublishedSchema] = {
 }
 """Struct → the report of which it is the `result`; null where there is none."""
 
-_HOMES = {about.name: home for home, about in {**_FILES, **_REPORTS, **_RESULTS}.items()}
+_HOMES = {about.name: home for home, about in {**_STRUCTS, **_RESULTS}.items()}
 
 
 def names() -> list[str]:
     """Every published schema, as `karat.diff/1`."""
-    files = (file.name for file in resources.files(__name__).iterdir())
-    stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
-    return sorted([*_HOMES, *("/".join(stem.rsplit(".", 1)) for stem in stems)])
+    files = (Path(file.name) for file in resources.files(__name__).iterdir())
+    return sorted([*_HOMES, *("/".join(file.stem.rsplit(".", 1)) for file in files if file.suffix == ".json")])
 
 
 def schema(name: str) -> dict[str, Any]:
     """A published schema; one that does not exist is a KeyError."""
-    if name in _HOMES:
-        return _generated(_HOMES[name])
+    if home := _HOMES.get(name):
+        module, _, struct = home.partition(":")
+        kind = getattr(import_module(f"karat.{module}"), struct)
+        if home in _STRUCTS:
+            return schema_of(kind, _STRUCTS[home])
+        fields = [
+            ("schema", str),
+            ("exit_code", Literal[0, 1, 3]),
+            ("result", kind | None),
+            ("findings", list[Finding]),
+        ]
+        return schema_of(msgspec.defstruct("StoreReport", fields), _RESULTS[home])
     if name not in names():
         raise KeyError(name)
     file = resources.files(__name__).joinpath(f"{name.replace('/', '.')}.json")
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-def _generated(home: str) -> dict[str, Any]:
-    module, _, name = home.partition(":")
-    kind = getattr(import_module(f"karat.{module}"), name)
-    if home not in _RESULTS:
-        return schema_of(kind, _FILES.get(home) or _REPORTS[home])
-    fields = [("schema", str), ("exit_code", Literal[0, 1, 3]), ("result", kind | None), ("findings", list[Finding])]
-    return schema_of(msgspec.defstruct("StoreReport", fields), _RESULTS[home])
+    return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -77,7 +77,11 @@ def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         return {}
     fields = ("repository", "run", "attempt", "job", "job_id", "commit", "image")
     said = {field: environ.get(getattr(found, field), "") for field in fields}
-    said |= {"provider": found.name, "url": _address(found, environ)}
+    url = environ.get(found.url, "")
+    if found.name == "github" and said["repository"]:
+        server = environ.get("GITHUB_SERVER_URL", "https://github.com")
+        url = f"{server}/{said['repository']}/actions/runs/{said['run']}"
+    said |= {"provider": found.name, "url": _address(url)}
     return {field: text for field, text in said.items() if text}
 
 
@@ -115,13 +119,8 @@ def _is_on(text: str) -> bool:
     return text.lower() not in {"", "0", "false", "no"}
 
 
-def _address(found: _Provider, environ: Mapping[str, str]) -> str:
-    """The run's page, without the user, password or signature that an address may hold."""
-    url = environ.get(found.url, "")
-    if found.name == "github" and environ.get("GITHUB_REPOSITORY"):
-        server = environ.get("GITHUB_SERVER_URL", "https://github.com")
-        run = environ.get(found.run, "")
-        url = f"{server}/{environ['GITHUB_REPOSITORY']}/actions/runs/{run}"
+def _address(url: str) -> str:
+    """An address without the user, password or signature that it may hold."""
     try:
         parts = urlsplit(url)
     except ValueError:  # no address, so nobody misses it

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors
-from karat.diffs.result import Diff, FindingGroup, verdict_counts
+from karat.diffs.result import Diff, verdict_counts
 from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
@@ -77,21 +77,18 @@ def must_look(diff: Diff) -> list[Section]:
         found.append(Section("## Look at this first", "\n".join(lines)))
     if groups:
         names = labels(diff)
-        lines = [_group_line(g, names) for g in groups[:_SHOWN]]
+        lines = []
+        for group in groups[:_SHOWN]:
+            paths = list(dict.fromkeys(path for path, _ in group.members))
+            members = few([code(names[path]) for path in paths], _MEMBERS)
+            folded = f"\n  <details><summary>members</summary>\n\n  {members}\n\n  </details>"
+            by = span(group.low, group.high, ", by ")
+            lines.append(f"- {prose(group.title)}{by}{f': {members}' if len(paths) == 1 else folded}")
         if len(groups) > _SHOWN:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
-        title = "## Then at what moved, one decision each"
-        found.append(Section(title if fails else "## Look at what moved", "\n".join(lines)))
+        title = "## Then at what moved, by likely cause" if fails else "## Look at what moved"
+        found.append(Section(title, "\n".join(lines)))
     return found
-
-
-def _group_line(group: FindingGroup, short: dict[str, str]) -> str:
-    by = span(group.low, group.high, ", by ")
-    paths = list(dict.fromkeys(path for path, _ in group.members))
-    names = few([code(short[path]) for path in paths], _MEMBERS)
-    if len(paths) == 1:
-        return f"- {prose(group.title)}{by}: {names}"
-    return f"- {prose(group.title)}{by}\n  <details><summary>members</summary>\n\n  {names}\n\n  </details>"
 
 
 def largest_rows(diff: Diff, top: int) -> Section | None:
@@ -163,7 +160,15 @@ def pull_request_text(
 
 
 def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str:
-    lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
+    done = f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
+    if record is not None:
+        what = "Refresh of golden values"
+        if record.scope == "only-failing":
+            what += " for failing functional tests"
+        elif record.scope == "all" and not record.narrowed:
+            what = "Full refresh of golden values"
+        done = f"{what} from {place(record.source, record.run_id)}."
+    lines = [done, "", "**Golden value updates**", ""]
     if record is not None and record.command:
         lines.append(f"- Re-ran {code(record.command)}.")
     where = f" under {code(diff.root + '/')}" if diff.root else ""
@@ -190,17 +195,6 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str
 
 def _is_moved(change: Change) -> bool:
     return any(f.kind == "moved-golden" for f in change.findings)
-
-
-def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
-    if record is None:
-        return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
-    what = "Refresh of golden values"
-    if record.scope == "only-failing":
-        what += " for failing functional tests"
-    elif record.scope == "all" and not record.narrowed:
-        what = "Full refresh of golden values"
-    return f"{what} from {place(record.source, record.run_id)}."
 
 
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
@@ -320,19 +314,17 @@ def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
         if _quiet(rows):
             yield "`num-zeros` rows are all noise."
         return
-    clusters = Counter(_pattern(change) for change, _ in loud)
+    clusters: Counter[str] = Counter()
+    for change, _ in loud:
+        model, platform = change.identity.get("model"), change.identity.get("platform")
+        folders = change.path.split("/")
+        name = "/".join([*folders[-3:-2], "*"]) if len(folders) > 2 else change.path
+        if model:
+            name = f"{model}/* on {platform}" if platform else f"{model}/*"
+        clusters[name] += 1
     ranked = sorted(clusters.items(), key=lambda item: (-item[1], item[0]))
     names = ", ".join(f"{code(name)} ({n})" for name, n in ranked[:_NAMED])
     yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
-
-
-def _pattern(change: Change) -> str:
-    model = change.identity.get("model")
-    if model:
-        platform = change.identity.get("platform")
-        return f"{model}/* on {platform}" if platform else f"{model}/*"
-    folders = change.path.split("/")
-    return "/".join([*folders[-3:-2], "*"]) if len(folders) > 2 else change.path
 
 
 def place(source: str, run: str | None) -> str:
