@@ -194,7 +194,15 @@ def _read(
             tables[name] = _converted({**before, **value}, kind, f"{origin} [{name}]")
     goldens = raw.get("goldens", {})
     check_keys(goldens, _GOLDENS, f"{origin} [goldens]")
-    rules, exempt = _tables_of(raw, "rules", origin), _tables_of(raw, "exempt", origin)
+    rules = _tables_of(raw, "rules", origin)
+    exempt: list[CheckExemption] = []
+    for entry, where in _tables_of(raw, "exempt", origin):
+        from karat.checks.settings import CheckExemption
+
+        found = _converted(entry, CheckExemption, where)
+        narrows = not {found.path, found.metric, found.row or "*"} <= {"*", "**"}
+        _expect(narrows, f"{where}: expected path, metric or row to narrow it, found an exemption of everything")
+        exempt.append(found)
     return Config(
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
@@ -202,7 +210,7 @@ def _read(
         rules=(*(parse_rule(rule, where, origin) for rule, where in rules), *base.rules),
         status=_texts(raw, "status", base.status, origin),
         fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"),
-        exempt=(*(_exemption(entry, where) for entry, where in exempt), *base.exempt),
+        exempt=(*exempt, *base.exempt),
         tables=tables,
         preset=preset,
         file=file,
@@ -233,17 +241,6 @@ def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: s
     good = isinstance(items, list) and all(isinstance(item, str) for item in items)
     _expect(good, f"{origin}: {key} must be a list of texts, found {value!r}")
     return tuple(items)
-
-
-def _exemption(entry: Mapping[str, Any], where: str) -> CheckExemption:
-    from karat.checks.settings import CheckExemption
-
-    found = _converted(entry, CheckExemption, where)
-    _expect(
-        not {found.path, found.metric, found.row or "*"} <= {"*", "**"},
-        f"{where}: expected path, metric or row to narrow it, found an exemption of everything",
-    )
-    return found
 
 
 def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Settings:

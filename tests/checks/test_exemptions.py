@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karat.checks.exemptions import CheckExemptions
+from karat.checks.check import CheckExemptions
 from karat.checks.settings import CheckExemption
 from karat.compare.gate.result import Judging, MetricResult
 from karat.compare.gate.table import gate_table

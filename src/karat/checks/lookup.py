@@ -123,7 +123,17 @@ class Tree:
     """The goldens below one folder, listed when first asked for."""
 
     def __init__(self, where: Where, root: Path | None = None, word: str = "") -> None:
-        _known_identity(where)
+        # A word of --identity that no pattern knows would be left out of every comparison in silence.
+        patterns = (*where.cases, *where.settings.actual, where.settings.golden or "")
+        known = sorted({name for pattern in patterns for name in _PLACEHOLDER.findall(pattern)})
+        for key in where.identity:
+            if key not in known:
+                there = f"there are {', '.join(known)}" if known else "there are no patterns at all"
+                raise UsageError(
+                    f"expected --identity to name a placeholder of goldens.cases, check.actual or"
+                    f" check.golden, found {key!r}{suggest(key, known)}; {there}",
+                    next_command="karat config",
+                )
         self._where = where
         self._named = root is not None
         self._root = root or repository(where.cwd) or where.cwd
@@ -269,20 +279,6 @@ def _grouped(paths: Iterable[str], key: Callable[[str], Any]) -> Mapping[Any, Se
     return dict(groups)
 
 
-def _known_identity(where: Where) -> None:
-    """A word of --identity that no pattern knows would be left out of every comparison in silence."""
-    patterns = (*where.cases, *where.settings.actual, where.settings.golden or "")
-    known = sorted({name for pattern in patterns for name in _PLACEHOLDER.findall(pattern)})
-    for key in where.identity:
-        if key not in known:
-            there = f"there are {', '.join(known)}" if known else "there are no patterns at all"
-            raise UsageError(
-                f"expected --identity to name a placeholder of goldens.cases, check.actual or"
-                f" check.golden, found {key!r}{suggest(key, known)}; {there}",
-                next_command="karat config",
-            )
-
-
 def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
     """The pattern with every placeholder filled in."""
     lacking = sorted(set(_PLACEHOLDER.findall(pattern)) - identity.keys())
@@ -344,7 +340,17 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
     if golden == "auto":
         return _asked_for(_all_found(words, Tree(where), where), where)
     if (where.cwd / golden).is_dir():
-        return _asked_for(_against_folder(words, golden, where), where)
+        tree = Tree(where, where.cwd / golden, golden)
+        for word in words:
+            _another(word, where.cwd / golden, where)
+        pairings = _all_found(words, tree, where)
+        if any(is_folder_of_results(word, where.cwd) for word in words):
+            # Two folders are asked whether they agree, so what only the goldens have is missing.
+            taken = {pairing.golden.name for pairing in pairings if pairing.golden}
+            looked = " ".join(quoted(word) for word in words)
+            left = (at for at in map(tree.at, tree.goldens) if at.name not in taken)
+            pairings += [Pairing(actual=None, golden=at, why=looked) for at in left]
+        return _asked_for(pairings, where)
     at = _named(golden, where.cwd)
     for word in words:
         _another(word, at.path, where)
@@ -416,20 +422,6 @@ def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:
         if (p.golden is not None and narrow(p.golden.name, where.only))
         or (p.golden is None and p.actual is not None and p.actual.inside is None)
     ]
-
-
-def _against_folder(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
-    tree = Tree(where, where.cwd / golden, golden)
-    for word in words:
-        _another(word, where.cwd / golden, where)
-    pairings = _all_found(words, tree, where)
-    if not any(is_folder_of_results(word, where.cwd) for word in words):
-        return pairings
-    # Two folders are asked whether they agree, so what only the goldens have is missing.
-    taken = {pairing.golden.name for pairing in pairings if pairing.golden}
-    left = [at for at in map(tree.at, tree.goldens) if at.name not in taken]
-    looked = " ".join(quoted(word) for word in words)
-    return [*pairings, *(Pairing(actual=None, golden=at, why=looked) for at in left)]
 
 
 def _check_command(result: str, golden: str) -> str:

@@ -21,7 +21,7 @@ from karat.goldens.shapes import Metric
 from karat.report.words import count
 
 
-class Judgement(msgspec.Struct, frozen=True, gc=False):
+class MetricJudgement(msgspec.Struct, frozen=True, gc=False):
     """A verdict on one metric, why, and how grave it is (None: nothing to report)."""
 
     verdict: Verdict
@@ -34,20 +34,20 @@ def capped(severity: Severity, rule: Rule) -> Severity:
     return max(severity, rule.worst, key=lambda s: s.rank)
 
 
-def judge(n: CurveNumbers, rule: Rule) -> Judgement:
+def judge(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     """The verdict on two curves that are complete; completeness is judged elsewhere, and first."""
     if n.n_shared == n.bit_equal + n.both_missing:
         if not n.bit_equal:
-            return Judgement(Verdict.INCOMPLETE, "no shared step has a finite value on both sides")
-        return Judgement(Verdict.SAME, f"all {n.bit_equal} shared values are bit-equal")
+            return MetricJudgement(Verdict.INCOMPLETE, "no shared step has a finite value on both sides")
+        return MetricJudgement(Verdict.SAME, f"all {n.bit_equal} shared values are bit-equal")
     if rule.exact:
         differ = n.n_shared - n.bit_equal - n.both_missing
         because = f"{differ} of {n.n_shared} differ; this metric is exact [rule {rule.pattern}, {rule.origin}]"
-        return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+        return MetricJudgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
     judgement = _steady(n, rule) if rule.steady else _by_thresholds(n, rule)
     if n.odd_changed and judgement.verdict.rank > Verdict.DRIFT.rank:
         because = f"{count(n.odd_changed, 'value')} not finite on either side, and not alike"
-        return Judgement(Verdict.DRIFT, because, Severity.WARN)
+        return MetricJudgement(Verdict.DRIFT, because, Severity.WARN)
     return judgement
 
 
@@ -55,26 +55,26 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule, s
     return f"{name} {value:.3g} {sign} {threshold} {limit:.3g} [rule {rule.pattern}, {rule.origin}]"
 
 
-def _by_thresholds(n: CurveNumbers, rule: Rule) -> Judgement:
+def _by_thresholds(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     if n.avg is None or n.mean_abs is None or n.max_abs is None:
         if n.from_zero:
             return _left_zero(n, rule)
         if n.zeros:
-            return Judgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
-        return Judgement(Verdict.INCOMPLETE, "no shared step has two usable values")
+            return MetricJudgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
+        return MetricJudgement(Verdict.INCOMPLETE, "no shared step has two usable values")
     mean, avg, most = n.mean_abs, abs(n.avg), n.max_abs
     # "Not below" rather than "above", so that a NaN could never pass as small.
     if not (mean < rule.break_mean and avg < rule.break_avg and most < rule.break_max):
         because = _crossed("break", rule, mean, avg, most)
-        return Judgement(Verdict.BREAK, because, capped(_kinder(Severity.FAIL, n, rule), rule))
+        return MetricJudgement(Verdict.BREAK, because, capped(_kinder(Severity.FAIL, n, rule), rule))
     if not (mean < rule.drift_mean and avg < rule.drift_avg and most < rule.drift_max):
         because = _crossed("drift", rule, mean, avg, most)
-        return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+        return MetricJudgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
     if n.from_zero:
         return _left_zero(n, rule)
     if not avg < rule.noise:
-        return Judgement(Verdict.DRIFT, _reason("|avg|", avg, "noise", rule.noise, rule), Severity.INFO)
-    return Judgement(Verdict.NOISE, _reason("|avg|", avg, "noise", rule.noise, rule, "<"))
+        return MetricJudgement(Verdict.DRIFT, _reason("|avg|", avg, "noise", rule.noise, rule), Severity.INFO)
+    return MetricJudgement(Verdict.NOISE, _reason("|avg|", avg, "noise", rule.noise, rule, "<"))
 
 
 def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str:
@@ -93,16 +93,16 @@ def _kinder(severity: Severity, n: CurveNumbers, rule: Rule) -> Severity:
     return Severity.WARN if severity is Severity.FAIL else Severity.INFO
 
 
-def _left_zero(n: CurveNumbers, rule: Rule) -> Judgement:
+def _left_zero(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     """Values that were zero have no relative difference, but they have a size."""
     because = f"{count(n.from_zero, 'value')} left zero, where no relative difference exists"
     if isfinite(rule.break_max) and not n.from_zero_size < rule.break_max:
-        return Judgement(Verdict.BREAK, because, capped(Severity.FAIL, rule))
+        return MetricJudgement(Verdict.BREAK, because, capped(Severity.FAIL, rule))
     small = n.from_zero_size < rule.drift_max
-    return Judgement(Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule))
+    return MetricJudgement(Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule))
 
 
-def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
+def _steady(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     if n.steady is None:
         return _by_thresholds(n, rule)
     value = abs(n.steady)
@@ -110,13 +110,13 @@ def _steady(n: CurveNumbers, rule: Rule) -> Judgement:
     moved = "median after warm-up moved"
     if not value < rule.drift_avg:
         because = _reason(moved, value, "drift_avg", rule.drift_avg, rule)
-        return Judgement(Verdict.DRIFT, because + tail, capped(Severity.WARN, rule))
+        return MetricJudgement(Verdict.DRIFT, because + tail, capped(Severity.WARN, rule))
     if not value < rule.noise:
-        return Judgement(Verdict.DRIFT, _reason(moved, value, "noise", rule.noise, rule) + tail, Severity.INFO)
-    return Judgement(Verdict.NOISE, _reason(moved, value, "noise", rule.noise, rule, "<") + tail)
+        return MetricJudgement(Verdict.DRIFT, _reason(moved, value, "noise", rule.noise, rule) + tail, Severity.INFO)
+    return MetricJudgement(Verdict.NOISE, _reason(moved, value, "noise", rule.noise, rule, "<") + tail)
 
 
-def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
+def drift_finding(m: MetricChange, judgement: MetricJudgement) -> Finding | None:
     """The `value-drift` finding of a judged metric, if it deserves one."""
     if judgement.severity is None:
         return None
@@ -144,7 +144,9 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
 _SHARED = tuple(set(CurveNumbers.__struct_fields__) & set(MetricChange.__struct_fields__))
 
 
-def metric_change(name: str, n: CurveNumbers, rule: Rule, judgement: Judgement, *, curve: bool = False) -> MetricChange:
+def metric_change(
+    name: str, n: CurveNumbers, rule: Rule, judgement: MetricJudgement, *, curve: bool = False
+) -> MetricChange:
     """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
     return MetricChange(
         in_csv=curve and n.n_steps > 0,
@@ -191,7 +193,7 @@ def judge_values(
         judgement = judge(n, rule)
         shown = judgement
         if n.nan_gained:
-            shown = Judgement(Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite")
+            shown = MetricJudgement(Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite")
         row = metric_change(sample.name, n, rule, shown)
         row = msgspec.structs.replace(
             row,

@@ -1,6 +1,6 @@
 """The numbers of many (old, new) curves at once.
 
-In: pairs of metrics with their rule. Out: one `Numbers` per pair. Everything is computed over one
+In: pairs of metrics with their rule. Out: one `CurveNumbers` per pair. Everything is computed over one
 long array with a segment per pair, because a golden has hundreds of points and a refresh thousands
 of goldens: per-pair numpy calls would spend their time on calling.
 """

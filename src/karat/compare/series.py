@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
+from karat.compare.judge import MetricJudgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import CurveNumbers
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
@@ -85,7 +85,7 @@ def _judge_metric(s: SharedMetric, stop: int | None, *, truncated: bool) -> tupl
         because = f"{count(n.steps_lost, 'step')} lost, {n.nan_gained} new NaN"
         if stop is not None:
             because = f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
-        shown = Judgement(Verdict.INCOMPLETE, because)
+        shown = MetricJudgement(Verdict.INCOMPLETE, because)
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     maybe = (_no_usable_steps(s), _precision(s), drift_finding(row, judgement))
     return row, [*lost, *_gains(s), *(finding for finding in maybe if finding is not None)]

@@ -147,7 +147,19 @@ def _compare_column(
         if column.rule.tolerance:
             row, findings = _tolerances(row, moved)
         else:
-            findings = [_with_rows(f, moved, len(column.cells)) for f in findings]
+            # With the rows that moved, largest first: a table's reader thinks in rows.
+            ranked = sorted(moved, key=_relative, reverse=True)
+            what = f"{column.name}: {len(moved)} of {len(column.cells)} rows moved: {few(ranked, _NAMES_SHOWN)}"
+            findings = [
+                replace(
+                    f,
+                    message=f"{what}; {f.message.split('; ', 1)[-1]}",
+                    numbers={**f.numbers, "rows_moved": len(moved)},
+                )
+                if f.kind == "value-drift"
+                else f
+                for f in findings
+            ]
     findings += _changed_cells(column.name, others, status)
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
     row = structs.replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=first)
@@ -179,16 +191,6 @@ def _overruled(row: MetricChange, findings: Sequence[Finding], cells: int) -> Me
         if implied.rank < verdict.rank:
             verdict, because = implied, finding.message
     return structs.replace(row, verdict=verdict, because=because)
-
-
-def _with_rows(drift: Finding, moved: Sequence[_Cell], total: int) -> Finding:
-    """The drift finding with the rows that moved, largest first: a table's reader thinks in rows."""
-    if drift.kind != "value-drift":
-        return drift
-    ranked = sorted(moved, key=_relative, reverse=True)
-    why = drift.message.split("; ", 1)[-1]
-    message = f"{drift.metric}: {len(moved)} of {total} rows moved: {few(ranked, _NAMES_SHOWN)}; {why}"
-    return replace(drift, message=message, numbers={**drift.numbers, "rows_moved": len(moved)})
 
 
 def _relative(cell: _Cell) -> float:

@@ -51,7 +51,7 @@ def compare_cases(
 ) -> list[Change]:
     """The changes of all cases, in order; several at a time."""
     threads = jobs or available_cores()
-    comparer = _Comparer(threads)
+    comparer = _CaseComparer(threads)
     changes = []
     with ThreadPoolExecutor(max(1, min(threads, len(pairs)))) as pool:
         for change in pool.map(comparer.change, pairs):
@@ -61,7 +61,7 @@ def compare_cases(
     return changes
 
 
-class _Comparer:
+class _CaseComparer:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._one_large = threading.Lock()

@@ -123,7 +123,6 @@ def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | No
 
 _Key = tuple[str, str, str, str, Severity]
 _Member = tuple[float, str, str | None]
-
 # Each is its own decision, or none at all.
 _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
 

@@ -109,7 +109,16 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     ranged = old is not None and new is None and ".." in old and ".." not in old.split("/")
     if old is not None and ranged and not (cwd / old).exists():
         return _resolve_range(old, cwd)
-    left = _resolve(old, cwd) if old is not None else _head(cwd)
+    if old is not None:
+        left = _resolve(old, cwd)
+    else:
+        try:
+            root, commit = git.root_and_head(cwd)
+        except CannotVerify:
+            root = git.ensure_repository(cwd)
+            said = f"expected a commit to compare with, found none: {root} has no first commit yet"
+            raise UsageError(said, next_command="git commit") from None
+        left = Revision(root, "HEAD", commit)
     if new is not None:
         right = _resolve(new, cwd)
     elif isinstance(left, Revision):
@@ -142,17 +151,6 @@ def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
         base = git.merge_base(left.root, left.commit, right.commit)
         left = Revision(left.root, base[:12], base)
     return left, right
-
-
-def _head(cwd: Path) -> Revision:
-    try:
-        root, commit = git.root_and_head(cwd)
-    except CannotVerify:
-        root = git.ensure_repository(cwd)
-        raise UsageError(
-            f"expected a commit to compare with, found none: {root} has no first commit yet", next_command="git commit"
-        ) from None
-    return Revision(root, "HEAD", commit)
 
 
 def _resolve(word: str, cwd: Path) -> Side:

@@ -110,11 +110,9 @@ def _pairs(
 
 
 def _reading(content: Content, path: str) -> Reading | None:
-    if content is None:
-        return None
     if isinstance(content, Finding):
         return Reading(None, (content,))
-    return formats.read(content, path)
+    return None if content is None else formats.read(content, path)
 
 
 def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Content:

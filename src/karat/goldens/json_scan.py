@@ -240,7 +240,7 @@ _SMALL_DEPTH = 2
 def find_break(text: str) -> BrokenJSONError | None:
     """Where and why the text is not JSON, or None if it is."""
     try:
-        _Walk(text).document()
+        _BreakFinder(text).document()
     except BrokenJSONError as error:
         return error
     return None
@@ -264,7 +264,7 @@ def _compiled() -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, (_ITEMS, _MEMBERS, _SMALL_ITEM, _SMALL_MEMBER)))
 
 
-class _Walk(Tokens):
+class _BreakFinder(Tokens):
     """From value to value, with nothing but a stack of what is open."""
 
     def __init__(self, text: str) -> None:

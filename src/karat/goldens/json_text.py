@@ -271,18 +271,11 @@ class _Rewriter:
             return self.array(node, value)
         if node.kind == "scalar" and same(node.value, value):
             return self.raw(node)
-        return self.new(value, self.indent_at(node.start), multi=self.style.indent is not None)
-
-    def new(self, value: Any, indent: str, *, multi: bool) -> str:
-        return _lay_out(value, self.style, indent, multi=multi)
-
-    def indent_at(self, offset: int) -> str:
-        blanks = _BLANKS.match(self.text, self.text.rfind("\n", 0, offset) + 1, offset)
-        return blanks.group() if blanks else ""
+        return self.filled(node, value)
 
     def object(self, node: Node, value: Mapping[str, Any]) -> str:
         if not node.items:
-            return self.filled(node, value)
+            return self.filled(node, value) if value else self.raw(node)
         last = {key.name: index for index, key in enumerate(node.keys)}
         texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
         entries: list[tuple[str, _Entry]] = []
@@ -307,12 +300,22 @@ class _Rewriter:
             for name, item in value.items()
             if name not in old
         ]
-        entries = _at_their_places(entries, added) if added and all(map(_INTEGER.fullmatch, value)) else entries + added
-        return [entry for _, entry in entries]
+        if not added or not all(map(_INTEGER.fullmatch, value)):
+            return [entry for _, entry in [*entries, *added]]
+        # Each step behind those that are not above it.
+        places = [int(name) for name, _ in entries]
+        if places == sorted(places):
+            return [entry for _, entry in sorted([*entries, *added], key=lambda held: int(held[0]))]
+        mixed = [entry for _, entry in entries]
+        for name, entry in added:
+            at = bisect.bisect_right(places, int(name))
+            places.insert(at, int(name))
+            mixed.insert(at, entry)
+        return mixed
 
     def array(self, node: Node, value: list[Any] | tuple[Any, ...]) -> str:
         if not node.items:
-            return self.filled(node, value)
+            return self.filled(node, value) if value else self.raw(node)
         old, new = len(node.items), len(value)
         shorter = min(old, new)
         head = 0
@@ -334,10 +337,10 @@ class _Rewriter:
         return self.render(node, value) == self.raw(node)
 
     def filled(self, node: Node, value: Any) -> str:
-        """A container that was empty: as it is, or laid out as the whole text is."""
-        if not value:
-            return self.raw(node)
-        return self.new(value, self.indent_at(node.start), multi=self.style.indent is not None)
+        """A value where another stood: laid out as the whole text is."""
+        blanks = _BLANKS.match(self.text, self.text.rfind("\n", 0, node.start) + 1, node.start)
+        indent = blanks.group() if blanks else ""
+        return _lay_out(value, self.style, indent, multi=self.style.indent is not None)
 
     def join(self, node: Node, entries: list[_Entry]) -> str:
         opening, closing = self.text[node.start], self.text[node.end - 1]
@@ -375,7 +378,7 @@ class _Rewriter:
         gap = self.gap(node)
         kind = "object" if isinstance(value, Mapping) else "array"
         multi = self.style.indent is not None and self.spreads(node, kind, gap)
-        return self.new(value, gap.rpartition("\n")[2], multi=multi)
+        return _lay_out(value, self.style, gap.rpartition("\n")[2], multi=multi)
 
     def spreads(self, node: Node, kind: str, gap: str) -> bool:
         """True if the last item of the kind in a container takes several lines."""
@@ -384,19 +387,6 @@ class _Rewriter:
             alike = [item for item in node.items if item.kind == kind and item.items]
             self.spread[asked] = "\n" in (self.raw(alike[-1]) if alike else gap)
         return self.spread[asked]
-
-
-def _at_their_places(entries: list[tuple[str, _Entry]], added: list[tuple[str, _Entry]]) -> list[tuple[str, _Entry]]:
-    """The entries of steps with new ones among them, each behind those that are not above it."""
-    places = [int(name) for name, _ in entries]
-    if places == sorted(places):
-        return sorted([*entries, *added], key=lambda held: int(held[0]))
-    mixed = list(entries)
-    for name, entry in added:
-        at = bisect.bisect_right(places, int(name))
-        places.insert(at, int(name))
-        mixed.insert(at, (name, entry))
-    return mixed
 
 
 def same(old: Any, new: Any) -> bool:
@@ -418,7 +408,10 @@ def _style(text: str, root: Node) -> _Style:
     for _, node in walk(root):
         starts = [key.start for key in node.keys] or [item.start for item in node.items]
         if starts and indent is None and "\n" in text[node.start : starts[0]]:
-            indent = _deeper(text, node.start, starts[0])
+            # By how much an item is indented deeper than the line its container opens on.
+            line = text[text.rfind("\n", 0, node.start) + 1 : node.start]
+            outer = line[: len(line) - len(line.lstrip(" \t"))]
+            indent = text[text.rfind("\n", 0, starts[0]) + 1 : starts[0]].removeprefix(outer)
         if node.keys and colon is None:
             colon = text[node.keys[0].end : node.items[0].start]
         if len(starts) > 1 and comma is None and "\n" not in text[node.items[0].end : starts[1]]:
@@ -428,14 +421,6 @@ def _style(text: str, root: Node) -> _Style:
     colon = colon or ": "
     comma = comma or (", " if colon.endswith(" ") else ",")
     return _Style(indent, newline, comma, colon, ascii=text.isascii() and "\\u" in text)
-
-
-def _deeper(text: str, container: int, item: int) -> str:
-    """By how much an item is indented deeper than the line its container opens on."""
-    line = text[text.rfind("\n", 0, container) + 1 : container]
-    outer = line[: len(line) - len(line.lstrip(" \t"))]
-    inner = text[text.rfind("\n", 0, item) + 1 : item]
-    return inner.removeprefix(outer)
 
 
 def _lay_out(value: Any, style: _Style, indent: str, *, multi: bool) -> str:

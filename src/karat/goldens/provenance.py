@@ -184,15 +184,12 @@ def read_record(root: Path) -> RefreshRecord | None:
     """The record of the last refresh, or None if there was none."""
     path = record_path(root)
     try:
-        data = path.read_bytes()
+        record = msgspec.json.decode(path.read_bytes(), type=RefreshRecord)
     except FileNotFoundError:
         return None
-    try:
-        record = msgspec.json.decode(data, type=RefreshRecord)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise CannotVerify(
-            f"expected the record of the last refresh in {path}, found: {error}", next_command=f"rm {path}"
-        ) from error
+    except msgspec.DecodeError as error:
+        said = f"expected the record of the last refresh in {path}, found: {error}"
+        raise CannotVerify(said, next_command=f"rm {path}") from error
     if record.schema_name != RECORD_SCHEMA:
         raise CannotVerify(f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}", next_command=f"rm {path}")
     return record

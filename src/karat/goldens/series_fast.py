@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from karat.goldens.shapes import Metric, Series, Steps, Values
 
 
-class _Block(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _RegularBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A regular block; anything irregular in it is the slow way's business."""
 
     values: dict[int, float | Literal["nan"]]
@@ -27,7 +27,7 @@ class _Block(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     value_precision: int | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(dict[str, _Block | float])
+_DECODER = msgspec.json.Decoder(dict[str, _RegularBlock | float])
 _LARGE = 1 << 23
 _COLON = ord(":")
 _NO_EXTRA: Mapping[str, Any] = {}

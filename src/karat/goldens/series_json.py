@@ -73,7 +73,7 @@ def implied_steps(count: int, start: int, interval: int) -> list[int]:
     return ([start] + [first + n * interval for n in range(count - 1)])[:count]
 
 
-class BlockReader:
+class MetricReader:
     """Reads blocks one by one and gathers what is odd about them."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dic
     for field, value in zip(FIELDS[1:], fields, strict=True):
         raw = old.get(field) if old is not None else None
         if value is not None:
-            new[field] = raw if BlockReader().field(name, field, raw) == value else value
+            new[field] = raw if MetricReader().field(name, field, raw) == value else value
         elif old is not None and field in old and raw is None:
             new[field] = None
     new.update(metric.extra)
@@ -267,7 +267,7 @@ class SeriesJSON:
 
 def read_value(value: Mapping[str, Any]) -> tuple[Series, tuple[Finding, ...]]:
     """The series of a parsed JSON object, with what is odd about it."""
-    reader = BlockReader()
+    reader = MetricReader()
     metrics: dict[str, Metric] = {}
     scalars: dict[str, float] = {}
     others: dict[str, Any] = {}

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from karat.findings import Finding, Severity, UsageError, fail
+from karat.findings import Severity, UsageError, fail
 from karat.goldens import text_file
 from karat.goldens.line_records import ended, ensure_held, merge
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
@@ -67,7 +67,23 @@ class SeriesText:
             return Reading(None, (hazard,), self.name)
         raws = text_file.split(text_file.decode(data))
         samples = [_sample(raw) for raw in raws]
-        findings = _odd(raws, samples)
+        odd = text_file.LimitedFindings()
+        seen: dict[int, int] = {}
+        for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
+            if sample is None:
+                if not _silent(raw):
+                    message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
+                    odd.on_line("ragged-row", line, message, metric=METRIC)
+                continue
+            if (before := seen.get(sample.step)) is not None:
+                lines = f"lines {before} and {line}"
+                message = f"expected step {sample.step} once, found it on {lines}; the last one was read"
+                odd.on_line("duplicate-key", line, message, metric=METRIC)
+            if math.isinf(sample.value) and "inf" not in sample.token.lower():
+                message = f"expected a finite number on line {line}, found {sample.token[:24]}"
+                odd.on_line("non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN)
+            seen[sample.step] = line
+        findings = odd.findings()
         found = {sample.step: sample.value for sample in samples if sample}
         if not found:
             message = "expected lines of step and value, found only comments"
@@ -102,26 +118,6 @@ def _sample(raw: str) -> _Sample | None:
 def _silent(raw: str) -> bool:
     text = raw.strip()
     return not text or text.startswith("#")
-
-
-def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
-    odd = text_file.LimitedFindings()
-    seen: dict[int, int] = {}
-    for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
-        if sample is None:
-            if not _silent(raw):
-                message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
-                odd.on_line("ragged-row", line, message, metric=METRIC)
-            continue
-        if sample.step in seen:
-            before = seen[sample.step]
-            message = f"expected step {sample.step} once, found it on lines {before} and {line}; the last one was read"
-            odd.on_line("duplicate-key", line, message, metric=METRIC)
-        if math.isinf(sample.value) and "inf" not in sample.token.lower():
-            message = f"expected a finite number on line {line}, found {sample.token[:24]}"
-            odd.on_line("non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN)
-        seen[sample.step] = line
-    return odd.findings()
 
 
 def _rewritten(old: str, samples: dict[int, float]) -> str:

@@ -245,11 +245,9 @@ class Blobs:
 
 def has_commit(root: Path) -> bool:
     """Whether HEAD names a commit at all; whether it can be read is another question."""
-    try:
-        run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
-    except CannotVerify:
-        return False
-    return True
+    with suppress(CannotVerify):
+        return bool(run_git(root, "rev-parse", "--verify", "--quiet", "HEAD"))
+    return False
 
 
 def checked_out(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
@@ -404,14 +402,9 @@ def _run(
             pass_fds=() if held is None else (held,),
         )
     except FileNotFoundError as error:
-        raise CannotVerify(
-            "git was expected on PATH and not found; this timeline is made of its history",
-            next_command="apt install git",
-        ) from error
+        said = "git was expected on PATH and not found; this timeline is made of its history"
+        raise CannotVerify(said, next_command="apt install git") from error
     if done.returncode:
-        said = hushed(done.stderr.decode("utf-8", "replace").strip())
-        raise CannotVerify(
-            f"git {words[0]} failed in {repository}: {said or f'exit code {done.returncode}'}",
-            next_command="edit hunt.toml",
-        )
+        said = hushed(done.stderr.decode("utf-8", "replace").strip()) or f"exit code {done.returncode}"
+        raise CannotVerify(f"git {words[0]} failed in {repository}: {said}", next_command="edit hunt.toml")
     return done.stdout

@@ -67,24 +67,16 @@ def _groups(groups: Sequence[FindingGroup], diff: Diff) -> Iterator[Line]:
             (span(group.low, group.high, "  by "), "dim"),
         )
         if len(group.members) == 1:
-            yield _more(_sentence(group, diff))
+            # What the only finding of the group says, and where.
+            ((path, metric),) = group.members
+            findings = (f for change in diff.changes if change.path == path for f in change.findings)
+            same = (group.kind, metric, group.severity)
+            said = next((f.message for f in findings if (f.kind, f.metric, f.severity) == same), "")
+            yield _more(f"{short_path(path, diff.root)}: {said}")
     if len(worth) > _GROUPS_SHOWN:
         yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
     if len(groups) > len(worth):
         yield _more(f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)")
-
-
-def _sentence(group: FindingGroup, diff: Diff) -> str:
-    """What the only finding of a group says, and where."""
-    ((path, metric),) = group.members
-    messages = (
-        f.message
-        for change in diff.changes
-        if change.path == path
-        for f in change.findings
-        if (f.kind, f.metric, f.severity) == (group.kind, metric, group.severity)
-    )
-    return f"{short_path(path, diff.root)}: {next(messages, '')}"
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
