@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 import msgspec
 
 from karat.compare.rules import STATUS_ORDER, PartialRule, RuleBook, parse_rule
-from karat.findings import UsageError, check_keys, parse_fail_on, suggest
+from karat.findings import UsageError, check_keys, expect, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _read(
         if name != "goldens" and name not in TABLES:
             origins[name] = origin
             continue
-        _expect(isinstance(value, dict), f"{origin}: [{name}] must be a table, found {value!r}")
+        expect(isinstance(value, dict), f"{origin}: [{name}] must be a table, found {value!r}")
         origins |= {f"{name}.{key}": origin for key in value}
         if name in TABLES:
             kind = _kind(name)
@@ -201,7 +201,7 @@ def _read(
 
         found = _converted(entry, CheckExemption, where)
         narrows = not {found.path, found.metric, found.row or "*"} <= {"*", "**"}
-        _expect(narrows, f"{where}: expected path, metric or row to narrow it, found an exemption of everything")
+        expect(narrows, f"{where}: expected path, metric or row to narrow it, found an exemption of everything")
         exempt.append(found)
     return Config(
         paths=_texts(goldens, "paths", base.paths, origin),
@@ -218,18 +218,13 @@ def _read(
     )
 
 
-def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
-    if not condition:
-        raise UsageError(message, next_command="karat config")
-
-
 def _tables_of(raw: Mapping[str, Any], name: str, origin: str) -> list[tuple[dict[str, Any], str]]:
     """The entries of [[name]], each with where it stands."""
     entries = raw.get(name, [])
-    _expect(isinstance(entries, list), f"{origin}: [[{name}]] must be a list of tables, found {entries!r}")
+    expect(isinstance(entries, list), f"{origin}: [[{name}]] must be a list of tables, found {entries!r}")
     found = [(entry, f"{origin} [[{name}]] number {i}") for i, entry in enumerate(entries, 1)]
     for entry, where in found:
-        _expect(isinstance(entry, dict), f"{where}: expected a table, found {entry!r}")
+        expect(isinstance(entry, dict), f"{where}: expected a table, found {entry!r}")
     return found
 
 
@@ -239,7 +234,7 @@ def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: s
     value = table[key]
     items = [value] if isinstance(value, str) else value
     good = isinstance(items, list) and all(isinstance(item, str) for item in items)
-    _expect(good, f"{origin}: {key} must be a list of texts, found {value!r}")
+    expect(good, f"{origin}: {key} must be a list of texts, found {value!r}")
     return tuple(items)
 
 

@@ -291,14 +291,17 @@ def suggest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
+    """UsageError for a configuration that does not hold what it must."""
+    if not condition:
+        raise UsageError(message, next_command="karat config")
+
+
 def check_keys(table: Iterable[str], known: Sequence[str], where: str) -> None:
     """UsageError, with a suggestion, for a key of a configuration that there is not."""
     for key in table:
         if key not in known:
-            raise UsageError(
-                f"{where}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})",
-                next_command="karat config",
-            )
+            expect(False, f"{where}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})")
 
 
 def exit_code(findings: Iterable[Finding], *, fail_on: Iterable[str] = ("fail",)) -> ExitCode:

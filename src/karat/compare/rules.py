@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from karat.findings import Severity, UsageError, check_keys
+from karat.findings import Severity, check_keys, expect
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,20 +190,20 @@ def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> PartialRule:
     """One entry of [[rules]] in a configuration; UsageError, naming `where` it stands, for what would be ignored."""
     check_keys(raw, ("metric", "path", *sorted(FIELDS)), where)
     pattern, path = raw.get("metric"), raw.get("path", "*")
-    _expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
-    _expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
+    expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
+    expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
     sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
     # Keys that only one way of checking reads: beside another they would be ignored in silence.
     bounds = [key for key in ("min", "max") if key in sets]
     ranged = sets.get("check") == "range"
-    _expect(not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}')
-    _expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
+    expect(not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}')
+    expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
     if len(bounds) > 1:
         found = f"found {sets['min']:g} and {sets['max']:g}"
-        _expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
+        expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
     windows = sorted(_WINDOWS & sets.keys())
     median = sets.get("check", "median") == "median"
-    _expect(not windows or median, f'{where}: expected check = "median" beside {" and ".join(windows)}')
+    expect(not windows or median, f'{where}: expected check = "median" beside {" and ".join(windows)}')
     return PartialRule(str(pattern), sets, origin, str(path))
 
 
@@ -220,18 +220,18 @@ _FLAGS = frozenset({"exact", "steady", "tolerance"})
 
 def _value(key: str, value: Any, where: str) -> Any:
     if key in _FLAGS:
-        _expect(isinstance(value, bool), f"{where}: {key} must be true or false, found {value!r}")
+        expect(isinstance(value, bool), f"{where}: {key} must be true or false, found {value!r}")
         return value
     if key in _TEXT:
         allowed = _TEXT[key]
         fits = isinstance(value, str) and (allowed is None or value in allowed)
         choices = " or ".join(allowed) if allowed else "a text"
-        _expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
+        expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
         return Severity(value) if key == "worst" else value
     if key in _WINDOWS:  # first and last step, both inside
         whole = isinstance(value, list) and all(type(step) is int for step in value)
         good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
-        _expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
+        expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
         return value[0], value[1]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     least, below = _LIMITS.get(key, 0), _BELOW.get(key)
@@ -239,15 +239,10 @@ def _value(key: str, value: Any, where: str) -> Any:
     words += f" and below {below:g}" if below is not None and below < inf else ""
     # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
     good = number and value >= least and (below is None or abs(value) < below)
-    _expect(good, f"{where}: {key} must be {words}, found {value!r}")
+    expect(good, f"{where}: {key} must be {words}, found {value!r}")
     return float(value)
 
 
 _LIMITS = {"min": -inf, "max": -inf}
 _BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
 """What a number must stay below: without an end, it would let everything pass."""
-
-
-def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
-    if not condition:
-        raise UsageError(message, next_command="karat config")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import takewhile
 
 DEFAULT_GLOBS = (
     "**/golden_values*.json",
@@ -119,11 +120,5 @@ def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
 def common_root(paths: Iterable[str]) -> str:
     """The deepest folder that all paths share; empty for none."""
     folders = [path.split("/")[:-1] for path in paths]
-    if not folders:
-        return ""
-    shared = []
-    for names in zip(*folders, strict=False):
-        if len(set(names)) > 1:
-            break
-        shared.append(names[0])
-    return "/".join(shared)
+    shared = takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
+    return "/".join(names[0] for names in shared)

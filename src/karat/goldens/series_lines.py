@@ -57,7 +57,7 @@ class SeriesLines:
         key = step_key([record.value for record in found])
         if key is None:
             return Reading(Document([record.value for record in found]), odd.findings(), self.name)
-        return Reading(_FieldReader(key, odd).series(found), odd.findings(), self.name)
+        return Reading(_series(found, key, odd), odd.findings(), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if isinstance(golden, Document):
@@ -76,56 +76,52 @@ class SeriesLines:
         return written
 
 
-class _FieldReader:
-    """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
+def _series(found: list[LineRecord], key: str, odd: text_file.LimitedFindings) -> Series:
+    """Fields gathered over records; a field is a metric if its values are numbers anywhere."""
+    fields: dict[str, dict[int, tuple[Any, int]]] = {}
+    scalars: dict[str, float] = {}
+    others: dict[str, Any] = {}
+    for record in found:
+        step = step_of(record.value.get(key))
+        for name, value in record.fields(key):
+            line = record.line
+            message = ""
+            if step is not None:
+                held = fields.setdefault(name, {})
+                if step in held:
+                    message = f"expected one value at step {step}, found two, on lines {held[step][1]} and {line}"
+                held[step] = value, line
+            elif name in scalars or name in others:
+                message = f"expected {name} once outside the steps, found it again on line {line}"
+            if message:
+                odd.on_line("duplicate-key", line, f"{message}; the last one was read", metric=name)
+            if step is not None:
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                scalars[name] = text_number(value) or 0.0
+            else:
+                others[name] = value
+    metrics = {name: _metric(name, held, odd) for name, held in fields.items() if _is_metric(held)}
+    texts = {
+        name: {str(step): value for step, (value, _) in sorted(held.items())}
+        for name, held in fields.items()
+        if name not in metrics
+    }
+    return Series(metrics, scalars, {**others, **texts})
 
-    def __init__(self, key: str, odd: text_file.LimitedFindings) -> None:
-        self.key, self.odd = key, odd
 
-    def series(self, found: list[LineRecord]) -> Series:
-        fields: dict[str, dict[int, tuple[Any, int]]] = {}
-        scalars: dict[str, float] = {}
-        others: dict[str, Any] = {}
-        for record in found:
-            step = step_of(record.value.get(self.key))
-            for name, value in record.fields(self.key):
-                line = record.line
-                message = ""
-                if step is not None:
-                    held = fields.setdefault(name, {})
-                    if step in held:
-                        message = f"expected one value at step {step}, found two, on lines {held[step][1]} and {line}"
-                    held[step] = value, line
-                elif name in scalars or name in others:
-                    message = f"expected {name} once outside the steps, found it again on line {line}"
-                if message:
-                    self.odd.on_line("duplicate-key", line, f"{message}; the last one was read", metric=name)
-                if step is not None:
-                    continue
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    scalars[name] = text_number(value) or 0.0
-                else:
-                    others[name] = value
-        metrics = {name: self.metric(name, held) for name, held in fields.items() if _is_metric(held)}
-        texts = {
-            name: {str(step): value for step, (value, _) in sorted(held.items())}
-            for name, held in fields.items()
-            if name not in metrics
-        }
-        return Series(metrics, scalars, {**others, **texts})
-
-    def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
-        values: dict[int, float] = {}
-        for step, (value, line) in sorted(held.items()):
-            number = text_number(value)
-            values[step] = math.nan if number is None else number
-            if number is None and value is not None:
-                message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
-                self.odd.on_line("unreadable", line, message, metric=name)
-            elif isinstance(value, str) and value.lower() != NO_SAMPLE:
-                message = f'expected a number, found the text "{value[:40]}" on line {line}'
-                self.odd.on_line("number-as-text", line, message, metric=name, severity=Severity.WARN)
-        return Metric.of(values)
+def _metric(name: str, held: dict[int, tuple[Any, int]], odd: text_file.LimitedFindings) -> Metric:
+    values: dict[int, float] = {}
+    for step, (value, line) in sorted(held.items()):
+        number = text_number(value)
+        values[step] = math.nan if number is None else number
+        if number is None and value is not None:
+            message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
+            odd.on_line("unreadable", line, message, metric=name)
+        elif isinstance(value, str) and value.lower() != NO_SAMPLE:
+            message = f'expected a number, found the text "{value[:40]}" on line {line}'
+            odd.on_line("number-as-text", line, message, metric=name, severity=Severity.WARN)
+    return Metric.of(values)
 
 
 def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.result import Diff
 from karat.findings import Severity
-from karat.report.words import magnitude, short_path
+from karat.report.words import magnitude, number, short_path, signed
 
 if TYPE_CHECKING:
     from karat.tensors.comparison import Comparison
@@ -39,6 +39,12 @@ def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
 def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange]]:
     """The same rows, largest |avg_rel_diff| first."""
     return sorted(csv_rows(diff), key=lambda pair: -magnitude(pair[1].avg_rel_diff))
+
+
+def row_cells(row: MetricChange) -> tuple[str, ...]:
+    """What a table says of a row: n, avg, mean |·|, max |·| and where."""
+    numbers = (signed(row.avg_rel_diff), number(row.mean_abs_rel_diff), number(row.max_abs_rel_diff))
+    return str(row.n_steps), *numbers, "" if row.max_step is None else str(row.max_step)
 
 
 def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:

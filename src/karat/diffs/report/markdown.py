@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors
+from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, row_cells
 from karat.diffs.result import Diff, verdict_counts
 from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
-from karat.report.words import count, few, magnitude, number, short_path, signed, span
+from karat.report.words import count, few, magnitude, number, short_path, span
 from karat.tensors.report import TITLES, cells, type_text
 
 Row = tuple[Change, MetricChange]
@@ -98,16 +98,7 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
         return None
     header = ("file", "metric", "verdict", "n", "avg", "mean |·|", "max |·|", "at step")
     rows = (
-        (
-            code(short_path(change.path, diff.root)),
-            code(row.metric),
-            row.verdict.value,
-            str(row.n_steps),
-            signed(row.avg_rel_diff),
-            number(row.mean_abs_rel_diff),
-            number(row.max_abs_rel_diff),
-            "" if row.max_step is None else str(row.max_step),
-        )
+        (code(short_path(change.path, diff.root)), code(row.metric), row.verdict.value, *row_cells(row))
         for change, row in ranked
     )
     return Section(

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_rows
+from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, row_cells, tensor_rows
 from karat.diffs.result import Diff, FindingGroup, verdict_counts
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
-from karat.report.words import count, elide, number, printable, severity_counts, short_path, signed, span
+from karat.report.words import count, elide, printable, severity_counts, short_path, span
 
 _FAILS_SHOWN = 12
 _GROUPS_SHOWN = 12
@@ -86,18 +86,7 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     yield ()
     head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
     yield (head, "bold"), (" (positive: the new value is smaller, for positive values)", "dim")
-    rows = [
-        (
-            row.verdict.value,
-            printable(row.metric),
-            str(row.n_steps),
-            signed(row.avg_rel_diff),
-            number(row.mean_abs_rel_diff),
-            number(row.max_abs_rel_diff),
-            "" if row.max_step is None else str(row.max_step),
-        )
-        for _, row in ranked
-    ]
+    rows = [(row.verdict.value, printable(row.metric), *row_cells(row)) for _, row in ranked]
     titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
     yield from _table([titles, *rows], ranked, diff, width, left=2, dispensable={2, 4})
 
