@@ -110,7 +110,8 @@ def test_a_measured_run_leaves_nothing_to_the_next(slot: Slot, tmp_path: Path) -
     pids = tmp_path / "pids"
     leave = f"setsid sh -c 'echo $$ >> {pids}; sleep 1000' & sleep 1000 & echo $! >> {pids}"
     wait = f"while [ $(wc -l < {pids}) -lt 2 ]; do sleep 0.01; done"
-    look = f"for pid in $(cat {pids}); do test -d /proc/$pid && echo $pid is there; done; true"
+    # A zombie is dead, and waits for init to take note.
+    look = f"for pid in $(cat {pids}); do grep -qs '^State:.[^ZX]' /proc/$pid/status && echo $pid is there; done; true"
     result = run(f"{leave}; {wait}", look, slot=slot)
     assert result.ran[1].output == b""
 
