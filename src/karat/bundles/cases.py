@@ -263,7 +263,6 @@ class Spool:
             self._folder.cleanup()
 
     def tensor(self, name: str) -> TensorExtent:
-        """A tensor on disk, packed or unpacked."""
         found, file = self._case.tensor(name), self._case.record(name).file
         part = found.extent
         alone = sum(record.file == file for record in self._case.manifest.tensors) == 1

@@ -113,8 +113,6 @@ class MemoryExtent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of another extent."""
-
     whole: Extent
     start: int
     size: int

@@ -39,8 +39,6 @@ _FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
 
 
 class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tensor, as the header says."""
-
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]

@@ -78,7 +78,6 @@ class Unset:
 
 
 def shown_role(role: Role) -> str:
-    """`inputs` or `expected`."""
     return "inputs" if role == "input" else role
 
 

@@ -38,8 +38,6 @@ _Piece = tuple[Case, Callable[[_Count], None]]
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What verifying a place came to."""
-
     cases: int
     tensors: int
     findings: tuple[Finding, ...]

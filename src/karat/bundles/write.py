@@ -47,8 +47,6 @@ _THREADS = 4
 
 
 class NewCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """All there is to write about one case."""
-
     identity: Identity
     inputs: Any
     """A nested value, or what `flatten` made of it."""

@@ -29,8 +29,6 @@ _LARGEST_DIRECTORY = 256 << 20
 
 
 class ZipMember(msgspec.Struct, frozen=True, kw_only=True):
-    """One member, and where its local header begins."""
-
     name: str
     method: int
     size: int

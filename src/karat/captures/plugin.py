@@ -34,7 +34,6 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the group "karat"."""
     group = parser.getgroup("karat", "karat: golden values of passing tests")
     group.addoption(
         "--karat-capture",
@@ -114,7 +113,6 @@ def marker_options(item: pytest.Item) -> dict[str, Any]:
 
 
 def marker_problem(item: pytest.Item) -> str | None:
-    """What is wrong with a test's markers."""
     for mark in item.iter_markers(MARKER):
         problems = [f"expected only named arguments, found {value!r}" for value in mark.args]
         problems += filter(None, (_problem(key, value) for key, value in mark.kwargs.items()))

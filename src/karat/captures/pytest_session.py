@@ -43,7 +43,6 @@ class RunningTest:
         """How much was taken when each of the running subtests began."""
 
     def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
-        """A subtest begins, or has ended."""
         if entered:
             self._taken_before.append(len(self.taken))
         else:
@@ -60,16 +59,12 @@ class RunningTest:
 
 
 class WorkerInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller tells its workers."""
-
     directory: str
     session: str
     run: str
 
 
 class CapturePlugin:
-    """The plugin that captures."""
-
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._worker_input: Any = getattr(config, "workerinput", {}).get("karat")
@@ -206,7 +201,6 @@ class CapturePlugin:
         return in_ci() if asked is None else asked
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What was captured, what was not, and the next command."""
         if self._summary is None or self.session is None:
             return
         terminalreporter.section("karat: captured goldens")
@@ -215,8 +209,6 @@ class CapturePlugin:
 
 
 class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in numbers and findings."""
-
     captured: int
     size: int
     dropped: int
@@ -231,7 +223,6 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.twice or (strict and self.failed))
 
     def lines(self, directory: Path, *, strict: bool) -> Iterator[str]:
-        """The summary, the worst finding first."""
         size = f"{self.size / 1e6:,.1f} MB" if self.size >= 100_000 else f"{self.size / 1e3:,.1f} kB"
         counts = {"failed": self.failed, "captured twice": self.twice, "dropped with their tests": self.dropped}
         rest = "".join(f", {number} {what}" for what, number in counts.items() if number)

@@ -81,7 +81,6 @@ def claim_path(claims: Path, path: str) -> Path:
 
 
 def take_claim(path: Path, claim: Claim) -> None:
-    """Make the claim, or raise `AlreadyClaimed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         _create(path, claim)
@@ -134,7 +133,6 @@ def _create(path: Path, claim: Claim) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this machine still runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -160,8 +158,6 @@ def _withdraw_exactly(path: Path, claim: Claim) -> bool:
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line."""
-
     worker: str
     number: int
     event: Event
@@ -178,7 +174,6 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     next: str | None = None
 
     def finding(self) -> Finding | None:
-        """What a person should know about it."""
         if not self.kind:
             return None
         return Finding(

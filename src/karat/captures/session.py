@@ -166,7 +166,6 @@ class Session:
         self.journal.note("dropped", case=taken.number, path=path)
 
     def close(self) -> None:
-        """Remove what is still staged, and close the journal."""
         shutil.rmtree(self._staging, ignore_errors=True)
         self.journal.close()
 

@@ -38,15 +38,12 @@ class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("capture must have at least one glob, found none")
 
     def chooses(self, suite: str) -> bool:
-        """Whether a suite is to be captured."""
         from karat.goldens.paths import glob_regex
 
         return any(glob_regex(glob).fullmatch(suite) for glob in self.capture)
 
 
 class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
-    """The directory that was asked for."""
-
     path: Path
     origin: str
     """The option or variable that named it."""

@@ -33,15 +33,12 @@ _HERE = Path(__file__).name
 
 
 class Caller:
-    """Replays cases of one bundle with one function."""
-
     def __init__(self, setup: WorkerSetup, function: Callable[..., Any]) -> None:
         self._setup, self._function = setup, function
         self._state = ProcessState()
         self._cases = {case.path: case for case in cases(open_word(setup.bundle, store=setup.store))}
 
     def replay(self, job: CaseJob) -> ReplayedCase:
-        """What became of one case."""
         case = self._cases[job.path]
         started = time.monotonic()
         try:
@@ -89,7 +86,6 @@ def _raised(error: BaseException) -> str:
 
 
 def _keep(outputs: Any, folder: Path) -> None:
-    """Write the outputs in the raw form."""
     from karat.bundles.tensor_files import write_raw
 
     try:

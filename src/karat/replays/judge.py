@@ -50,7 +50,6 @@ def _finished(case: Case, outcome: ReplayOutcome, *findings: Finding) -> Replaye
 def compared(
     case: Case, options: CaseOptions, comparisons: tuple[Comparison, ...], findings: Iterable[Finding]
 ) -> ReplayedCase:
-    """A case whose program ran to its end."""
     found = tuple(findings)
     replayed = _finished(case, _outcome(comparisons, found), *found)
     if options.rtol is None and options.atol is None:
@@ -95,7 +94,6 @@ def criteria_of(manifest: Manifest, options: CaseOptions) -> Criteria:
 
 
 def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Finding]:
-    """What a person should know about the tolerance."""
     comparator = manifest.comparator
     given = {"rtol": options.rtol, "atol": options.atol}
     words = " and ".join(f"{name} {value:g}" for name, value in given.items() if value is not None)

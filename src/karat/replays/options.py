@@ -56,7 +56,6 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
         return self.text or " ".join(self.words)
 
     def uses(self, name: str) -> bool:
-        """Whether the command has this placeholder."""
         return any(name in _PLACEHOLDER.findall(word) for word in self.words)
 
     def filled(self, places: Mapping[str, str]) -> list[str]:
@@ -89,8 +88,6 @@ class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to replay and how."""
-
     runner: RunnerSpec
     wanted: CaseFilter = CaseFilter()
     case: CaseOptions = CaseOptions()

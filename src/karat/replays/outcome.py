@@ -34,8 +34,6 @@ class ReplayOutcome(StrEnum):
 
 
 class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case, replayed."""
-
     path: str
     identity: Identity
     outcome: ReplayOutcome
@@ -48,7 +46,6 @@ class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity | None:
-        """The worst finding's severity, or None without findings."""
         return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
 
 

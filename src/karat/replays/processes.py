@@ -62,8 +62,6 @@ class WorkerReady(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One case to replay, and the folder to do it in."""
-
     path: str
     work: str
     keep: bool = False
@@ -172,7 +170,6 @@ class Worker:
         kill_group(self._process)
 
     def close(self) -> None:
-        """Kill it, and close its files."""
         self.kill()
         wait_for_end(self._process)
         for stream in (self._orders, self._answers, self._log):
@@ -253,7 +250,6 @@ class WorkFolders:
         self._root = keep.absolute()
 
     def folder(self, path: str) -> Path:
-        """An empty folder for a case."""
         made = self._root / path
         made.mkdir(parents=True)
         return made
@@ -266,6 +262,5 @@ class WorkFolders:
         return None
 
     def close(self) -> None:
-        """Remove what is not kept."""
         if not self.kept:
             shutil.rmtree(self._root, ignore_errors=True)

@@ -137,7 +137,6 @@ class ReplayItem(pytest.Item):
         return super().repr_failure(excinfo, style=style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """What pytest shows in front of the outcome."""
         return Path(self.name), None, self._case.manifest.identity.test
 
 

@@ -35,7 +35,6 @@ _PYTEST_CODES = {0: ExitCode.OK, 1: ExitCode.FAIL, 3: _UNKNOWN, 4: ExitCode.USAG
 
 
 def replay(bundle: str | Path, options: ReplayOptions, progress: Progress | None = None) -> ReplayReport:
-    """Replay every chosen case of a bundle."""
     try:
         opened = open_word(str(bundle), store=options.store)
     except UsageError:
@@ -112,7 +111,6 @@ def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int
 
 
 def with_next_command(case: ReplayedCase, bundle: str, options: ReplayOptions) -> ReplayedCase:
-    """The case with `next` filled in on what failed."""
     alone = Command(*_command(bundle, options), "--only", case.path, "--keep", _KEPT)
     verify = Command("karat", "verify", bundle)
     if options.store:

@@ -96,8 +96,6 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Fates(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the objects."""
-
     tallies: tuple[ObjectTally, ...]
     delete: tuple[str, ...]
     move: tuple[str, ...]  # digests to copy back from `kept/` to `expiring/`

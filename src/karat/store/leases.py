@@ -84,7 +84,6 @@ class HeldLease:
                 raise
 
     def renew(self) -> float:
-        """Write it again; returns the store's time."""
         if not self._write():
             raise self._lost()
         return self.now()
@@ -197,7 +196,6 @@ def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[
 
 
 def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
-    """Somebody else is collecting."""
     said = f"expected no other `karat gc` in {backend.url}, found {busy.key}, which did not end in time"
     return StoreProblem("store-busy", said, next_command=backend.look(busy.key), path=busy.key)
 

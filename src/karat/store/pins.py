@@ -99,7 +99,6 @@ def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> 
 
 
 def read(backend: Backend, digest: str) -> Pin | None:
-    """The pin of a snapshot, if it has one."""
     try:
         data = backend.get(_key(digest))
     except Absent:
@@ -126,7 +125,6 @@ def read_all(backend: Backend) -> dict[str, Pin]:
 
 
 def remove(backend: Backend, digest: str) -> bool:
-    """Remove the pin; False if there was none."""
     if backend.head(_key(digest)) is None:
         return False
     backend.delete([_key(digest)])

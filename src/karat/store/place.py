@@ -63,7 +63,6 @@ class SnapshotPlace(Place):
         self._lock = threading.Lock()
 
     def files(self) -> Mapping[str, int]:
-        """Path → size, sorted."""
         return self._sizes
 
     def extent(self, path: str) -> Extent:

@@ -73,7 +73,6 @@ def pull(
     sizing: Callable[[int], None] | None = None,
     watch: Watch | None = None,
 ) -> Pulled:
-    """Bring a snapshot, or some cases of it, into a new folder."""
     target = target.absolute()
     area = KEPT if options.pinned else EXPIRING
     snapshot = snapshots.load(backend, digest, area=area)

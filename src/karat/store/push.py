@@ -49,8 +49,6 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watchers(msgspec.Struct, frozen=True, kw_only=True):
-    """Callbacks that report progress."""
-
     hashed: Watch | None = None
     sending: Callable[[int], None] | None = None
     """Called with the number of bytes that will be sent."""
@@ -94,7 +92,6 @@ def gather(place: Place) -> list[CaseFiles]:
 def push(
     backend: Backend, cases: Iterable[CaseFiles], name: str, options: PushOptions, watchers: Watchers | None = None
 ) -> Pushed:
-    """Put the cases into the store under a name."""
     references.check_name(name)
     watchers = watchers or Watchers()
     plan = plan_upload(cases, options.workers, watchers.hashed)

@@ -72,7 +72,6 @@ def ls_lines(listing: StoreListing) -> Iterator[str]:
 
 
 def pin_lines(pinned: Pinned, reason: str | None) -> Iterator[str]:
-    """What is pinned now, or no longer."""
     for one in pinned.pins:
         if pinned.removed:
             yield f"unpinned sha256:{one.digest}; karat gc forgets it once its references expire"

@@ -68,8 +68,6 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A push before it has begun."""
-
     snapshot: Snapshot
     data: bytes
     """The snapshot's own bytes."""
@@ -200,12 +198,10 @@ class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def to_send(self) -> dict[str, Part]:
-        """Absent or damaged."""
         return {**self.absent, **self.damaged}
 
 
 def compare_with_store(backend: Backend, parts: Mapping[str, Part], workers: int) -> StoreComparison:
-    """Compare a plan with a store by name and size."""
     found = find(backend, sorted(parts), workers)
     wrong = {d: part for d, part in parts.items() if d in found and found[d].size != part.size}
     return StoreComparison(

@@ -39,7 +39,6 @@ def settings_of(store: str | None) -> tuple[str, StoreSettings]:
 
 
 def workers_of(jobs: int | None) -> int:
-    """How many transfers run at once."""
     from karat.system.pool import worker_count
 
     return jobs or worker_count(os.environ)
@@ -78,7 +77,6 @@ class Report:
         return int(error.exit_code)
 
     def refused(self, findings: tuple[Finding, ...]) -> int:
-        """Nothing was done, because of these."""
         from karat.findings import exit_code
         from karat.report.words import printable
 

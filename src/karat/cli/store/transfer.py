@@ -118,7 +118,6 @@ def push(  # noqa: PLR0913 - one parameter per option; those that PushOptions na
 
 
 def push_command(place: str, name: str, pin: str | None) -> Command:
-    """The same push again."""
     from karat.system.command import Command
 
     return Command("karat", "push", place, name, *(() if pin is None else ("--pin", pin)))

@@ -164,11 +164,9 @@ def is_store(backend: Backend) -> bool:
 
 
 def is_store_folder(path: Path) -> bool:
-    """Whether a local folder is a store."""
     return (path / NAME).is_file()
 
 
 def create_store(backend: Backend) -> None:
-    """Make it a store unless it is one."""
     if not is_store(backend):
         backend.put(NAME, _STORE_FILE)

@@ -55,7 +55,6 @@ def covers(backend: Backend, keep: int, again: str) -> bool:
 
 
 def deletes_by_age(backend: Backend) -> bool:
-    """Whether the bucket has karat's rule."""
     return _read(backend) is not None
 
 

@@ -81,8 +81,6 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One case, packed or refused."""
-
     candidate: PackCandidate
     target: PackTarget
     part: PackedCase | None

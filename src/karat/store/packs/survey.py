@@ -38,8 +38,6 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 class CaseClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest claim of a case."""
-
     path: str
     label: str
     test: str
@@ -96,8 +94,6 @@ def missing_cases(claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozen
 
 
 class PackCandidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One case that may be packed, and its files."""
-
     case: Case
     files: tuple[str, ...]
     """Below the case's folder, sorted."""

@@ -142,8 +142,6 @@ def _packer(method: int, level: int) -> Packer:
 
 
 class PackTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a case's members are written."""
-
     file: Path
     use: Literal["case", "combined", "scratch"]
     """A zip of the case that stays; the zip of all cases; or one to be taken over and thrown away."""
