@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -30,10 +31,7 @@ class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
     file_size: int
     name: str
     """What messages call it."""
-
-    @property
-    def seekable(self) -> bool:
-        return True
+    seekable: ClassVar[bool] = True
 
     def open(self) -> Reader:
         return _FileReader(self)
@@ -92,14 +90,11 @@ class MemoryExtent(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes
     name: str
+    seekable: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
         return len(self.data)
-
-    @property
-    def seekable(self) -> bool:
-        return True
 
     def open(self) -> Reader:
         return self

@@ -39,6 +39,12 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The full node id, parameters and all."""
     subtest: str = ""
 
+    @property
+    def label(self) -> str:
+        """As messages name it."""
+        subtest = f" ({self.subtest})" if self.subtest else ""
+        return f"{self.test}{subtest} [{self.suite}/{self.flow}]"
+
 
 class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str

@@ -35,8 +35,7 @@ DEEPEST = 64
 _EXACT = 1 << 53
 """JSON readers that only know doubles keep integers up to here."""
 _NAN = struct.pack(">d", math.nan)
-_BY_NAME = ("dtype", "layout", "memory_format")
-NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
+NAMED = ("numpy.dtype", "torch.Size", "torch.device", "torch.dtype", "torch.layout", "torch.memory_format")
 FACTORIES: Mapping[str, Any] = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
 """What a defaultdict may make; anything else would be code that travels as data."""
 # A dataclass that is one of these as well has content beside its fields.

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Literal, Protocol, cast
+from typing import IO, ClassVar, Literal, Protocol, cast
 
 import msgspec
 
@@ -153,10 +153,7 @@ class StreamExtent(msgspec.Struct, frozen=True, kw_only=True):
     crc: int
     method: Literal["deflate", "zstd"]
     name: str
-
-    @property
-    def seekable(self) -> bool:
-        return False
+    seekable: ClassVar[bool] = False
 
     def open(self) -> Reader:
         return _StreamReader(self)

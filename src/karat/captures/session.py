@@ -192,7 +192,7 @@ class Session:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             error = OSError(int(number[1]), os.strerror(int(number[1])))
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
-        said = f"{_label(identity)} was not captured: {_sentence(error)}"
+        said = f"{identity.label} was not captured: {_sentence(error)}"
         return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
 
     def _advice(self, error: Exception, test: str) -> str | None:
@@ -213,7 +213,7 @@ class Session:
 
     def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         by = f" by {first.by}" if first else ""
-        said = f"{_label(identity)} was captured before in session {self.name}{by}; the first capture stands"
+        said = f"{identity.label} was captured before in session {self.name}{by}; the first capture stands"
         ours = first is not None and first.run == self.run
         then = 'give each capture a name of its own: subtest="…"' if ours else "pytest --karat-session NEW_NAME"
         return fail("captured-twice", said, where=identity.test, next=then)
@@ -284,11 +284,6 @@ def _program(value: Any) -> Path | bytes | None:
     if isinstance(value, str | os.PathLike):
         return Path(os.fsdecode(value))
     raise CannotStore(f"program: expected a path or bytes, found {type(value).__name__}")
-
-
-def _label(identity: Identity) -> str:
-    subtest = f" ({identity.subtest})" if identity.subtest else ""
-    return f"{identity.test}{subtest} [{identity.suite}/{identity.flow}]"
 
 
 def _sentence(error: Exception) -> str:

@@ -29,8 +29,6 @@ from karat.replays.processes import CaseJob, WorkerSetup
 from karat.store.place import open_word
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
-_HERE = Path(__file__).name
-
 
 class Caller:
     def __init__(self, setup: WorkerSetup, function: Callable[..., Any]) -> None:
@@ -76,7 +74,7 @@ class Caller:
 
 def _raised(error: BaseException) -> str:
     """What was raised, and where in the user's own code."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name != _HERE]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name != Path(__file__).name]
     where = f" ({Path(frames[0].filename).name}:{frames[0].lineno}, in {frames[0].name})" if frames else ""
     try:
         text = str(error)

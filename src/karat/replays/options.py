@@ -22,13 +22,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 DEFAULT_TIMEOUT = 600.0
 """Seconds; a program that hangs must not hold a CI job for hours."""
 
-PLACEHOLDERS: Mapping[str, str] = {
-    "program": "the path of the program file",
-    "inputs": "a folder with the inputs in the raw form",
-    "outputs": "an empty folder for what the command leaves",
-    "expected": "a list, in the form of tensors.txt, of the outputs that are expected",
-    "manifest": "the path of the case's manifest.json",
-}
+PLACEHOLDERS = ("program", "inputs", "outputs", "expected", "manifest")
+"""All are paths: files, a folder of inputs in the raw form, an empty folder, a list as tensors.txt is, a file."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HELP = "karat replay --help"
@@ -119,14 +114,13 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(
-            f"expected --command as a shell would take it, found {text!r}: {error}", next_command=_HELP
-        ) from error
+        said = f"expected --command as a shell would take it, found {text!r}: {error}"
+        raise UsageError(said, next_command=_HELP) from error
     if not words:
         raise UsageError("expected --command with a command, found none", next_command=_HELP)
     used = [name for word in words for name in _PLACEHOLDER.findall(word)]
     for name in used:
-        close = suggest(name, list(PLACEHOLDERS))
+        close = suggest(name, PLACEHOLDERS)
         if name not in PLACEHOLDERS and close:
             known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             raise UsageError(f"expected one of {known} in --command, found {{{name}}}{close}", next_command=_HELP)

@@ -32,9 +32,6 @@ _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
 _IMPORT_TIMEOUT = 600.0
 _TAIL = 2000
-_DYING = 10.0
-_LOOK_AGAIN = 0.005
-_LONGEST_LINE = 300
 _GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
 LOG = "log.txt"
 """What a program printed, in the folder of its case."""
@@ -163,7 +160,7 @@ class Worker:
         """The worker has closed its pipes, so it is about to end."""
         if self._late.is_set():
             return f"it took longer than {timeout:g} s"
-        return describe_exit(wait_for_end(self._process, timeout=_DYING))
+        return describe_exit(wait_for_end(self._process, timeout=10))
 
     def kill(self) -> None:
         """Kill it and everything it started; from any thread."""
@@ -194,7 +191,7 @@ def wait_for_end(process: subprocess.Popen[bytes], timeout: float | None = None)
     while process.returncode is None and not _has_ended(process):
         if until is not None and time.monotonic() > until:
             break
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(0.005)
     kill_group(process)
     return process.wait()
 
@@ -226,7 +223,7 @@ def printed_last(log: IO[bytes] | Path) -> str:
             text = file.read(_TAIL).decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    lines = [elide(line, _LONGEST_LINE) for line in text.splitlines() if line.strip()]
+    lines = [elide(line, 300) for line in text.splitlines() if line.strip()]
     return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""
 
 

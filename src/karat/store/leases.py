@@ -22,6 +22,7 @@ import msgspec
 
 from karat.findings import CannotVerify, KaratError
 from karat.store.backends import Absent, Backend, StoredObject, StoreProblem
+from karat.store.objects import unreadable
 from karat.system.command import Command
 from karat.system.processes import process_of
 
@@ -190,8 +191,7 @@ def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[
         except Absent:
             continue  # done meanwhile; what it made stands in the references, which are read later
         except (ValueError, RecursionError) as error:
-            said = f"expected a lease ({SCHEMA}) in {one.key} of {backend.url}, found: {error}"
-            raise CannotVerify(said, next_command=backend.look(one.key)) from error
+            raise unreadable(backend, one.key, f"a lease ({SCHEMA})", str(error)) from error
     return found
 
 

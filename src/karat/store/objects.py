@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from karat.findings import CannotVerify
 from karat.store.backends import Absent, Backend, StoredObject, StoreProblem, damaged
 from karat.system.hashes import is_sha256, sha256_hex
 from karat.system.pool import in_parallel
@@ -59,6 +60,20 @@ def unseal(data: bytes, kind: type[T]) -> T:
     if end is None or sha256_hex(data[: end.start()]).encode() != end[1]:
         raise ValueError("one that was changed after it was sealed")
     return found
+
+
+def read_sealed(backend: Backend, key: str, kind: type[T], what: str) -> T:
+    """The document in a sealed file of the store; `Absent`, or CannotVerify if it is not `what` it should be."""
+    try:
+        return unseal(backend.get(key), kind)
+    except ValueError as error:  # msgspec's are among them
+        raise unreadable(backend, key, what, str(error)) from error
+
+
+def unreadable(backend: Backend, key: str, what: str, found: str) -> CannotVerify:
+    """A file of the store is not what it should be."""
+    said = f"expected {what} in {key} of {backend.url}, found: {found}"
+    return CannotVerify(said, next_command=backend.look(key))
 
 
 def key_of(digest: str, area: str = EXPIRING) -> str:

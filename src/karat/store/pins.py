@@ -23,7 +23,7 @@ from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
-from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, seal, unseal
+from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, read_sealed, seal, unreadable
 from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
 from karat.system.command import Command
@@ -32,6 +32,7 @@ from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.pinned/1"
+_A_PIN = f"a pin ({SCHEMA})"
 LOCK_SCHEMA = "karat.bundle-lock/1"
 PREFIX = "pins/"
 
@@ -100,15 +101,11 @@ def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> 
 
 def read(backend: Backend, digest: str) -> Pin | None:
     try:
-        data = backend.get(_key(digest))
+        found = read_sealed(backend, _key(digest), Pin, _A_PIN)
     except Absent:
         return None
-    try:
-        found = unseal(data, Pin)
-    except ValueError as error:  # msgspec's are among them
-        raise _unreadable(backend, _key(digest), str(error)) from error
     if found.schema != SCHEMA or found.digest != digest:
-        raise _unreadable(backend, _key(digest), "something else")
+        raise unreadable(backend, _key(digest), _A_PIN, "something else")
     return found
 
 
@@ -118,7 +115,7 @@ def read_all(backend: Backend) -> dict[str, Pin]:
     for one in backend.list(PREFIX):
         digest = one.key.removeprefix(PREFIX).removesuffix(".json")
         if one.key != _key(digest):
-            raise _unreadable(backend, one.key, "another name")
+            raise unreadable(backend, one.key, _A_PIN, "another name")
         if (pinned := read(backend, digest)) is not None:
             found[digest] = pinned
     return found
@@ -133,11 +130,6 @@ def remove(backend: Backend, digest: str) -> bool:
 
 def _key(digest: str) -> str:
     return f"{PREFIX}{digest}.json"
-
-
-def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
-    said = f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}"
-    return CannotVerify(said, next_command=backend.look(key))
 
 
 class Locked(msgspec.Struct, frozen=True, kw_only=True):

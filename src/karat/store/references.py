@@ -20,7 +20,7 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
-from karat.store.objects import EXPIRING, KEPT, key_of, seal, unseal
+from karat.store.objects import EXPIRING, KEPT, key_of, read_sealed, seal, unreadable
 from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.hashes import is_sha256
@@ -115,22 +115,19 @@ def unrecognised(backend: Backend) -> list[str]:
 
 def read(backend: Backend, entry: ReferenceEntry) -> Reference:
     """What an entry says, held against its own key."""
+    what = f"a reference ({SCHEMA})"
     try:
-        data = backend.get(entry.key)
+        found = read_sealed(backend, entry.key, Reference, what)
     except Absent:
-        raise _unreadable(backend, entry.key, "nothing") from None
-    try:
-        found = unseal(data, Reference)
-    except ValueError as error:  # msgspec's are among them
-        raise _unreadable(backend, entry.key, str(error)) from error
+        raise unreadable(backend, entry.key, what, "nothing") from None
     try:
         dated = all(parse_date(text).tzinfo is not None for text in (found.date, found.expires))
     except ValueError:
         dated = False
     if found.schema != SCHEMA or not is_sha256(found.digest) or not dated:
-        raise _unreadable(backend, entry.key, "something else")
+        raise unreadable(backend, entry.key, what, "something else")
     if key_for(found) != entry.key:
-        raise _unreadable(backend, entry.key, f"the one of {key_for(found)}")
+        raise unreadable(backend, entry.key, what, f"the one of {key_for(found)}")
     return found
 
 
@@ -236,11 +233,6 @@ def _entry(key: str) -> ReferenceEntry | None:
     except ValueError:
         return None
     return ReferenceEntry(key=key, name=name, date=date, start=match[2])
-
-
-def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
-    said = f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}"
-    return CannotVerify(said, next_command=backend.look(key))
 
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -16,35 +16,21 @@ import msgspec
 from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.layout import SUMS
-from karat.bundles.manifest import NAME as MANIFEST
+from karat.bundles.manifest import NAME as MANIFEST, Identity
 from karat.bundles.places import Place, open_place, require_root
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.system.command import Command
 
 
-class _Identity(msgspec.Struct, frozen=True):
-    suite: str
-    flow: str
-    test: str
-    subtest: str = ""
-
-
-class _Claim(msgspec.Struct, frozen=True):
-    """The part of a claim that matters here; an unknown state is reported as such."""
-
-    identity: _Identity
-    path: str
-    state: str
-
-
 class CaseClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a claim that matters here, and where it was found; an unknown state is reported as such."""
+
+    identity: Identity
     path: str
-    label: str
-    test: str
     state: str
-    session: str
-    root: str
-    when: int
+    session: str = ""
+    root: str = ""
+    when: int = 0
 
 
 def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
@@ -53,24 +39,13 @@ def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
     for root in roots:
         for path in sorted(Path(root).glob(".karat/*/claims/*.json")):
             try:
-                claim = msgspec.json.decode(path.read_bytes(), type=_Claim)
+                claim = msgspec.json.decode(path.read_bytes(), type=CaseClaim)
                 when = path.stat().st_mtime_ns
             except (OSError, msgspec.DecodeError):
                 continue  # withdrawn, or just being written
-            known = newest.get(claim.path)
-            if known is not None and when <= known.when:
-                continue
-            who = claim.identity
-            subtest = f" ({who.subtest})" if who.subtest else ""
-            newest[claim.path] = CaseClaim(
-                path=claim.path,
-                label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
-                test=who.test,
-                state=claim.state,
-                session=path.parts[-3],
-                root=root,
-                when=when,
-            )
+            if claim.path not in newest or when > newest[claim.path].when:
+                found = {"session": path.parts[-3], "root": root, "when": when}
+                newest[claim.path] = msgspec.structs.replace(claim, **found)
     return newest
 
 
@@ -89,8 +64,8 @@ def missing_cases(claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozen
             said = f"expected the case of a test that passed in {where}, but writing it failed; {found}"
         else:
             said = f"expected {where} to have ended, but this case is still {claim.state}; {found}"
-        then = _capture(claim.root, claim.test)
-        yield fail("incomplete-case", f"{claim.label}: {said}", path=path, where=claim.root, next=then)
+        then = _capture(claim.root, claim.identity.test)
+        yield fail("incomplete-case", f"{claim.identity.label}: {said}", path=path, where=claim.root, next=then)
 
 
 class PackCandidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
