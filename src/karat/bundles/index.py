@@ -92,14 +92,16 @@ def read(place: Place) -> Index | None:
 
 def check(place: Place, index: Index, *, progress: Callable[[int], None] | None = None) -> tuple[Finding, ...]:
     """What is not as the index says; what is in a case's files, its manifest must say."""
-    found = (*_listed(place, index), *_unsealed(place, index))
-    if place.kind != "zip" or index.archive is None:
-        return found
-    return (*found, *_check_archive(place, index.archive, progress))
+    archive = index.archive if place.kind == "zip" else None
+    return (*_listed(place, index), *(_check_archive(place, archive, progress) if archive is not None else ()))
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    sha256: str
 
 
 def _listed(place: Place, index: Index) -> Iterator[Finding]:
-    """Names and sizes, which cost nothing to compare."""
+    """Names and sizes, which cost nothing to compare; and manifests that are not those that were packed."""
     there, known = place.files(), {file.path: file for file in index.files}
     for path, file in known.items():
         if path not in there:
@@ -109,15 +111,6 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
     for path in there.keys() - known.keys() - {NAME}:
         said = f"{path}: expected only what {NAME} lists, found a file that it does not know"
         yield fail("unexpected-file", said, path=path, next=_inspect(place, path))
-
-
-class _Sealed(msgspec.Struct, frozen=True):
-    sha256: str
-
-
-def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
-    """Cases whose manifest is another than the one that was packed."""
-    there = place.files()
     for case in index.cases:
         path = f"{case.path}/{MANIFEST}"
         if path not in there:

@@ -59,9 +59,17 @@ def verify_place(place: Place, progress: Progress | None = None) -> Verification
         message = "expected captured cases, found none; nothing was verified"
         findings.append(finding("nothing-compared", place.name, message))
     count = _counter(place, progress)
+
+    def check_index() -> tuple[Finding, ...]:
+        try:
+            packed = index.read(place)
+            return index.check(place, packed, progress=count) if packed is not None else ()
+        except Damaged as damage:
+            return (finding("bundle-damaged", index.NAME, str(damage)),)
+
     # An archive's one hash is over all of it and cannot be shared out; the tensors' can, meanwhile.
     with ThreadPoolExecutor(1) as beside:
-        indexed = beside.submit(_check_index, place, count)
+        indexed = beside.submit(check_index)
         damaged = _run((piece for case in found for piece in _pieces(case)), count)
         findings += (*indexed.result(), *damaged)
     tensors = sum(len(case.manifest.tensors) for case in found)
@@ -83,14 +91,6 @@ def _counter(place: Place, progress: Progress | None) -> _Count:
             progress(done, total)
 
     return count
-
-
-def _check_index(place: Place, count: _Count) -> tuple[Finding, ...]:
-    try:
-        found = index.read(place)
-        return index.check(place, found, progress=count) if found is not None else ()
-    except Damaged as damage:
-        return (finding("bundle-damaged", index.NAME, str(damage)),)
 
 
 def _strays(place: Place) -> Iterator[Finding]:

@@ -46,21 +46,27 @@ LARGEST_MANIFEST = 64 << 20
 _THREADS = 4
 
 
-class NewCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class CaseContent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What the test says about a case."""
+
     identity: Identity
     inputs: Any
     """A nested value, or what `flatten` made of it."""
     expected: Any
-    program: Path | bytes | None = None
+    program: Any = None
+    """Path or bytes; captures report anything else when it is written."""
     program_name: str | None = None
     """As the test calls it; needed for bytes, else the name of the path."""
     comparator: Comparator
     seeds: Mapping[str, int | str] = msgspec.field(default_factory=dict)
+    raw: bool = False
+    strides: bool = False
+
+
+class NewCase(CaseContent, frozen=True, kw_only=True, eq=False):
     environment: Environment
     session: str
     created: str
-    raw: bool = False
-    strides: bool = False
 
 
 def write_case(folder: Path, case: NewCase) -> Manifest:

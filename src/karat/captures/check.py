@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from karat.bundles.compare import compare_values
 from karat.bundles.manifest import Comparator, Identity
 from karat.bundles.structure import flatten
 from karat.bundles.values import Flat
+from karat.bundles.write import CaseContent
 from karat.captures.functions import CaptureDetails, CheckDetails
 from karat.findings import Finding, KaratError, Severity, UsageError, info
 from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, TensorNumbers, within
@@ -55,20 +56,9 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
 
-class CaseToCapture(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    identity: Identity
-    inputs: Any
-    expected: Any
-    """A nested value, or what `flatten` made of it."""
-    comparator: Comparator
+class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):
     seen: tuple[Any, ...] = ()
     """All values that took part; the manifest records their devices."""
-    program: Any = None
-    """A `Program`; anything else is reported when it is written."""
-    program_name: str | None = None
-    seeds: Mapping[str, int | str] | None = None
-    raw: bool = False
-    strides: bool = False
     findings: tuple[Finding, ...] = ()
 
 
@@ -107,9 +97,7 @@ def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> 
     return Passed(comparator=comparator, expected=expected, values=(expected,), findings=(finding,))
 
 
-def candidate(
-    identity: Identity, inputs: object, passed: Passed, details: CaptureDetails, **form: bool
-) -> CaseToCapture:
+def candidate(identity: Identity, inputs: Any, passed: Passed, details: CaptureDetails, **form: bool) -> CaseToCapture:
     """The case to capture; its `form` is `raw` and `strides`."""
     return CaseToCapture(
         identity=identity,
@@ -119,7 +107,7 @@ def candidate(
         seen=(inputs, *passed.values),
         program=details.get("program"),
         program_name=details.get("program_name"),
-        seeds=details.get("seeds"),
+        seeds=details.get("seeds") or {},
         findings=passed.findings,
         raw=form.get("raw", False),
         strides=form.get("strides", False),

@@ -31,7 +31,13 @@ PACKAGES = (
 
 def environment(root: Path, values: Iterable[Any] = ()) -> Environment:
     """Where a case is captured; the device is that of the tensors in `values`."""
-    return msgspec.structs.replace(_machine(root), device=", ".join(devices(values)) or "cpu", packages=_packages())
+    packages = {"karat": karat.__version__}
+    for name in PACKAGES:
+        if name in sys.modules:
+            version = getattr(sys.modules[name], "__version__", None) or _installed(name)
+            if version:
+                packages[name] = str(version)
+    return msgspec.structs.replace(_machine(root), device=", ".join(devices(values)) or "cpu", packages=packages)
 
 
 def created() -> str:
@@ -64,16 +70,6 @@ def _machine(root: Path) -> Environment:
         dirty=dirty,
         ci=run_of(),
     )
-
-
-def _packages() -> dict[str, str]:
-    found = {"karat": karat.__version__}
-    for name in PACKAGES:
-        if name in sys.modules:
-            version = getattr(sys.modules[name], "__version__", None) or _installed(name)
-            if version:
-                found[name] = str(version)
-    return found
 
 
 @cache

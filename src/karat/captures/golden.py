@@ -70,8 +70,7 @@ def suite_and_flow(item: pytest.Item, details: CaptureDetails, configured_flow: 
     marker, option = marker_options(item), item.config.getoption
     suite = details.get("suite") or marker.get("suite") or option("karat_suite")
     if not suite:
-        path: Path = item.path
-        suite = path.stem if path.parent == _root(item.config) else path.parent.name
+        suite = item.path.stem if item.path.parent == _root(item.config) else item.path.parent.name
     flow = details.get("flow") or marker.get("flow") or _flow_parameter(item)
     return suite, flow or option("karat_flow") or configured_flow or "default"
 

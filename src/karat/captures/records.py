@@ -176,13 +176,9 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def finding(self) -> Finding | None:
         if not self.kind:
             return None
+        grave, where = Severity(self.severity), self.node
         return Finding(
-            kind=self.kind,
-            severity=Severity(self.severity),
-            message=self.message,
-            path=self.path,
-            where=self.node,
-            next=self.next,
+            kind=self.kind, severity=grave, message=self.message, path=self.path, where=where, next=self.next
         )
 
 

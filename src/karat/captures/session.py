@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from karat.bundles.manifest import NAME, Identity, case_path
-from karat.bundles.write import NewCase, write_case
+from karat.bundles.write import CaseContent, NewCase, write_case
 from karat.captures import records
 from karat.captures.check import CaseToCapture
 from karat.captures.environment import created, environment, seeds
@@ -105,46 +105,30 @@ class Session:
             return self._failed(path, node, self._twice(case.identity, taken.claim))
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
             return self._failed(path, node, self._reason(case.identity, error))
-        return self._write(case, claim, claimed)
+        folder = self._staging / f"{next(self._numbers)}"
+        try:
+            folder.mkdir(parents=True)
+            told = {name: getattr(case, name) for name in CaseContent.__struct_fields__}
+            told |= {"program": _program(case.program), "seeds": seeds(case.seeds)}
+            here = environment(self._root, case.seen)
+            write_case(folder, NewCase(**told, environment=here, session=self.name, created=created()))
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
+            shutil.rmtree(folder, ignore_errors=True)
+            self._mark(claimed, claim, "failed")
+            return self._failed(path, node, self._reason(case.identity, error), claimed=claimed)
+        number = self.journal.note("staged", path=path, node=node, size=size)
+        for finding in case.findings:
+            self.journal.note("note", case=number, path=path, node=node, finding=finding)
+        return StagedCase(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
 
     def refuse(self, identity: Identity, error: KaratError) -> FailedCase:
         """Note that a case is not staged, for a reason of the caller's."""
         return self._failed("", identity.test, self._reason(identity, error))
 
-    def _write(self, case: CaseToCapture, claim: records.Claim, claimed: Path) -> StagedCase | FailedCase:
-        node = claim.identity.test
-        folder = self._staging / f"{next(self._numbers)}"
-        try:
-            folder.mkdir(parents=True)
-            new = NewCase(
-                identity=case.identity,
-                inputs=case.inputs,
-                expected=case.expected,
-                program=_program(case.program),
-                program_name=case.program_name,
-                comparator=case.comparator,
-                seeds=seeds(case.seeds),
-                environment=environment(self._root, case.seen),
-                session=self.name,
-                created=created(),
-                raw=case.raw,
-                strides=case.strides,
-            )
-            write_case(folder, new)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
-            shutil.rmtree(folder, ignore_errors=True)
-            self._mark(claimed, claim, "failed")
-            return self._failed(claim.path, node, self._reason(claim.identity, error), claimed=claimed)
-        number = self.journal.note("staged", path=claim.path, node=node, size=size)
-        for finding in case.findings:
-            self.journal.note("note", case=number, path=claim.path, node=node, finding=finding)
-        return StagedCase(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
-
     def publish(self, staged: StagedCase) -> Finding | None:
         """The test passed: the case goes into place, whole."""
-        claim = staged.claim
-        node = claim.identity.test
+        claim, node = staged.claim, staged.claim.identity.test
         try:
             publish(staged.folder, self.directory / claim.path, self.name)
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is

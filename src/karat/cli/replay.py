@@ -35,9 +35,7 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path or test id matches. Repeatable.")
 @click.option("--suite", "suites", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable.")
 @click.option("--flow", "flows", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
-@click.option(
-    "--framework", type=click.Choice(["torch", "jax", "numpy"]), help="Convert inputs to it (default: as captured)."
-)
+@click.option("--framework", type=click.Choice(["torch", "jax", "numpy"]), help="Convert inputs; default: as captured.")
 @click.option("--rtol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option("--atol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option(

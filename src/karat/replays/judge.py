@@ -102,11 +102,8 @@ def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Fin
     rtols = [each.rtol if comparator.rtol is None else comparator.rtol for each in own]
     atols = [each.atol if comparator.atol is None else comparator.atol for each in own]
     recorded = list(zip(rtols, atols, strict=True))
-    wider = [
-        pair
-        for pair in recorded
-        if any(g is not None and not g <= r for g, r in zip(given.values(), pair, strict=True))
-    ]
+    both = list(given.values())
+    wider = [pair for pair in recorded if any(g is not None and not g <= r for g, r in zip(both, pair, strict=True))]
     if wider:
         rtol, atol = wider[0]
         own_words = f"the bundle says rtol {rtol:g}, atol {atol:g}"

@@ -92,6 +92,9 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def headline(self) -> str:
         """How many cases, by outcome."""
-        outcomes = Counter(case.outcome for case in self.cases)
-        counted = ", ".join(f"{outcomes[o]:,} {o.value}" for o in ReplayOutcome if outcomes[o])
-        return f"{self.bundle} run by {self.runner}: {counted or 'no case was run'}"
+        return f"{self.bundle} run by {self.runner}: {self.outcomes() or 'no case was run'}"
+
+    def outcomes(self) -> str:
+        """`1 mismatch, 3 match`."""
+        tally = Counter(case.outcome for case in self.cases)
+        return ", ".join(f"{tally[o]:,} {o.value}" for o in ReplayOutcome if tally[o])

@@ -75,11 +75,8 @@ def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells_ = (
-        value.ljust(width) if i < 2 else value.rjust(width)
-        for i, (value, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "  ".join(cells_)
+    left = [value.ljust(width) for value, width in zip(row[:2], widths[:2], strict=True)]
+    return "  ".join([*left, *(value.rjust(width) for value, width in zip(row[2:], widths[2:], strict=True))])
 
 
 def _findings(report: ReplayReport) -> Iterator[Line]:
@@ -104,8 +101,7 @@ def _findings(report: ReplayReport) -> Iterator[Line]:
 
 
 def _last(report: ReplayReport) -> Line:
-    tally = Counter(case.outcome for case in report.cases)
-    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in ReplayOutcome if tally[o])
+    parts = report.outcomes()
     worst_outcome = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
     style = _STYLES[worst_outcome] if worst_outcome is not None else "yellow"
     what = f"{count(len(report.cases), 'case')}: {parts}" if parts else "no case was replayed"
@@ -128,24 +124,23 @@ def json_document(report: ReplayReport) -> dict[str, Any]:
             "findings": {s.value: severities[s] for s in Severity},
         },
         "findings": [finding_json(f) for f in report.findings],
-        "cases": [_case(case) for case in report.cases],
+        "cases": [
+            {
+                "path": case.path,
+                **msgspec.structs.asdict(case.identity),
+                "outcome": case.outcome.value,
+                "seconds": round(case.seconds, 3),
+                "work": case.work,
+                "findings": [finding_json(f) for f in case.findings],
+                "tensors": [{"name": c.name, **comparison_json(c)} for c in case.comparisons],
+            }
+            for case in report.cases
+        ],
     }
 
 
 def render_json(report: ReplayReport) -> bytes:
     return encode(json_document(report))
-
-
-def _case(case: ReplayedCase) -> dict[str, Any]:
-    return {
-        "path": case.path,
-        **msgspec.structs.asdict(case.identity),
-        "outcome": case.outcome.value,
-        "seconds": round(case.seconds, 3),
-        "work": case.work,
-        "findings": [finding_json(f) for f in case.findings],
-        "tensors": [{"name": c.name, **comparison_json(c)} for c in case.comparisons],
-    }
 
 
 def render_junit(report: ReplayReport) -> bytes:

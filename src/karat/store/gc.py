@@ -128,7 +128,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         unfinished = (*backend.list(STAGING), *backend.list(TOUCHING))
         gone = abandoned(backend, held, options.times)
         gone += [one.key for one in unfinished if now - one.modified >= grace]
-        by_age = lifecycle.deletes_by_age(backend)
+        by_age = lifecycle.read(backend) is not None
         if by_age:
             renew_objects(backend, fates.old, options.workers)
         held.check()

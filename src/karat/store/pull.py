@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -70,7 +69,7 @@ def pull(
     digest: str,
     target: Path,
     options: PullOptions,
-    sizing: Callable[[int], None] | None = None,
+    sizing: Watch | None = None,
     watch: Watch | None = None,
 ) -> Pulled:
     target = target.absolute()
@@ -196,7 +195,7 @@ class _Fetch:
             f"{path} of {self._backend.url}: expected sha256 {file.sha256}, found that the objects which the "
             "snapshot names for it hold something else"
         )
-        return damaged(said, path=path, next_command=f"karat verify {shlex.quote(self._backend.url)}")
+        return damaged(said, path=path, next_command=Command("karat", "verify", self._backend.url))
 
 
 def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int) -> bool:
@@ -332,4 +331,4 @@ def _prefix(target: Path) -> str:
 def _alone(handle: int, target: Path) -> None:
     if not lock(handle):
         said = f"expected to be the only `karat pull` to {target}, found another one running"
-        raise CannotVerify(said, next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*")
+        raise CannotVerify(said, next_command=f"{Command('ls', '-ld', str(target.parent))}/.karat-pull-*")

@@ -156,9 +156,7 @@ def push(
     return msgspec.structs.replace(told, date=made.date, expires=made.expires, freshened=len(old), pinned=pinned)
 
 
-def _result(
-    backend: Backend, name: str, plan: UploadPlan, parts: Mapping[str, Part], compared: StoreComparison
-) -> Pushed:
+def _result(backend: Backend, name: str, plan: UploadPlan, parts: dict[str, Part], compared: StoreComparison) -> Pushed:
     return Pushed(
         store=backend.url,
         name=name,

@@ -222,20 +222,13 @@ def _verify_place(place: Place, word: str, progress: Progress | None) -> Verifie
             found = "a pack that is in progress or was killed" if half else "zips alone"
             lost = "" if half else "; each is verified, but a missing one would not be noticed"
             said = f"{word}: expected {SUMS} beside the zips, found {found}{lost}"
-            without_sums = (fail if half else warn)(
-                "sums-missing", said, path=word, next=str(Command("ls", "-la", word))
-            )
+            say, then = fail if half else warn, str(Command("ls", "-la", word))
+            without_sums = say("sums-missing", said, path=word, next=then)
             return _verify_zips(place, word, [*place.findings(), without_sums], progress)
         require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
-        return VerifiedTarget(
-            target=word,
-            kind=place.kind,
-            cases=told.cases,
-            tensors=told.tensors,
-            size=sum(place.files().values()),
-            findings=told.findings,
-        )
+        size, shared = sum(place.files().values()), msgspec.structs.asdict(told)
+        return VerifiedTarget(target=word, kind=place.kind, size=size, **shared)
 
 
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:

@@ -37,9 +37,7 @@ Examples:
 
 @click.command(epilog=_PACK_EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", default="packed", show_default=True, metavar="OUT", help="A new or empty folder for the zips."
-)
+@click.option("-o", "--output", default="packed", show_default=True, metavar="OUT", help="A new or empty folder.")
 @click.option(
     "--compression",
     type=click.Choice(["stored", "deflate", "zstd"]),
@@ -128,9 +126,7 @@ def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
 @click.command(epilog=_VERIFY_EXAMPLES)
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @click.option(
-    "--store",
-    metavar="URL",
-    help="The store to verify, or that store:NAME names; by default KARAT_STORE or karat.toml's.",
+    "--store", metavar="URL", help="The store to verify, or of store:NAME; by default KARAT_STORE or karat.toml's."
 )
 @json_option("karat.verify/1")
 @quiet_option

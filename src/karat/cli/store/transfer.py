@@ -44,10 +44,7 @@ Examples:
 @click.argument("name")
 @store_option
 @click.option(
-    "--keep",
-    type=click.IntRange(1, 36500),
-    metavar="DAYS",
-    help="How long to keep it; by default [store].retention, 90.",
+    "--keep", type=click.IntRange(1, 36500), metavar="DAYS", help="How long to keep it; default: [store].retention, 90."
 )
 @click.option("--pin", metavar="WHY", help="Keep it permanently, for this reason.")
 @click.option("--lifecycle", is_flag=True, help="Also write the bucket's rule that deletes what is old in expiring/.")

@@ -42,7 +42,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 def covers(backend: Backend, keep: int, again: str) -> bool:
     """Whether the bucket deletes by age; `UsageError` if it would do so too early for this push."""
-    rule = _read(backend)
+    rule = read(backend)
     if rule is None:
         return False
     if rule.days < keep + SLACK:
@@ -54,10 +54,6 @@ def covers(backend: Backend, keep: int, again: str) -> bool:
     return True
 
 
-def deletes_by_age(backend: Backend) -> bool:
-    return _read(backend) is not None
-
-
 def apply(backend: Backend, keep: int) -> Applied:
     """Add or lengthen karat's rule of the bucket; other rules stay, and no rule is shortened."""
     from karat.store.backends.bucket import BucketBackend
@@ -66,7 +62,7 @@ def apply(backend: Backend, keep: int) -> Applied:
         said = f"--lifecycle: expected a bucket, found {backend.url}, which has no rules of its own"
         raise UsageError(said, next_command="karat gc")
     address = backend.address
-    before = _read(backend)
+    before = read(backend)
     days = max(keep + SLACK, before.days if before else 0)
     prefix = f"{address.prefix}/expiring/" if address.prefix else "expiring/"
     if address.scheme != "s3":
@@ -145,7 +141,7 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
     )
 
 
-def _read(backend: Backend) -> LifecycleRule | None:
+def read(backend: Backend) -> LifecycleRule | None:
     try:
         return unseal(backend.get(KEY), LifecycleRule)
     except Absent:

@@ -63,17 +63,17 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Packed(msgspec.Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...]
     output: str
-    state: str
+    state: str = "refused"
     """`written`; `refused`: something failed, and OUT is as it was."""
-    outputs: tuple[PackedFile, ...]
+    outputs: tuple[PackedFile, ...] = ()
     found: int
     """Cases there were."""
-    packed: int
+    packed: int = 0
     """Cases in the zips."""
-    tensors: int
-    size: int
+    tensors: int = 0
+    size: int = 0
     """Bytes of the files of all packed cases."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -99,11 +99,12 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
             said = f"-o {options.output}: expected a folder outside of what is packed, found one in {directory}"
             raise UsageError(said, next_command="karat pack --help")
     with contextlib.closing(survey(directories, require_program=options.require_program)) as found:
+        refused = Packed(directories=tuple(directories), output=options.output, found=found.found)
         if not found.found and not found.findings:
             said = f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack"
             then = str(Command("pytest", f"--karat-capture={directories[0]}"))
             nothing = fail("nothing-compared", said, path=directories[0], next=then)
-            return _result(directories, options, found, [], [nothing])
+            return msgspec.structs.replace(refused, findings=(nothing,))
         with staged_output(Path(options.output), replace=options.replace, again=options.again) as work:
             # Also if something has failed already: all errors are reported at once, not one per run.
             outcomes, combined = _pack_all(work, found, options, progress)
@@ -111,11 +112,19 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
             parts = [o.part.output for o in outcomes if o.part is not None]
             outputs = [output for output in (*parts, combined) if output is not None]
             failed = any(finding.severity is Severity.FAIL for finding in findings)
-            if outputs and (options.keep_going or not failed):
-                work.publish(outputs, replace=options.replace)
-            else:
-                outputs = []
-        return _result(directories, options, found, outcomes, findings, outputs)
+            if not outputs or (failed and not options.keep_going):
+                return msgspec.structs.replace(refused, findings=tuple(findings))
+            work.publish(outputs, replace=options.replace)
+        packed = [outcome.candidate for outcome in outcomes if outcome.part is not None]
+        return msgspec.structs.replace(
+            refused,
+            state="written",
+            outputs=tuple(sorted(outputs, key=lambda output: output.path)),
+            packed=len(packed),
+            tensors=sum(len(candidate.case.manifest.tensors) for candidate in packed),
+            size=sum(candidate.size for candidate in packed),
+            findings=tuple(findings),
+        )
 
 
 def _pack_all(
@@ -214,28 +223,6 @@ def _pack_one(candidate: PackCandidate, target: PackTarget, packing: ZipOptions)
     then = str(Command("karat", "verify", root))
     findings = tuple(fail("bundle-damaged", said, path=path, where=root, next=then) for said in named)
     return _Outcome(candidate=candidate, target=target, part=None if wrong else part, findings=findings)
-
-
-def _result(
-    directories: Sequence[str],
-    options: PackOptions,
-    found: Survey,
-    outcomes: Sequence[_Outcome],
-    findings: Sequence[Finding],
-    outputs: Sequence[PackedFile] = (),
-) -> Packed:
-    packed = [o for o in outcomes if o.part is not None] if outputs else []
-    return Packed(
-        directories=tuple(directories),
-        output=options.output,
-        state="written" if outputs else "refused",
-        outputs=tuple(sorted(outputs, key=lambda output: output.path)),
-        found=found.found,
-        packed=len(packed),
-        tensors=sum(len(o.candidate.case.manifest.tensors) for o in packed),
-        size=sum(o.candidate.size for o in packed),
-        findings=tuple(findings),
-    )
 
 
 def document(packed: Packed) -> bytes:
