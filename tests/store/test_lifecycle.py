@@ -169,7 +169,7 @@ def test_other_clouds_get_the_rule_to_add_by_hand(
     monkeypatch: pytest.MonkeyPatch, url: str, said: str, command: str
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    monkeypatch.setattr("karat.store.backends.lifecycle._read", lambda _: None)  # there is no such server here
+    monkeypatch.setattr("karat.store.backends.lifecycle.read", lambda _: None)  # there is no such server here
     with pytest.raises(UsageError, match="add this rule to those that are there") as caught:
         lifecycle.apply(open_bucket(url), 90)
     assert re.search(said, str(caught.value))
