@@ -116,7 +116,7 @@ def test_nothing_comes_back_from_elsewhere(area: Path) -> None:
     found.add(area, ["*.txt", "folder/*", "../outside/*", "/etc/passwd"])
     assert found.files == {}
     assert len(found.notes) == 4
-    assert all("leads out of its folder" in note for note in found.notes)
+    assert all("points outside its folder" in note for note in found.notes)
 
 
 def test_a_link_within_is_followed(area: Path) -> None:
@@ -144,8 +144,8 @@ def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
     found.add(area, ["large", "small", "zmore"])
     assert found.files == {"small": b"12345"}
     assert found.notes == [
-        "large: 11 bytes are more than the 10 that come back of one file; left out",
-        "zmore: 7 bytes are more than what is left of the 11 that come back of one run; left out",
+        "large: 11 bytes exceed the limit of 10 for one file; left out",
+        "zmore: 7 bytes exceed what is left of the 11 for one run; left out",
     ]
 
 
@@ -177,7 +177,7 @@ def test_of_very_many_files_that_stay_behind_a_few_are_named(area: Path) -> None
     found = CollectedFiles()
     found.add(area, ["*.out"])
     assert len(found.notes) == 21
-    assert found.notes[0] == "000.out: leads out of its folder, and was left out"
+    assert found.notes[0] == "000.out: points outside its folder; left out"
     assert found.notes[-1] == "80 more were left out"
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from factories.jobs import job, shell
 from factories.processes import gone, started
-from karat.engines.job import Engine
-from karat.engines.open import open_engine
+from karat.engines.job import Engine, open_engine
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +123,7 @@ _HUNT = """
 import sys
 from pathlib import Path
 from karat.engines.job import JobCommand, Job
-from karat.engines.open import open_engine
+from karat.engines.job import open_engine
 engine = open_engine("local", slots=1, work=Path(sys.argv[1]))
 try:
     engine.submit(Job(key="k", commands=(JobCommand(role="measure", argv=("sh", "-c", sys.argv[2])),)))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from factories.jobs import job
+from karat.engines.job import open_engine
 from karat.engines.local import SlotClaim, SlotRequest, SlotsTaken, claim_slots, visible_gpus
-from karat.engines.open import open_engine
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import own_temporary_folder, take
 
@@ -171,7 +171,7 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(tmp
     # Deaf to being asked, so that its end takes a while: all that time the core is not free.
     pids = tmp_path / "pids"
     program = (
-        "import sys\nfrom pathlib import Path\nfrom karat.engines.open import open_engine\n"
+        "import sys\nfrom pathlib import Path\nfrom karat.engines.job import open_engine\n"
         "from karat.engines.job import JobCommand, Job\n"
         f"engine = open_engine('local', slots=1, work=Path(sys.argv[1]), cores={CORES})\n"
         "engine.submit(Job(key='k', commands=(JobCommand(role='measure', argv=tuple(sys.argv[2:])),)))\n"

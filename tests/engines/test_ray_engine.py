@@ -17,8 +17,7 @@ from factories.engines_elsewhere import ElsewhereError, EngineElsewhere
 from factories.jobs import job, shell
 from factories.processes import gone, started
 from factories.ray_clusters import RayCluster
-from karat.engines.job import Engine, Job, JobResult, Resources
-from karat.engines.open import open_engine
+from karat.engines.job import Engine, Job, JobResult, Resources, open_engine
 
 if importlib.util.find_spec("ray") is None:
     missing("ray (pip install 'karat[ray]')")
@@ -157,7 +156,7 @@ def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Pat
 def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
     cluster: RayCluster, tmp_path: Path, asked: dict[str, Any]
 ) -> None:
-    with pytest.raises(ElsewhereError, match="to ask for what Ray can give") as caught:
+    with pytest.raises(ElsewhereError, match="asks for what Ray cannot give") as caught:
         EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, **asked)
     assert caught.value.next_command == "edit [engine] in hunt.toml"
 

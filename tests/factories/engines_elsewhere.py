@@ -16,8 +16,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from karat.engines.job import Job, JobResult
-from karat.engines.open import open_engine
+from karat.engines.job import Job, JobResult, open_engine
 from karat.findings import KaratError
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from factories.repositories import Repository
-from karat.engines.job import Engine
-from karat.engines.open import open_engine
+from karat.engines.job import Engine, open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
 from karat.hunts.hunt import hunt_row

@@ -284,7 +284,7 @@ def test_a_work_folder_that_cannot_be_written(two: dict[str, History], tmp_path:
     # Not by permissions: root may write anywhere.
     (tmp_path / "work").write_text("a file where the folder should be")
     settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(1))
-    with pytest.raises(CannotVerify, match="to keep a clone of xla") as caught:
+    with pytest.raises(CannotVerify, match="cannot keep a clone of xla") as caught:
         open_checkouts(settings, HOURS, None, place(tmp_path))
     assert "work =" in caught.value.next_command
 

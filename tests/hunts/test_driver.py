@@ -11,8 +11,7 @@ from msgspec import structs
 
 from factories.hunts import found, hunted, hunting, ran, stepped, values_hunt
 from karat.changepoints.series import Outcome
-from karat.engines.job import Engine, Job, JobResult
-from karat.engines.open import open_engine
+from karat.engines.job import Engine, Job, JobResult, open_engine
 from karat.findings import exit_code
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.histories import HOUR, NOON, History
-from karat.engines.open import open_engine
+from karat.engines.job import open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
 from karat.hunts.hunt import hunt_row

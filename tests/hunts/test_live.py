@@ -24,7 +24,7 @@ from hypothesis import given, strategies as st
 
 from factories.hunts import stepped, values_hunt
 from karat.changepoints.series import Outcome
-from karat.engines.open import open_engine
+from karat.engines.job import open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
 from karat.hunts.hunt import hunt_row

@@ -174,7 +174,7 @@ def test_a_supervisor_that_is_killed_is_noticed_and_its_processes_are_ended(tree
         os.kill(supervisor, signal.SIGKILL)
         assert gone(pids)
         said, _ = runner.communicate()
-    assert b"watches over the job's commands is gone" in said
+    assert b"the supervisor of the job was killed" in said
 
 
 def test_cores_are_those_of_the_slot_for_all_its_processes(tmp_path: Path) -> None:

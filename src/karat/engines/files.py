@@ -112,7 +112,7 @@ class CollectedFiles:
             if is_inside(path, folder):
                 self._take(name, path)
             else:
-                self._notes.append(f"{name}: leads out of its folder, and was left out")
+                self._notes.append(f"{name}: points outside its folder; left out")
 
     def _take(self, name: str, path: Path) -> None:
         """All or nothing: a part of a file would be taken for the whole one."""
@@ -128,14 +128,14 @@ class CollectedFiles:
             self._notes.append(f"{name}: could not be read, {error.strerror or error}")
             return
         if len(content) > self._largest:
-            limit = f"the {self._largest:,} that come back of one file"
+            limit = f"the limit of {self._largest:,} for one file"
         elif len(content) > self._room:
-            limit = f"what is left of the {self._total:,} that come back of one run"
+            limit = f"what is left of the {self._total:,} for one run"
         else:
             self.files[name] = content
             self._room -= len(content)
             return
-        self._notes.append(f"{name}: {status.st_size:,} bytes are more than {limit}; left out")
+        self._notes.append(f"{name}: {status.st_size:,} bytes exceed {limit}; left out")
 
 
 def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:

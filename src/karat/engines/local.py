@@ -13,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.engines.job import Job, JobResult
-from karat.engines.open import EDIT
+from karat.engines.job import EDIT, Job, JobResult
 from karat.engines.runner import Slot, free_slot, run_job
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import take, users_folder

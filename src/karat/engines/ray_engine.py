@@ -1,10 +1,14 @@
 """The Ray engine: jobs on a running cluster, to which karat is sent along; the job of a lost worker goes elsewhere.
 
-The cluster is never started here. Ray itself retries nothing, so that every attempt is counted and reported.
+The cluster is never started here. Ray itself retries nothing, so that every attempt is counted and reported. What a job's
+commands see is the node's own environment, that of its raylet: neither the driver's, nor what Ray sets for its workers
+(OMP_NUM_THREADS, PYTHONPATH), which would change what is measured.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import socket
@@ -16,12 +20,12 @@ from typing import Any
 import msgspec
 
 import karat
-from karat.engines.job import Engine, Job, JobResult, Resources
-from karat.engines.open import EDIT
+from karat.engines.job import EDIT, Engine, Job, JobResult, Resources
 from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
-from karat.engines.ray_worker import run_on_worker
-from karat.findings import CannotVerify, UsageError
+from karat.engines.runner import free_slot, run_job
+from karat.findings import CannotVerify, KaratError, UsageError
 from karat.system.hashes import sha256_hex
+from karat.system.locks import own_temporary_folder
 
 _REACH = 10.0
 _ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
@@ -31,6 +35,10 @@ _SETTINGS = 4
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
 _ABANDON = 5.0
+AREAS = "KARAT_AREAS"
+"""A node's environment variable: where its areas are, instead of the folder for temporary files."""
+_OF_RAY = {"RAY_AUTH_TOKEN", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
+_OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
 
 class _Flight(msgspec.Struct):
@@ -69,7 +77,7 @@ class RayEngine:
         try:
             self._work.options(**task_options(resources))
         except ValueError as error:
-            said = f"expected [engine] to ask for what Ray can give, found: {error}"
+            said = f"[engine] asks for what Ray cannot give: {error}"
             raise UsageError(said, next_command=EDIT) from error
         if self._capacity.slots() == 0:
             found = self._capacity.there() or "no node"
@@ -131,9 +139,7 @@ class RayEngine:
                 self._cancelled.append(ref)
 
     def close(self) -> None:
-        if self._head.is_gone:
-            answer_within(_ABANDON, self._ray.shutdown)
-        else:
+        if not self._head.is_gone:
             for flight in list(self._flights.values()):
                 self.cancel(flight.job.key)
             if self._cancelled:
@@ -141,7 +147,12 @@ class RayEngine:
                 _, left = self._ray.wait(refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False)
                 for ref in left:
                     self._ray.cancel(ref, force=True)
-            self._ray.shutdown()
+        # It prints what is left of its logs, in no thread of its own.
+        with contextlib.redirect_stdout(io.StringIO()):
+            if self._head.is_gone:
+                answer_within(_ABANDON, self._ray.shutdown)
+            else:
+                self._ray.shutdown()
         self._silence.end()
 
 
@@ -187,14 +198,10 @@ def _connect(ray: Any, address: str, following: str) -> None:
         raise UsageError(said, next_command="karat hunt --engine local")
     if address != "auto":
         _require_reachable(address, following)
+    # The nodes run this very karat, whichever they have.
+    sent = {"py_modules": [str(Path(karat.__file__).parent)], "excludes": ["__pycache__"]}
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="ERROR",
-            # The nodes run this very karat, whichever they have.
-            runtime_env={"py_modules": [str(Path(karat.__file__).parent)], "excludes": ["__pycache__"]},
-        )
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=sent)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise CannotVerify(
             f"expected a Ray cluster at {address} that lets karat in, found: {_line(error)}. "
@@ -222,3 +229,39 @@ def _require_reachable(address: str, following: str) -> None:
     if not answers:
         said = f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another"
         raise CannotVerify(said, next_command=following)
+
+
+def run_on_worker(packed: bytes, hunt: str) -> bytes:
+    """What a worker runs: one job, in a free slot of its node; `hunt` names the folder whose areas may be used again."""
+    import ray
+
+    job = msgspec.msgpack.decode(packed, type=Job)
+    started, node = time.time(), str(ray.get_runtime_context().get_node_id())[:8]
+    gpus = tuple(map(str, ray.get_gpu_ids())) if job.resources.gpus > 0 else ()
+    try:
+        areas = Path(os.environ.get(AREAS) or own_temporary_folder())
+        slot = free_slot(areas / hunt, gpus=gpus, node=node, env=_environment())
+        try:
+            result = run_job(job, slot, lambda: False)
+        finally:
+            os.close(slot.held[0])
+    except (OSError, KaratError) as error:
+        # A full disk, a folder that may not be written: another node may do better.
+        result = JobResult(key=job.key, started=started, where=node, lost=str(error))
+    return msgspec.msgpack.encode(result)
+
+
+def _environment() -> dict[str, str]:
+    """The node's own; where that cannot be read, the worker's without what is only for workers."""
+    env = {name: value for name, value in os.environ.items() if name not in _OF_A_WORKER}
+    try:
+        raylet = Path(f"/proc/{os.getppid()}/environ").read_bytes()
+    except OSError:
+        raylet = b""
+    if raylet:
+        pairs = (os.fsdecode(entry).partition("=") for entry in raylet.split(b"\0") if entry)
+        env = {name: value for name, _, value in pairs}
+    # Ray hides the GPUs from those who did not ask for any.
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        env["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    return {name: value for name, value in env.items() if name not in _OF_RAY}

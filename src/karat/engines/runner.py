@@ -40,6 +40,7 @@ _LINE = re.compile(r"\s*([A-Za-z_][\w.\-/+]{0,199})\s*=\s*(.*?)\s*")
 _LONGEST = 4096
 _MOST = 1000
 _MEASURED = {"warmup", "measure"}
+_KILLED, _CANCELLED = "the supervisor of the job was killed", "cancelled"
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +131,8 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-class SupervisorLost(Exception):  # noqa: N818 - what became of it
-    """Somebody killed the supervisor; nothing is known of the command it ran."""
-
-
-class Cancelled(Exception):  # noqa: N818 - what became of it
-    """The job is not wanted any more; all its processes have been ended."""
+class JobLost(Exception):  # noqa: N818 - what became of it
+    """The job cannot be finished; the text says why. Nothing is known of the command that ran."""
 
 
 class SupervisedCommands:
@@ -195,7 +192,7 @@ class SupervisedCommands:
 
     def _ask(self, **order: Any) -> tuple[CommandEnded, list[bytes]]:
         if self._cancelled():
-            raise Cancelled
+            raise JobLost(_CANCELLED)
         self._send(order)
         asked = False
         while not self._answered.poll(_LOOK_AGAIN):
@@ -204,11 +201,11 @@ class SupervisedCommands:
                 self._send({"kill": True})
         line = self._answers.readline()
         if not line.endswith(b"\n"):
-            raise SupervisorLost
+            raise JobLost(_KILLED)
         answer = json.loads(line)
         outputs = [self._answers.read(size) for size in answer.pop("sizes")]
         if asked:
-            raise Cancelled
+            raise JobLost(_CANCELLED)
         return CommandEnded(**answer), outputs
 
     def _send(self, order: dict[str, Any]) -> None:
@@ -217,7 +214,7 @@ class SupervisedCommands:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()
         except BrokenPipeError:
-            raise SupervisorLost from None
+            raise JobLost(_KILLED) from None
 
     def close(self) -> None:
         """End everything that carries the job's mark; returns when it has ended."""
@@ -252,10 +249,8 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
     try:
         run.commands(guard)
-    except SupervisorLost:
-        lost = "the process that watches over the job's commands is gone"
-    except Cancelled:
-        lost = "cancelled"
+    except JobLost as error:
+        lost = str(error)
     finally:
         guard.close()
         collected = run.collected() if not lost else CollectedFiles()
@@ -350,7 +345,7 @@ class _Run:
         found = CollectedFiles()
         # A container that has the area must not choose what this machine reads.
         if self._out.is_symlink():
-            self.notes.append("KARAT_OUT was replaced by a link; nothing of it came back")
+            self.notes.append("KARAT_OUT was replaced by a link; its files were not collected")
         else:
             found.add(self._out, self._job.collect)
         if self._before is not None:

@@ -76,7 +76,6 @@ class CommandEnded(NamedTuple):
     status: int | None = None
     """As subprocess has it; None: it was never started."""
     timed_out: bool = False
-    killed: bool = False
     seconds: float = 0.0
     """From just before it was started, so with the fork and the loading of its program, until it was known to have ended."""
     error: str = ""
@@ -223,7 +222,7 @@ class Supervisor:
             if late or self._cut or (self._order() or {}).get("kill"):
                 left = self._kill(process, order)
                 seconds = time.monotonic() - began
-                return CommandEnded(process.returncode, timed_out=late, killed=not late, seconds=seconds, left=left)
+                return CommandEnded(process.returncode, timed_out=late, seconds=seconds, left=left)
             self._look(None if until is None else max(0.0, until - time.monotonic()))
             self._reap()
         seconds, left = time.monotonic() - began, 0

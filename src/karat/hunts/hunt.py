@@ -14,7 +14,7 @@ from typing import IO
 import msgspec
 from msgspec import structs
 
-from karat.engines.open import open_engine
+from karat.engines.job import open_engine
 from karat.findings import UsageError
 from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of

@@ -53,14 +53,9 @@ def _options(root: Path) -> CheckOptions:
     """What karat.toml says where hunt.toml lies."""
     config = load(root)
     tables = config.refresh.tables
+    globs, exclude, cases = tuple(config.paths), tuple(config.exclude), tuple(config.cases)
     return CheckOptions(
-        where=Where(
-            cwd=root,
-            globs=tuple(config.paths),
-            exclude=tuple(config.exclude),
-            cases=tuple(config.cases),
-            settings=config.check,
-        ),
+        where=Where(cwd=root, globs=globs, exclude=exclude, cases=cases, settings=config.check),
         today=dt.datetime.now(dt.UTC).date(),
         rules=config.rule_book(),
         status=tuple(config.status),

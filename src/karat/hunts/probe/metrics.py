@@ -29,9 +29,7 @@ from karat.hunts.settings import SOURCES, MetricSettings, ProbeSettings, mistake
 from karat.system.time_limit import SearchTimer, StuckError
 
 _RESERVED = (CRASH, "outcome", "signature")
-_KEY = re.compile(r"[^.\[\]\"']+")
-_BRACKET = re.compile(r"""\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
-_ESCAPED = re.compile(r"\\(.)")
+_STEP = re.compile(r"""\.?([^.\[\]"']+)|\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
 _NUMBER = re.compile(r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})")
 _WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
 _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
@@ -57,11 +55,7 @@ class NoValue(Exception):  # noqa: N818 - a state of knowledge
 
 
 class Unverified(Exception):  # noqa: N818 - a state of knowledge
-    """A golden or a result cannot be used; the text says why."""
-
-
-class PatternTimeout(Exception):  # noqa: N818 - a state of knowledge
-    """A search was called off; the text says which."""
+    """A golden or a result cannot be used, or a search was called off; the text says why."""
 
 
 def check_metrics(probe: ProbeSettings) -> None:
@@ -249,7 +243,7 @@ def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None
                 yield from wanted.finditer(text)
         except StuckError as error:
             said = f"the pattern {pattern!r} does not finish on a line of {len(text)} characters"
-            raise PatternTimeout(f"{said}: it tries the same text over and over, as (a+)+ and (.*)* do") from error
+            raise Unverified(f"{said}: it tries the same text over and over, as (a+)+ and (.*)* do") from error
 
 
 def parse_json_path(text: str) -> JsonPath:
@@ -257,23 +251,18 @@ def parse_json_path(text: str) -> JsonPath:
     steps: list[str | int] = []
     place = 0
     text = text.removeprefix("$")
-    while place < len(text):
-        if bracket := _BRACKET.match(text, place):
-            index, double, single = bracket.groups()
-            escaped = _ESCAPED.sub(r"\1", double) if double is not None else single
-            steps.append(int(index) if index is not None else escaped)
-            place = bracket.end()
-            continue
-        if text[place] == "." and (steps or place == 0):
-            place += 1
-        elif steps:
+    while step := _STEP.match(text, place):
+        name, index, double, single = step.groups()
+        if name is not None and steps and text[place] != ".":
             break
-        name = _KEY.match(text, place)
-        if name is None:
-            break
-        steps.append(name[0].strip())
-        place = name.end()
-    if not steps or place < len(text) or text.endswith("."):
+        if name is not None:
+            steps.append(name.strip())
+        elif index is not None:
+            steps.append(int(index))
+        else:
+            steps.append(single if double is None else re.sub(r"\\(.)", r"\1", double))
+        place = step.end()
+    if not steps or place < len(text):
         raise mistake(f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}")
     return tuple(steps)
 

@@ -29,19 +29,14 @@ from karat.changepoints.signatures import signature as signature_of
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import reads_failures, run_folder
-from karat.hunts.probe.metrics import NoValue, PatternTimeout, RunOutput, Unverified, matches, output_lines, value_of
+from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, matches, output_lines, value_of
 from karat.hunts.settings import CrashSettings, HuntSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
-_DID = {
-    Outcome.CRASH: "crashed",
-    Outcome.HANG: "hung",
-    Outcome.BROKEN: "could not be tried",
-    Outcome.MISSING: "were missing",
-}
+_DID = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
 _LAST_BYTES = 8192
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHELL_SIGNALS = range(129, 193)
@@ -134,9 +129,8 @@ def _wrong_commit(point: Point, identity: Mapping[str, str]) -> str:
     """
     for name, asked in point.parts.items():
         found = identity.get(f"commit.{name}", asked)
-        if not _COMMIT.fullmatch(asked) or not _COMMIT.fullmatch(found):
-            continue
-        if not asked.startswith(found) and not found.startswith(asked):
+        are_commits = _COMMIT.fullmatch(asked) and _COMMIT.fullmatch(found)
+        if are_commits and not asked.startswith(found) and not found.startswith(asked):
             return f"expected {name} {asked[:10]} under test, found {name} {found[:10]}: nothing was rebuilt"
     return ""
 
@@ -165,23 +159,17 @@ def _combine(attempt: Attempt, readings: Sequence[RunReading], notes: Sequence[s
     good = [reading for reading in readings if reading.outcome is Outcome.OK]
     if chosen.outcome is Outcome.BROKEN and good:
         chosen = good[0]
-    samples: dict[str, tuple[float, ...]] = {}
-    for reading in readings:
-        for name, value in reading.values.items():
-            samples[name] = (*samples.get(name, ()), value)
+    names = dict.fromkeys(name for reading in readings for name in reading.values)
+    samples = {name: tuple(r.values[name] for r in readings if name in r.values) for name in names}
     note = _printable_text(chosen.note or "; ".join(notes))
     others = [reading for reading in readings if reading.outcome is not Outcome.OK]
     if others and good:
         said = _printable_text(others[0].signature or others[0].note)
         disagree = f"{len(others)} of {len(readings)} runs {_DID[others[0].outcome]}: {said}"
         note = (disagree if said else chosen.note) or note
+    said, outcome = _printable_text(chosen.signature), chosen.outcome
     return msgspec.structs.replace(
-        attempt,
-        outcome=chosen.outcome,
-        samples=samples,
-        signature=_printable_text(chosen.signature),
-        hunted=chosen.hunted,
-        note=note,
+        attempt, outcome=outcome, samples=samples, signature=said, hunted=chosen.hunted, note=note
     )
 
 
@@ -199,13 +187,13 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
         return _broken("could not be started", f"the command could not be started: {ran.error}")
     if ran.exit_code in probe.skip_exit_codes:
         code = f"exit code {ran.exit_code}"
-        return _broken(code, f"{code} says that it cannot be tested here")
+        return _broken(code, f"{code} means that it cannot be tested here")
     failed = ran.exit_code != 0
     try:
         if failed and (ran.timed_out or probe.crash is not None or not reads_failures(probe)):
             return _failure(ran, probe)
         return _values(run, probe, root, failed=failed)
-    except (PatternTimeout, Unverified) as error:
+    except Unverified as error:
         return _broken("cannot verify", str(error))
 
 

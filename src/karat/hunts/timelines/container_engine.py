@@ -11,6 +11,7 @@ with 1). A command inside may exit with the same numbers, so it takes both to te
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,8 @@ import msgspec
 
 from karat.engines.job import JobCommand
 from karat.findings import CannotVerify
-from karat.hunts.settings import mistake
+from karat.hunts.settings import ContainerSettings, HuntSettings, mistake
+from karat.hunts.timelines.timeline import Workspace
 from karat.net.image_reference import parse
 from karat.system.hashes import sha256_hex
 
@@ -124,7 +126,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in self._names(labels[0]) if name not in own)
 
     def remove_leftovers(self, hunt: str) -> None:
-        """Remove what an earlier process of this hunt has left behind: it would disturb measurements."""
+        """Remove what would disturb measurements."""
         if names := self.leftovers(hunt):
             _run_client(self.remove(*names))
 
@@ -185,6 +187,18 @@ def find_engine(wanted: str | None = None, *, here: bool = True) -> ContainerEng
     raise CannotVerify(said, next_command=f"{wanted or 'podman'} version")
 
 
+def open_container_engine(hunt: HuntSettings, place: Workspace) -> ContainerEngine:
+    """The engine of a hunt's containers: what no job could do is refused now, what an earlier process left is removed."""
+    own = hunt.containers or ContainerSettings(image="")
+    check_mountable(place.work)
+    env_options({**own.env, **hunt.probe.env})
+    here = hunt.engine.kind == "local"
+    engine = find_engine(own.engine, here=here)
+    if here:
+        engine.remove_leftovers(place.hunt)
+    return engine
+
+
 def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options that hand variables to a container, and those that the client must have in its own environment."""
     options: list[str] = []
@@ -212,8 +226,6 @@ def engine_failure(exit_code: int | None, output: bytes) -> str:
 @cache
 def session() -> str:
     """One word per process, by which its containers are told from those of a process that was killed."""
-    import secrets
-
     return secrets.token_hex(4)
 
 

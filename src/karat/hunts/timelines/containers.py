@@ -37,13 +37,7 @@ from karat.hunts.settings import (
     split_command,
 )
 from karat.hunts.stages import stages
-from karat.hunts.timelines.container_engine import (
-    ContainerEngine,
-    absolute_mount,
-    check_mountable,
-    env_options,
-    find_engine,
-)
+from karat.hunts.timelines.container_engine import ContainerEngine, absolute_mount, env_options, open_container_engine
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
 from karat.net.image_reference import Reference, parse
@@ -111,7 +105,7 @@ def in_utc(when: dt.datetime) -> dt.datetime:
     try:
         return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
     except OverflowError as error:
-        raise mistake(f"containers: expected a time that UTC has as well, found {when}") from error
+        raise mistake(f"containers: expected a time that can be converted to UTC, found {when}") from error
 
 
 def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()) -> dict[str, str]:
@@ -371,13 +365,11 @@ class Containers(Timeline):
         self._divided = settings.engine.gpus > 0
         gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
         mounts = [word for mount in own.mounts for word in ("--volume", absolute_mount(mount, place.root))]
-        check_mountable(place.work)
         # One name per slot: nothing else runs in a slot, and what a killed job left there is found by it.
         self._container = f"karat-{place.hunt}-@SLOT@"
         named = engine.named(self._container, place.hunt)
         # For every container, before those of hunt.toml.
         self._options = (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *mounts, *gpus)
-        env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
         self._stays = bool(split_command(settings.probe.setup))
         self._puller = Puller(own.ahead if self._here else 0, self._pull_ahead)
         file = place.work / "containers" / f"images-{place.hunt}.json"
@@ -508,8 +500,7 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
     named = {point_name(when, step): when for when in image_times(start, end, step)}
     references = {name: image_at(own.image, when) for name, when in named.items()}
     check_distinct(references)
-    here = settings.engine.kind == "local"
-    engine = find_engine(own.engine, here=here)
+    engine = open_container_engine(settings, place)
     registry = open_registry(own, list(references.values()), engine)
     try:
         images = list_images(references, engine, registry)
@@ -523,14 +514,11 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
             )
             for name, when in named.items()
         ]
-        timeline = Containers(settings, place, engine, registry, images, points)
+        return Containers(settings, place, engine, registry, images, points)
     except BaseException:
         if registry is not None:
             registry.close()
         raise
-    if here:
-        engine.remove_leftovers(place.hunt)
-    return timeline
 
 
 def _table(settings: HuntSettings) -> ContainerSettings:

@@ -252,7 +252,9 @@ class Mirror:
         if not found:
             cut = self.shallow_at
             why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
-            note = f"{self.name}: {before} and {after} have no history in common{why}; nothing can be put between them"
+            note = (
+                f"{self.name}: {before} and {after} have no history in common{why}; there are no commits between them"
+            )
             return self._with_end([], new), [note]
         base = found.split()[0]
         if base == old:
@@ -280,9 +282,8 @@ class Mirror:
         if every:
             if self.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
                 notes.append(
-                    f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside "
-                    "another does not have it, so a change may show as a dip "
-                    '(history = "first-parent" looks into merges one by one)'
+                    f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; parallel branches lack each "
+                    'other\'s commits, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
                 )
         elif old not in self.parents(commits[0].id)[:1]:
             # Those of the line that lack the old one would be steps back.
@@ -393,7 +394,7 @@ class Mirror:
                 self.path.mkdir(parents=True, exist_ok=True)
                 held = stack.enter_context(holding(self.path.with_suffix(".lock")))
             except OSError as error:
-                said = f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}"
+                said = f"cannot keep a clone of {self.name} in {self.path.parent}: {error.strerror}"
                 following = "edit hunt.toml: work = a folder that can be written"
                 raise CannotVerify(said, next_command=following) from error
             # What a killed git left: its locks. Whoever holds ours is the only one.

@@ -26,13 +26,7 @@ from karat.hunts.settings import (
     parse_duration,
     split_command,
 )
-from karat.hunts.timelines.container_engine import (
-    KeptContainer,
-    absolute_mount,
-    check_mountable,
-    env_options,
-    find_engine,
-)
+from karat.hunts.timelines.container_engine import KeptContainer, absolute_mount, check_mountable, open_container_engine
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
@@ -122,13 +116,9 @@ def open_container(
     if not settings.container:
         return None
     theirs = hunt.containers or ContainerSettings(image="")
-    here = hunt.engine.kind == "local"
-    engine = find_engine(theirs.engine, here=here)
-    if here:
-        engine.remove_leftovers(place.hunt)
-    check_mountable(place.work)
-    env_options({**theirs.env, **hunt.probe.env})  # now, rather than in a job
+    engine = open_container_engine(hunt, place)
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
+    here = hunt.engine.kind == "local"
     borrowed = tuple(f"{check_mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
     own = (absolute_mount(mount, place.root) for mount in theirs.mounts)
     image = settings.container

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,17 +208,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """What makes it, unless it is there, and tells what is in it."""
         mark = f"{self.folder}/{_MARK}"
         newest = ("--exclude-newer", self.before) if self.before else ()
+        install = (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)
         versions = (self.program, "-I", *print_versions())
-        steps = (
-            ("environment", (*uv, "venv", "--python", self.python, self.folder)),
-            ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
-            ("mark", ("touch", mark)),
-        )
+        made = partial(JobCommand, role="prepare", env=env, timeout=_SECONDS, unless=("test", "-e", mark))
         return (
-            *(
-                JobCommand(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
-                for name, argv in steps
-            ),
+            made(name="environment", argv=(*uv, "venv", "--python", self.python, self.folder)),
+            made(name="install", argv=install),
+            made(name="mark", argv=("touch", mark)),
             JobCommand(role="identify", name="versions", argv=versions, timeout=_SECONDS),
         )
 
@@ -308,38 +304,27 @@ class Packages(Timeline):
         name, versions = self._settings.name, list(self._releases)
         between = versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]
         installed = (self._environment(point).installed(self._place.work) for point in (old, new))
-        moved = changed_packages(*installed)
         if between and self._pages is None:
             self._pages = pages(self._address, name)
         changes = next((url for label, url in (self._pages or {}).items() if label.lower() in _CHANGES), "")
         project = f"https://pypi.org/project/{name}/" if self._address.is_pypi else ""
-        return [
-            *(
-                Suspect(part=other, id=after, title=f"moved with it, from {before}" if before else "came with it")
-                if after
-                else Suspect(part=other, id="gone", title=f"was {before}")
-                for other, (before, after) in moved.items()
-                if other != plain_name(name)
-            ),
-            *(
-                Suspect(
-                    part=name,
-                    id=version,
-                    title=f"changes: {changes}" if changes and project else "",
-                    when=self._releases[version].uploaded,
-                    link=f"{project}{version}/" if project else changes,
-                )
-                for version in between
-            ),
-        ]
+        found = []
+        for other, (before, after) in changed_packages(*installed).items():
+            title = f"was {before}" if not after else f"moved with it, from {before}" if before else "came with it"
+            if other != plain_name(name):
+                found.append(Suspect(part=other, id=after or "gone", title=title))
+        title = f"changes: {changes}" if changes and project else ""
+        for version in between:
+            link, when = f"{project}{version}/" if project else changes, self._releases[version].uploaded
+            found.append(Suspect(part=name, id=version, title=title, when=when, link=link))
+        return found
 
     def _environment(self, point: Point) -> Environment:
         settings, release = self._settings, self._releases[point.id]
         before = ""
         if release.complete is not None and settings.at_its_time:
             # uv takes what is older than this moment, and the release itself is wanted.
-            moment = (release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC)
-            before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            before = f"{(release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
         own = ",".join([f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)])
         python = settings.python or sys.executable
         return Environment(requirements=(own, *settings.requires), python=python, before=before)

@@ -61,8 +61,9 @@ class Timeline(Protocol):
     def identity(self, point: Point) -> Mapping[str, str]:
         """What is known of a point without running it: `image.digest`, `commit.NAME`, `package.NAME`."""
 
-    def prepare(self, point: Point) -> Sequence[JobCommand]:
+    def prepare(self, point: Point) -> Sequence[JobCommand]:  # noqa: ARG002
         """Commands that bring the point there: pull, check out, build, install. Roles prepare and build."""
+        return ()
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The user's command, wrapped so that it runs at that point: in its container, with its environment first."""

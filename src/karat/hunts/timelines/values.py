@@ -31,9 +31,6 @@ class Values(Timeline):
         """The value itself, unless `identify` says that another `value` was under test."""
         return {"value": point.parts["value"]}
 
-    def prepare(self, point: Point) -> Sequence[JobCommand]:  # noqa: ARG002 - a timeline's signature
-        return ()
-
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The command in hunt.toml's folder, with the value in its words and its environment."""
         value = point.parts["value"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.engines.open import open_engine
+from karat.engines.job import open_engine
 from karat.findings import UsageError
 
 
@@ -19,7 +19,7 @@ def test_without_ray_its_engine_says_how_to_get_it(tmp_path: Path, monkeypatch: 
 
 def test_neither_ray_nor_numpy_is_imported_for_a_local_engine() -> None:
     program = (
-        "import sys\nfrom karat.engines import local, open, runner\n"
+        "import sys\nfrom karat.engines import job, local, runner\n"
         "print(*({'ray', 'numpy', 'httpx', 'rich', 'sqlite3'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
