@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import structs
 
-from karat.findings import Finding, Severity, exit_code
+from karat.findings import Finding, Severity
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
@@ -23,7 +23,7 @@ from karat.policy.gate.baseline import is_among
 from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
 from karat.policy.journal import Evidence
 from karat.report import html
-from karat.report.json import encode, finding_json
+from karat.report.json import encode_report
 from karat.report.words import count, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
@@ -216,14 +216,7 @@ def _state(e: Evidence) -> CellState:
 
 
 def document(found: Coverage) -> bytes:
-    return encode(
-        {
-            "schema": SCHEMA,
-            "exit_code": int(exit_code(found.findings)),
-            **msgspec.to_builtins(structs.replace(found, findings=())),
-            "findings": [finding_json(finding) for finding in found.findings],
-        }
-    )
+    return encode_report(SCHEMA, found)
 
 
 def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:

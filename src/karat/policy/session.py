@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -31,58 +31,6 @@ _PHASES = ("failed", "skipped", "passed")
 _CRASHED = "???"
 """The phase that xdist gives to the report of a test in which its worker died."""
 _LIST_ONLY = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-
-
-class Selection:
-    """The items before and after everybody had a say in them."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._args = tuple(config.args)
-        self._found: Counter[str] = Counter()
-        self._kept: Counter[str] = Counter()
-        self._op_tests: dict[str, str | None] = {}
-        self._methods: dict[str, int] = {}
-
-    def found(self, items: Iterable[pytest.Item]) -> None:
-        """All that was collected."""
-        for item in items:
-            unit = unit_of_item(item)
-            self._found[unit] += 1
-            if self._found[unit] > 1:
-                continue
-            kind = getattr(item, "cls", None)
-            op = spec_op(item)
-            if op is not None or is_op_test(kind):
-                self._op_tests[unit] = op
-            if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
-                # Those that pytest would run, were none left out.
-                every = unittest.defaultTestLoader.getTestCaseNames(kind)
-                self._methods[unit] = sum(bool(getattr(getattr(kind, name), "__test__", True)) for name in every)
-
-    def kept(self, items: Iterable[pytest.Item]) -> None:
-        """What is left of it to run."""
-        self._kept = Counter(map(unit_of_item, items))
-
-    def op_tests(self) -> list[str]:
-        return sorted(self._op_tests)
-
-    def collected(self, unit: str) -> Collected:
-        """What is known of one test before it runs."""
-        total = max(self._found[unit], self._methods.get(unit, 0))
-        names = unit.partition("::")[2].partition("[")[0]
-        # An argument may name an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`.
-        inner = [arg.partition("::")[2] for arg in self._args if "::" in arg]
-        in_part = [one for one in inner if one != names and unit_of(f"f::{one}").partition("::")[2] == names]
-        if in_part and unit not in self._methods:
-            total += 1  # how many there are, nobody looked
-        kept = self._kept[unit]
-        return Collected(
-            test=unit,
-            op=self._op_tests.get(unit),
-            selected=kept,
-            deselected=total - kept,
-            op_test=unit in self._op_tests,
-        )
 
 
 def is_op_test(kind: object) -> bool:
@@ -125,11 +73,15 @@ class GateSession:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._worker: Any = getattr(config, "workerinput", None)
-        self._selection = Selection(config)
         self._shared: SessionInfo | None = None
         self._recorder: Recorder | None = None
         self._stop: Callable[[], None] | None = None
         self._scratch: str | None = None
+        self._found: Counter[str] = Counter()
+        """Test → its items, before and (kept) after everybody had a say in them."""
+        self._kept: Counter[str] = Counter()
+        self._op_tests: dict[str, str | None] = {}
+        self._methods: dict[str, int] = {}
         self._noted: set[str] = set()
         self._reports: list[pytest.TestReport] = []
         self._ran = 0
@@ -185,20 +137,41 @@ class GateSession:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
         """Sees the items before anybody takes some away."""
-        self._selection.found(items)
+        for item in items:
+            unit = unit_of_item(item)
+            self._found[unit] += 1
+            if self._found[unit] > 1:
+                continue
+            kind, op = getattr(item, "cls", None), spec_op(item)
+            if op is not None or is_op_test(kind):
+                self._op_tests[unit] = op
+            if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
+                # Those that pytest would run, were none left out.
+                every = unittest.defaultTestLoader.getTestCaseNames(kind)
+                self._methods[unit] = sum(bool(getattr(getattr(kind, name), "__test__", True)) for name in every)
         return (yield)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Sees what is left of them."""
-        self._selection.kept(session.items)
-        for unit in self._selection.op_tests():
+        self._kept = Counter(map(unit_of_item, session.items))
+        for unit in sorted(self._op_tests):
             self._note_collected(unit)
 
     def _note_collected(self, unit: str) -> None:
-        if unit not in self._noted and self._recorder is not None:
-            self._noted.add(unit)
-            self._recorder.note(self._selection.collected(unit))
+        """What is known of one test before it runs."""
+        if unit in self._noted or self._recorder is None:
+            return
+        self._noted.add(unit)
+        total = max(self._found[unit], self._methods.get(unit, 0))
+        names = unit.partition("::")[2].partition("[")[0]
+        # An argument may name an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`.
+        inner = [arg.partition("::")[2] for arg in self._config.args if "::" in arg]
+        in_part = [one for one in inner if one != names and unit_of(f"f::{one}").partition("::")[2] == names]
+        if in_part and unit not in self._methods:
+            total += 1  # how many there are, nobody looked
+        kept, op, is_one = self._kept[unit], self._op_tests.get(unit), unit in self._op_tests
+        self._recorder.note(Collected(test=unit, op=op, selected=kept, deselected=total - kept, op_test=is_one))
 
     # Tests
 
@@ -279,7 +252,7 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     from karat.config import load
     from karat.policy.evidence import merge
     from karat.policy.gate.decision import gate, lines
-    from karat.policy.gate.project import project
+    from karat.policy.gate.project import policy_of
     from karat.report.words import printable
     from karat.system.dates import day
 
@@ -287,7 +260,7 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     config = load(root)
     complete = config.policy.complete and merged.whole
     today = day(None, os.environ)
-    gated = gate(merged, project(config, root, today=today, complete=complete).policy)
+    gated = gate(merged, policy_of(config, root, today=today, complete=complete))
     if merged.journals and not complete:
         # Whoever runs one plain test need not hear that it is no op test; pytest reports a run without tests.
         kept = tuple(one for one in gated.findings if one.kind != "nothing-compared")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from karat.findings import Finding
+from karat.findings import Finding, exit_code
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
@@ -34,6 +34,13 @@ def encode(document: Mapping[str, Any], *, odd_numbers_as_text: bool = False) ->
     except UnicodeEncodeError:
         data = msgspec.json.encode(sayable(document))
     return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def encode_report(schema: str, report: Any) -> bytes:
+    """A struct that is written as it is, with its findings and the exit code that they deserve."""
+    plain = msgspec.to_builtins(msgspec.structs.replace(report, findings=()))
+    found = [finding_json(finding) for finding in report.findings]
+    return encode({"schema": schema, "exit_code": int(exit_code(report.findings)), **plain, "findings": found})
 
 
 def sayable(value: Any, *, numbers: bool = False) -> Any:

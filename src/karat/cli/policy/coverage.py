@@ -52,7 +52,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.coverage import coverage, document, lines, page
     from karat.policy.evidence import merge
-    from karat.policy.gate.project import journal_folders, project
+    from karat.policy.gate.project import journal_folders, policy_of
     from karat.policy.journal import run_of
     from karat.report.terminal import print_lines
     from karat.report.words import printable
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     today = day(None, os.environ)
-    policy = project(config, Path.cwd(), today=today, complete=namespaces).policy
+    policy = policy_of(config, Path.cwd(), today=today, complete=namespaces)
     active = [one for one in policy.exemptions.entries if not one.has_expired(today)]
     baseline = policy.baseline
     found = coverage(

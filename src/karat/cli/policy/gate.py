@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.evidence import merge
     from karat.policy.gate.decision import document, gate, lines
-    from karat.policy.gate.project import journal_folders, project, rewritten
+    from karat.policy.gate.project import journal_folders, policy_of, rewritten
     from karat.policy.journal import run_of
     from karat.report.words import printable
     from karat.system import ci
@@ -82,7 +82,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     rewriting = {"--update-baseline", "--add-to-baseline"}
-    held = project(
+    policy = policy_of(
         config,
         Path.cwd(),
         today=day(today, os.environ),
@@ -92,12 +92,12 @@ def command(  # noqa: PLR0913 - one parameter per option
         again=str(typed().without(rewriting, flags={"--update-baseline"})),
     )
     if update_baseline or added:
-        held = rewritten(held, merged, added, shorten=update_baseline)
-    gated = gate(merged, held.policy)
+        policy = rewritten(policy, merged, added, shorten=update_baseline)
+    gated = gate(merged, policy)
     if json_file is not None:
         deliver(json_file, document(gated))
     if not quiet:
-        for line in lines(gated, today=held.policy.today) if json_file != "-" else ():
+        for line in lines(gated, today=policy.today) if json_file != "-" else ():
             print(printable(line))
         last_line(gated.findings)
     if github or (github is None and ci.provider_of() == "github"):

@@ -19,7 +19,7 @@ from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
 from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, forge_of, request_of
 from karat.policy.approvals.reviews import Authors, Request, SignOff, latest_reviews, login_of, read, render, signing
 from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
-from karat.report.json import encode, finding_json
+from karat.report.json import encode_report
 from karat.report.words import count, printable
 from karat.system.command import Command
 
@@ -372,14 +372,7 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
 
 
 def document(report: Approvals) -> bytes:
-    return encode(
-        {
-            "schema": SCHEMA,
-            "exit_code": int(report.exit_code),
-            **msgspec.to_builtins(msgspec.structs.replace(report, findings=())),
-            "findings": [finding_json(finding) for finding in report.findings],
-        }
-    )
+    return encode_report(SCHEMA, report)
 
 
 def lines(report: Approvals) -> Iterator[str]:

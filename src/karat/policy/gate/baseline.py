@@ -33,7 +33,9 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     listed: tuple[str, ...] = ()
     sure: bool = True
     """Whether all namespaces could be imported; what is not found in the others need not be gone."""
+    root: Path = Path()
     path: str = "policy-baseline.json"
+    """Seen from the root."""
     again: str = "karat policy gate --complete"
     """The command as it was typed, for advice."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 
@@ -20,7 +20,7 @@ from karat.policy.gate import needs
 from karat.policy.gate.baseline import OpBaseline, judge_ops
 from karat.policy.gate.exemptions import about_entries, unlisted_limits
 from karat.policy.gate.needs import GatedTest, Need, State, needs_of
-from karat.report.json import encode, finding_json
+from karat.report.json import encode_report
 from karat.report.words import count
 
 SCHEMA = "karat.policy-gate/1"
@@ -137,15 +137,7 @@ def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: P
 
 
 def document(gated: GateReport) -> bytes:
-    plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(gated, findings=()))
-    return encode(
-        {
-            "schema": SCHEMA,
-            "exit_code": int(gated.exit_code),
-            **plain,
-            "findings": [finding_json(finding) for finding in gated.findings],
-        }
-    )
+    return encode_report(SCHEMA, gated)
 
 
 def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:

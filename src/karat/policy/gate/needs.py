@@ -224,16 +224,8 @@ def exemption_entry(
 
 def _quoted(text: str) -> str:
     """A string as TOML writes it; what a terminal must not see is escaped."""
-
-    def escaped(char: str) -> str:
-        if char in {'"', "\\"}:
-            return f"\\{char}"
-        code = ord(char)
-        if char.isprintable():
-            return char
-        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-    return f'"{"".join(map(escaped, text.encode("utf-8", "backslashreplace").decode()))}"'
+    plain = text.encode("utf-8", "backslashreplace").decode().replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in plain) + '"'
 
 
 def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
 from karat.config import Config
 from karat.findings import UsageError
@@ -18,14 +18,7 @@ from karat.policy.gate.decision import Policy
 from karat.policy.gate.operators import walk
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """What a project says about its policy, read."""
-
-    root: Path
-    policy: Policy
-
-
-def project(  # noqa: PLR0913 - all that decides which policy holds
+def policy_of(  # noqa: PLR0913 - all that decides which policy holds
     config: Config,
     folder: Path,
     *,
@@ -34,7 +27,7 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
     again: str = "karat policy gate --complete",
     exemptions: str | None = None,
     devices: tuple[str, ...] = (),
-) -> Project:
+) -> Policy:
     """The policy that holds in a folder; namespaces are imported only where all operators are judged.
 
     `exemptions` and `devices` replace what the configuration says; `again` is the command as it was typed.
@@ -46,7 +39,7 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
         file = read_named(exemptions, command="karat policy gate")
     else:
         file = read(root / settings.exemptions, settings.exemptions)
-    policy = Policy(
+    return Policy(
         exemptions=file,
         devices=devices or settings.devices,
         today=today,
@@ -56,17 +49,17 @@ def project(  # noqa: PLR0913 - all that decides which policy holds
             ops=walked.ops,
             aliases=walked.aliases,
             sure=not walked.findings,
+            root=root,
             path=settings.baseline,
             listed=baselines.read(root / settings.baseline, settings.baseline),
             again=again,
         ),
     )
-    return Project(root=root, policy=policy)
 
 
-def rewritten(held: Project, merged: Merged, added: Sequence[str], *, shorten: bool) -> Project:
-    """The same project with a shorter baseline, or with more operators on it; the file has been written."""
-    policy, baseline = held.policy, held.policy.baseline
+def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: bool) -> Policy:
+    """The same policy with a shorter baseline, or with more operators on it; the file has been written."""
+    baseline = policy.baseline
     if added and not policy.complete:
         text = "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence"
         raise UsageError(text, next_command=f"{baseline.again} --complete --add-to-baseline OP")
@@ -76,9 +69,8 @@ def rewritten(held: Project, merged: Merged, added: Sequence[str], *, shorten: b
     lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
     ops = {*kept, *baselines.additions(baseline, added, lacking)}
     if ops != set(baseline.listed):
-        baselines.write(held.root / baseline.path, ops)
-    changed = msgspec.structs.replace(baseline, listed=tuple(sorted(ops)))
-    return Project(root=held.root, policy=msgspec.structs.replace(policy, baseline=changed))
+        baselines.write(baseline.root / baseline.path, ops)
+    return structs.replace(policy, baseline=structs.replace(baseline, listed=tuple(sorted(ops))))
 
 
 def journal_folders(named: Sequence[str], config: Config) -> list[Path]:
