@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, ModuleType
@@ -27,7 +27,12 @@ def framework_of(function: Callable[..., Any], *, backward: object = None, paddl
         return "numpy"
     layers = list(_layers(function))
     plain = layers[-1]
-    for hints in (_made_by(layers), _used(plain, _DEPTH)):
+    # Modules that it is of: its own, and those of what it is or is bound to, `jit` and `Function.apply`.
+    made_by = [_module_of(layer) for layer in layers]
+    for owner in (*layers, *(getattr(layer, "__self__", None) for layer in layers)):
+        kind = owner if isinstance(owner, type) else type(owner)
+        made_by += [base.__module__ for base in kind.__mro__]
+    for hints in (made_by, _used(plain, _DEPTH)):
         found = set(map(_known, hints))
         for name in KNOWN:
             if name in found:
@@ -65,16 +70,6 @@ def _layers(function: Any) -> Iterator[Any]:
             function = function.__func__
         else:
             return
-
-
-def _made_by(layers: Iterable[Any]) -> Iterator[str]:
-    """Modules that a function is of: its own, and those of what it is or is bound to, `jit` and `Function.apply`."""
-    for layer in layers:
-        yield _module_of(layer)
-        bound = getattr(layer, "__self__", None)
-        for owner in (layer, *((bound,) if bound is not None else ())):
-            kind = owner if isinstance(owner, type) else type(owner)
-            yield from (base.__module__ for base in kind.__mro__)
 
 
 def _used(function: Any, depth: int) -> Iterator[str]:

@@ -66,14 +66,12 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
                     excluded.add(rule.section)
                 else:
                     found[rule.section] = rule
-        sections = []
-        for name, rule in found.items():
-            if rule.owners and name not in excluded:
-                heading = self.headings.get(name.casefold(), _Heading())
-                sections.append(
-                    OwnerSection(name=name, owners=rule.owners, count=heading.count, optional=heading.optional)
-                )
-        return tuple(sections)
+        headings = {name: self.headings.get(name.casefold(), _Heading()) for name in found}
+        return tuple(
+            OwnerSection(name=name, owners=rule.owners, **msgspec.structs.asdict(headings[name]))
+            for name, rule in found.items()
+            if rule.owners and name not in excluded
+        )
 
 
 def parse(text: str, forge: ForgeName) -> CodeOwners:

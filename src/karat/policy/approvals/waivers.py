@@ -143,13 +143,31 @@ class _WaiverVisitor(ast.NodeVisitor):
         self._applied: set[int] = set()
         """References to the skip that are reported already."""
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._definition(node, (*node.bases, *(k.value for k in node.keywords)))
+    def visit_ClassDef(self, node: ast.ClassDef | Definition) -> None:
+        self._scope.append(node.name)
+        self._around.append(node)
+        for decorator in node.decorator_list:
+            if self._names.is_skip(decorator):
+                self._applied.add(id(decorator))
+                own = self._names.canonical(decorator) == SKIP_RULE
+                value = "" if own else f"through {ast.unparse(decorator)}"
+                self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")
+            self.visit(decorator)
+        if isinstance(node, ast.ClassDef):
+            for head in (*node.bases, *(k.value for k in node.keywords)):
+                self.visit(head)
+        else:  # `def check(self, max_relative_error=0.1)` grants it to whoever calls
+            for name, default in defaults(node.args):
+                self._named(name, default, f"default of {name}")
+                self.visit(default)
+        self._classes.append(isinstance(node, ast.ClassDef))
+        for statement in node.body:
+            self.visit(statement)
+        self._classes.pop()
+        self._around.pop()
+        self._scope.pop()
 
-    def visit_FunctionDef(self, node: Definition) -> None:
-        self._definition(node, ())
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as ast.NodeVisitor asks
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef  # noqa: N815 - as ast.NodeVisitor asks
 
     def visit_Import(self, node: ast.AST) -> None:
         """Importing a skip is not using it, and what is deleted is not granted."""
@@ -189,35 +207,17 @@ class _WaiverVisitor(ast.NodeVisitor):
         self._arguments(node)
         self.generic_visit(node)
 
-    def visit_Name(self, node: ast.Name) -> None:
-        self._reference(node)
+    def visit_Name(self, node: ast.Name | ast.Attribute) -> None:
+        """A skip that is handed on as a value may be applied to anything."""
+        if isinstance(node.ctx, ast.Load) and id(node) not in self._applied and self._names.is_skip(node):
+            self._applied.add(id(node))
+            text = ast.unparse(node)
+            value, shown = f"as a value: {text}", f"passed on as {text}"
+            self._add("gradient", "skip", node, SKIP_RULE, value=value, shown=shown)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self._reference(node)
+        self.visit_Name(node)
         self.generic_visit(node)
-
-    def _definition(self, node: ast.ClassDef | Definition, heads: Sequence[ast.expr]) -> None:
-        self._scope.append(node.name)
-        self._around.append(node)
-        for decorator in node.decorator_list:
-            if self._names.is_skip(decorator):
-                self._applied.add(id(decorator))
-                own = self._names.canonical(decorator) == SKIP_RULE
-                value = "" if own else f"through {ast.unparse(decorator)}"
-                self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")
-            self.visit(decorator)
-        # `def check(self, max_relative_error=0.1)` grants it to whoever calls.
-        for name, default in defaults(node.args) if not isinstance(node, ast.ClassDef) else ():
-            self._named(name, default, f"default of {name}")
-            self.visit(default)
-        for head in heads:
-            self.visit(head)
-        self._classes.append(isinstance(node, ast.ClassDef))
-        for statement in node.body:
-            self.visit(statement)
-        self._classes.pop()
-        self._around.pop()
-        self._scope.pop()
 
     def _assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -238,14 +238,6 @@ class _WaiverVisitor(ast.NodeVisitor):
         if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
             self._applied.add(id(value))
         self.visit(value)
-
-    def _reference(self, node: ast.Name | ast.Attribute) -> None:
-        """A skip that is handed on as a value may be applied to anything."""
-        if isinstance(node.ctx, ast.Load) and id(node) not in self._applied and self._names.is_skip(node):
-            self._applied.add(id(node))
-            text = ast.unparse(node)
-            value, shown = f"as a value: {text}", f"passed on as {text}"
-            self._add("gradient", "skip", node, SKIP_RULE, value=value, shown=shown)
 
     def _skip(self, call: ast.Call, applied_to: Sequence[ast.expr] = ()) -> None:
         if id(call.func) in self._applied:

@@ -117,7 +117,7 @@ def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: P
             # Of a test that was run in part, what it has shown counts, and the rest is not judged.
             each = tuple(
                 need
-                if known.ran > 0 and (need.is_met or need.state == "failed")
+                if known.ran > 0 and need.state in {"evidence", "exempt", "failed"}
                 else msgspec.structs.replace(need, state="not-selected", line=None)
                 for need in each
             )

@@ -55,11 +55,6 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     """Of the exemption that covers it."""
 
-    @property
-    def is_met(self) -> bool:
-        """By evidence, or by an exemption."""
-        return self.state in {"evidence", "exempt"}
-
 
 class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
     """One op test and one of its ops, with what it needs and has."""
@@ -75,11 +70,6 @@ class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     line: int = 0
     skip_reason: str | None = None
-
-    @property
-    def label(self) -> str:
-        """For the beginning of a sentence."""
-        return labelled(self.test, self.op)
 
 
 def is_differentiable(dtype: str) -> bool:
@@ -274,7 +264,7 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
 def _finding(kind: str, judged: GatedTest, text: str, numbers: Mapping[str, str | int], after: str) -> Finding:
     return fail(
         kind,
-        f"{judged.label}: {text}",
+        f"{labelled(judged.test, judged.op)}: {text}",
         path=judged.file,
         metric=judged.op or None,
         where=judged.test,
