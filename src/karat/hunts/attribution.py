@@ -25,6 +25,10 @@ _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
 
 
+Measure = Callable[[Sequence[Point]], Sequence[Observed]]
+Judge = Callable[[Observed, Observed], PairJudgement]
+
+
 class Likeness(StrEnum):
     """What a mixed point is like."""
 
@@ -47,8 +51,8 @@ class Swaps:
         moved: tuple[str, ...],
         point: Callable[[frozenset[str]], Point | None],
         metric: Metric,
-        measure: Callable[[Sequence[Point]], Sequence[Observed]],
-        judge: Callable[[Observed, Observed], PairJudgement],
+        measure: Measure,
+        judge: Judge,
     ) -> None:
         self.moved, self._point, self._metric = moved, point, metric
         self._measure, self._judge = measure, judge
@@ -91,7 +95,6 @@ class Swaps:
         return (here - old) / (new - old) if new != old else 0.0
 
     def why(self, taken: Collection[str]) -> str:
-        """Why nothing is known of a mix."""
         seen = self._seen.get(frozenset(taken))
         if seen is None:
             return "not tried"
@@ -171,14 +174,7 @@ def combined(one: Observed, other: Observed) -> Observed:
     )
 
 
-def attribute(
-    timeline: Timeline,
-    old: Point,
-    new: Point,
-    metric: Metric,
-    measure: Callable[[Sequence[Point]], Sequence[Observed]],
-    judge: Callable[[Observed, Observed], PairJudgement],
-) -> Verdict:
+def attribute(timeline: Timeline, old: Point, new: Point, metric: Metric, measure: Measure, judge: Judge) -> Verdict:
     """Which part made the change between two points; only parts that moved are swapped."""
     moved = tuple(name for name, value in new.parts.items() if old.parts.get(name, value) != value)
     if not moved or timeline.mixed(old, new, frozenset(moved[:1])) is None:
@@ -308,14 +304,7 @@ def _enumerate(names: Sequence[str]) -> str:
 
 
 def confirm(  # noqa: PLR0913 - the hunt's interface
-    old: Point,
-    new: Point,
-    metric: Metric,
-    measure: Callable[[Sequence[Point]], Sequence[Observed]],
-    judge: Callable[[Observed, Observed], PairJudgement],
-    *,
-    times: int,
-    direction: float = 0.0,
+    old: Point, new: Point, metric: Metric, measure: Measure, judge: Judge, *, times: int, direction: float = 0.0
 ) -> Verdict:
     """Whether two points differ, from fresh runs alone; `direction` (after − before), where it must be the same one.
 

@@ -7,7 +7,7 @@ journal has is not done again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +16,7 @@ from msgspec import structs
 from karat.changepoints.series import Outcome
 from karat.engines.job import Engine
 from karat.findings import KaratError
-from karat.hunts.attribution import attribute, confirm
+from karat.hunts.attribution import Judge, Measure, attribute, confirm
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import ChangeRow, StageRow
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
@@ -67,7 +67,6 @@ def run_hunt(
 
 
 def mark_stopped(journal: Journal, why: str) -> None:
-    """The journal says that the hunt is not finished, and why."""
     journal.set_fact("why", why)
     journal.set_fact("state", "stopped")
     journal.add_event(why)
@@ -319,9 +318,7 @@ class Blame:
         )
         return structs.replace(found, verdict=merged, confirmed=True)
 
-    def _means(
-        self, purpose: str, why: str, span: Span
-    ) -> tuple[Metric, Callable[[Sequence[Point]], Sequence[Observed]], Callable[[Observed, Observed], PairJudgement]]:
+    def _means(self, purpose: str, why: str, span: Span) -> tuple[Metric, Measure, Judge]:
         """What is looked at, how points are run, and how two of them are judged."""
         search = self._hunt.settings.search
         measure = self._measurer.measure(self._stage, f"{purpose} {self._name}", why)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from msgspec import structs
 
 from karat.changepoints.series import Outcome
@@ -95,7 +96,6 @@ class Measurer:
 
     @property
     def spent(self) -> bool:
-        """Whether the budget is."""
         return 0 < self._hunt.settings.search.max_runs <= self._runs
 
     def stopped(self) -> HuntStopped:
@@ -196,22 +196,11 @@ class Measurer:
                 self._add(AttemptRow(attempt=copy, purpose=run.purpose))
             return run
         row = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
-        commands = [
-            CommandRow(
-                role=command.role,
-                name=command.name,
-                argv=tuple(redact(word, self._secrets) for word in command.argv),
-                cwd=command.cwd,
-                env=tuple(sorted(command.env)),
-                exit_code=ran.exit_code,
-                signal=ran.signal,
-                timed_out=ran.timed_out,
-                skipped=ran.skipped,
-                error=ran.error,
-                seconds=ran.seconds,
-            )
-            for command, ran in zip(run.job.commands, result.ran, strict=False)
-        ]
+        commands = []
+        for command, ran in zip(run.job.commands, result.ran, strict=False):
+            argv = tuple(redact(word, self._secrets) for word in command.argv)
+            kept = {"argv": argv, "env": sorted(command.env), "name": command.name, "cwd": command.cwd}
+            commands.append(msgspec.convert({**structs.asdict(ran), **kept}, CommandRow))
         self._add(row, log=log_of(result), commands=commands)
         return run
 

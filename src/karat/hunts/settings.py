@@ -284,16 +284,19 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TIME_UNITS = {
-    name: seconds
-    for names, seconds in (
-        (("ms",), 0.001),
-        (("s", "sec", "second"), 1),
-        (("m", "min", "minute"), 60),
-        (("h", "hour"), 3600),
-        (("d", "day"), 86400),
-        (("w", "week"), 604800),
-    )
-    for name in names
+    "ms": 0.001,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+    "w": 604800,
+    "week": 604800,
 }
 _SIZE_UNITS = {"": 1, "B": 1} | {
     f"{letter}{ending}": base**power

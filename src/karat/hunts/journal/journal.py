@@ -208,7 +208,6 @@ class Journal:
 
     @classmethod
     def resume(cls, path: Path) -> Journal:
-        """A journal that exists, open for writing."""
         if not path.is_file():
             raise database.no_journal(path)
         journal = cls(path, writing=True)
@@ -271,7 +270,6 @@ class Journal:
             db.execute("UPDATE stages SET decision = ? WHERE key = ?", (text, stage))
 
     def finish_stage(self, stage: str, notes: Sequence[str] = ()) -> None:
-        """A stage has its answer."""
         with self._writing() as db:
             db.execute("UPDATE stages SET state = 'done', notes = ? WHERE key = ?", (_text(notes), stage))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import ChangeReport, HuntReport, PointReport, StageReport, Suspect
+from karat.hunts.model import ChangeReport, HuntReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
 from karat.report import html as page
 from karat.report.html import text
@@ -130,51 +130,46 @@ def _table(stage: StageReport) -> Iterator[str]:
     yield "</tbody></table></div></details>"
 
 
-class _Frame:
-    """From a point's index and a value to the drawing's coordinates."""
+def chart(stage: StageReport, metric: str, unit: str = "") -> str:
+    last = len(stage.points) - 1
+    values = [v for point in stage.points for v in point.values.get(metric, ())]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    # Halves, so that values near the largest double do not overflow.
+    room = (high / 2 - low / 2) * 0.16 or abs(high) * 0.01 or 1.0
+    low, high = max(low - room, -_LARGEST), min(high + room, _LARGEST)
 
-    def __init__(self, points: Sequence[PointReport], metric: str) -> None:
-        values = [v for point in points for v in point.values.get(metric, ())]
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        # Halves, so that values near the largest double do not overflow.
-        room = (high / 2 - low / 2) * 0.16 or abs(high) * 0.01 or 1.0
-        self.low, self.high = max(low - room, -_LARGEST), min(high + room, _LARGEST)
-        self.count = len(points)
+    def x(index: float) -> float:
+        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (index + 0.5) / max(1, last + 1), 1)
 
-    def x(self, index: float) -> float:
-        room = _WIDTH - _LEFT - _RIGHT
-        return round(_LEFT + room * (index + 0.5) / max(1, self.count), 1)
-
-    def y(self, value: float) -> float:
-        share = (value / 2 - self.low / 2) / ((self.high / 2 - self.low / 2) or 1.0)
+    def y(value: float) -> float:
+        share = (value / 2 - low / 2) / ((high / 2 - low / 2) or 1.0)
         return round(_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * share, 1)
 
-
-def chart(stage: StageReport, metric: str, unit: str = "") -> str:
-    frame, last = _Frame(stage.points, metric), len(stage.points) - 1
     changes = [change for change in stage.changes if change.span.metric == metric]
     name = f"{metric}{f' ({unit})' if unit else ''} over {stage.title}"
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
     for step in range(5):
-        value = frame.low * (1 - step / 4) + frame.high * (step / 4)
-        y, said = frame.y(value), html.escape(say.value(value))
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="axis" x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{said}</text>')
+        value = low * (1 - step / 4) + high * (step / 4)
+        said = html.escape(say.value(value))
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value)}" y2="{y(value)}"/>')
+        parts.append(f'<text class="axis" x="{_LEFT - 6}" y="{y(value) + 4}" text-anchor="end">{said}</text>')
     # Where each change may lie: after its last good point, up to its first bad one.
     for change in changes:
-        left, right = frame.x(change.span.good), frame.x(change.span.bad)
+        left, right = x(change.span.good), x(change.span.bad)
         kind = change.kind if change.kind in {"regression", "improvement", "dip", "shift", "crash"} else "shift"
         said = html.escape(f"{change.kind}: {say.amount(change)}, {say.between(change)}")
         parts.append(
             f'<rect class="band {kind}" x="{left}" y="{_TOP}" width="{max(2.0, right - left):.1f}"'
             f' height="{_HEIGHT - _TOP - _BOTTOM}"><title>{said}</title></rect>'
         )
-    parts += _levels(frame, changes)
+    for first, final, level in _levels(changes, last):
+        at = y(min(max(level, low), high))
+        parts.append(f'<line class="level" x1="{x(first - 0.5)}" x2="{x(final + 0.5)}" y1="{at}" y2="{at}"/>')
     for index, one in enumerate(stage.points):
         if one.outcome in _MARKS:
             said = html.escape(f"{one.point.label}: {one.outcome} {one.point.missing}".strip())
             mark = (
-                f'<text class="mark {one.outcome}" x="{frame.x(index)}" y="{_HEIGHT - _BOTTOM + 14}" text-anchor="middle">'
+                f'<text class="mark {one.outcome}" x="{x(index)}" y="{_HEIGHT - _BOTTOM + 14}" text-anchor="middle">'
                 f"{_MARKS[one.outcome]}<title>{said}</title></text>"
             )
             failed = one.outcome is not Outcome.MISSING
@@ -184,32 +179,26 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
     for index, one in enumerate(stage.points):
         for value in one.values.get(metric, ()):
             said = f"<title>{html.escape(f'{one.point.label}: {say.value(value)}')}</title>"
-            parts.append(
-                f'<circle class="dot" cx="{frame.x(index)}" cy="{frame.y(value)}" r="{radius}">{said}</circle>'
-            )
+            parts.append(f'<circle class="dot" cx="{x(index)}" cy="{y(value)}" r="{radius}">{said}</circle>')
     # A few labels under the axis: first, last and some between.
     for index in sorted({round(last * i / 5) for i in range(6)} if stage.points else ()):
         label = stage.points[index].point.label
         short = html.escape(label if len(label) <= 18 else f"{label[:17]}…")
         # At the right edge there is room on one side only.
-        side, x = ("end", _WIDTH - 1) if 0 < index == last else ("middle", frame.x(index))
-        parts.append(f'<text class="axis" x="{x}" y="{_HEIGHT - 12}" text-anchor="{side}">{short}</text>')
+        side, at = ("end", _WIDTH - 1) if 0 < index == last else ("middle", x(index))
+        parts.append(f'<text class="axis" x="{at}" y="{_HEIGHT - 12}" text-anchor="{side}">{short}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
-def _levels(frame: _Frame, changes: Sequence[ChangeReport]) -> Iterator[str]:
-    """The level before each change of level and the one after the last; where failures begin or end, none changes."""
+def _levels(changes: Sequence[ChangeReport], last: int) -> Iterator[tuple[int, int, float]]:
+    """From where to where, and how high: the level before each change of level and the one after the last; where failures begin or end, none changes."""
     start, after = 0, None
-    levels = []
     for span in sorted((change.span for change in changes), key=lambda span: span.good):
         if span.before is not None and span.after is not None:
-            levels.append((start, span.good, span.before))
+            yield start, span.good, span.before
             start, after = span.bad, span.after
     if after is not None:
-        levels.append((start, frame.count - 1, after))
-    for first, last, level in levels:
-        y = frame.y(min(max(level, frame.low), frame.high))
-        yield f'<line class="level" x1="{frame.x(first - 0.5)}" x2="{frame.x(last + 0.5)}" y1="{y}" y2="{y}"/>'
+        yield start, last, after
 
 
 def anchor(stage: StageReport, index: int) -> str:

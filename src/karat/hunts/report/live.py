@@ -121,7 +121,6 @@ class HuntProgress(Listener):
 
     @property
     def tried(self) -> int:
-        """How many points have an answer."""
         return len(self._outcomes)
 
     @property
@@ -204,7 +203,6 @@ class LineListener(HuntProgress):
     """One line per attempt, for logs."""
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        """Which points there are."""
         super().opened(stage, title, points)
         missing = sum(bool(point.missing) for point in points)
         lacking = f", {missing:,} of them not available" if missing else ""
@@ -213,7 +211,6 @@ class LineListener(HuntProgress):
         self.said(f"{where}: {count(len(points), 'point')}{ends}{lacking}")
 
     def finished(self, attempt: Attempt) -> None:
-        """Its result, and how many runs are left."""
         super().finished(attempt)
         total = f"/≈{self.runs + self.left}" if self.left is not None else ""
         what = f"{self.label(attempt.point)} {self.result(attempt)} ({self.took(attempt)}) {attempt.why}"
@@ -229,7 +226,6 @@ class LiveListener(HuntProgress):
     _live: Live | None = None
 
     def said(self, message: str) -> None:
-        """Stays above the view."""
         from rich.text import Text
 
         self.waiting()
@@ -254,7 +250,6 @@ class LiveListener(HuntProgress):
         self._live.update(view, refresh=True)
 
     def closed(self) -> None:
-        """The view goes; the report follows."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -12,29 +12,21 @@ from karat.hunts.report.sentences import duration, ends, percent, sure, value
 from karat.report.words import count, elide, printable
 
 _BARS = "▁▂▃▄▅▆▇█"
-_MARKS = {
-    "crash": ("✗", "bold red"),
-    "hang": ("∞", "bold magenta"),
-    "broken": ("▒", "yellow"),
-    "missing": (" ", "dim"),
-    RUNNING: ("◌", "bold cyan"),
-    UNKNOWN: ("·", "dim"),
+# State → its mark (none: a bar as high as its value), its style, its name. Of several points in one cell, the first of these
+# that is among them is shown.
+_STATES = {
+    RUNNING: ("◌", "bold cyan", "runs now"),
+    "crash": ("✗", "bold red", "crash"),
+    "hang": ("∞", "bold magenta", "hang"),
+    "worse": ("", "red", "worse"),
+    "dip": ("", "yellow", "dip"),
+    "moved": ("", "magenta", "moved"),
+    "better": ("", "blue", "better"),
+    "good": ("", "green", "as at first"),
+    "broken": ("▒", "yellow", "could not be tried"),
+    UNKNOWN: ("·", "dim", "not tried"),
+    "missing": (" ", "dim", ""),
 }
-_LEVELS = {"good": "green", "worse": "red", "better": "blue", "moved": "magenta", "dip": "yellow"}
-_NAMES = {
-    "good": "as at first",
-    "worse": "worse",
-    "better": "better",
-    "moved": "moved",
-    "dip": "dip",
-    "crash": "crash",
-    "hang": "hang",
-    "broken": "could not be tried",
-    RUNNING: "runs now",
-    UNKNOWN: "not tried",
-}
-# Of several points in one cell, the first of these that is among them is shown.
-_ORDER = (RUNNING, "crash", "hang", "worse", "dip", "moved", "better", "good", "broken", UNKNOWN, "missing")
 
 
 def render(progress: HuntProgress, width: int, height: int, now: float) -> Text:
@@ -64,7 +56,7 @@ def _lines(progress: HuntProgress, width: int, now: float, *, roomy: bool) -> It
             of = f" {unit}" if unit not in {"", span.metric} else ""
             by = percent(span.before, span.after)
             moved = f"{value(span.before)} → {value(span.after)}{of}{f' ({by})' if by else ''}, "
-        text = Text().append(f"{span.kind:<12}", style=_LEVELS[LEVEL_OF.get(span.kind, "moved")])
+        text = Text().append(f"{span.kind:<12}", style=_STATES[LEVEL_OF.get(span.kind, "moved")][1])
         yield text.append(f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}")
     for point, why, since in list(progress.running.values())[:8]:
         line = Text().append(f"now   {printable(point.label)}", style="cyan")
@@ -84,21 +76,22 @@ def _strip(progress: HuntProgress, width: int) -> Iterator[Text]:
         return
     strip = Text(no_wrap=True)
     for start, end in cells(len(states), max(1, min(width, 400))):
-        state = next(word for word in _ORDER if word in states[start:end])
-        if state in _MARKS:
-            strip.append(*_MARKS[state])
+        state = next(word for word in _STATES if word in states[start:end])
+        mark, style, _ = _STATES[state]
+        if mark:
+            strip.append(mark, style)
             continue
         known = [h for h, s in zip(heights[start:end], states[start:end], strict=True) if h is not None and s == state]
         height = fmean(known) if known else 0.5
-        strip.append(_BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], _LEVELS[state])
+        strip.append(_BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], style)
     yield strip
     first, last = printable(progress.points[0].label), printable(progress.points[-1].label)
     gap = strip.cell_len - len(first) - len(last)
     yield Text(f"{first}{' ' * gap}{last}" if gap > 0 else f"{first} … {last}", style="dim")
     legend = Text()
-    for state in [state for state in _ORDER if state in states and state in _NAMES]:
-        mark, style = _MARKS.get(state, (_BARS[5], _LEVELS.get(state, "")))
-        legend.append(mark, style=style).append(f" {_NAMES[state]}   ", style="dim")
+    for state, (mark, style, name) in _STATES.items():
+        if state in states and name:
+            legend.append(mark or _BARS[5], style=style).append(f" {name}   ", style="dim")
     yield legend
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from karat.hunts.model import Decision, Metric, Observed, Span
 from karat.hunts.search.inference import (
@@ -30,7 +31,7 @@ from karat.hunts.search.inference import (
 )
 from karat.hunts.search.observations import Readings, read_metric
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
-from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_kind, span_of
+from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_of
 from karat.hunts.settings import SearchSettings
 
 _NOTHING = 0.1
@@ -240,11 +241,10 @@ class MetricSearch:
             return None, sure
         before = middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
         after = middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
-        kind = span_kind(self.metric, before, after)
+        span = span_of(self.metric, (low, high), (before, after), min(chance, 0.9999), self.dead)
         if self.metric.threshold is not None and not self.metric.binary:
-            kind = "improvement" if self.old else "regression"
-        levels, confidence = (before, after), min(chance, 0.9999)
-        return span_of(self.metric, (low, high), levels, confidence=confidence, kind=kind, dead=self.dead), sure
+            span = structs.replace(span, kind="improvement" if self.old else "regression")
+        return span, sure
 
     def _requests(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""

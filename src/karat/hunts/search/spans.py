@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from karat.changepoints.series import Better
 from karat.hunts.model import CRASH, Decision, Metric, Missed, Observed, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
 from karat.hunts.search.observations import count_runs
@@ -73,39 +72,28 @@ def spans_of(
     if metric.binary:
         levels = [round(level) for level in levels]
     return tuple(
-        span_of(
-            metric,
-            (found.positions[i], found.positions[i + 1]),
-            levels[k : k + 2],
-            confidence=min(float(found.chance[i]), 0.9999),
-            kind=span_kind(metric, levels[k], levels[k + 1]),
-            dead=dead,
-        )
+        span_of(metric, found.positions[i : i + 2], levels[k : k + 2], min(float(found.chance[i]), 0.9999), dead)
         for k, i in enumerate(at)
     )
 
 
 def span_of(
-    metric: Metric,
-    ends: tuple[int, int],
-    levels: Sequence[float | None],
-    *,
-    confidence: float,
-    kind: str,
-    dead: Collection[int],
+    metric: Metric, ends: Sequence[int], levels: Sequence[float | None], sure: float, dead: Collection[int]
 ) -> Span:
-    """A change between two points, with the dead ones between them."""
+    """A change between two points, with the dead ones between them; a side without a level fails."""
     (good, bad), (before, after) = ends, levels
     between = tuple(sorted(at for at in dead if good < at < bad))
+    if before is None or after is None:
+        kind = "crash" if after is None else "improvement"
+    elif metric.binary:
+        kind = "improvement" if after <= before else "crash" if metric.name == CRASH else "regression"
+    elif metric.better in {"higher", "lower"}:
+        kind = "regression" if (after - before < 0) == (metric.better == "higher") else "improvement"
+    else:
+        kind = "shift"
+    name = metric.name
     return Span(
-        metric=metric.name,
-        good=good,
-        bad=bad,
-        before=before,
-        after=after,
-        confidence=confidence,
-        kind=kind,
-        between=between,
+        metric=name, good=good, bad=bad, before=before, after=after, confidence=sure, kind=kind, between=between
     )
 
 
@@ -118,19 +106,6 @@ def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
         for span, rest in rests
         if rest > 0
     )
-
-
-def span_kind(metric: Metric, before: float, after: float) -> str:
-    """regression, improvement, shift, crash."""
-    if metric.binary:
-        return "improvement" if after <= before else "crash" if metric.name == CRASH else "regression"
-    return change_kind(metric.better, after - before)
-
-
-def change_kind(better: Better | None, moved: float) -> str:
-    if better not in {"higher", "lower"}:
-        return "shift"
-    return "regression" if (moved < 0) == (better == "higher") else "improvement"
 
 
 def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
@@ -203,16 +178,10 @@ def edge_spans(
     metric: Metric, found: Sequence[Edge], values: Mapping[int, Sequence[float]], dead: Collection[int]
 ) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
+    sides = [(middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])) for edge in found]
     return tuple(
-        span_of(
-            metric,
-            (edge.low, edge.high),
-            (middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])),
-            confidence=edge.confidence,
-            kind="crash" if edge.begins else "improvement",
-            dead=dead,
-        )
-        for edge in found
+        span_of(metric, (edge.low, edge.high), levels, edge.confidence, dead)
+        for edge, levels in zip(found, sides, strict=True)
     )
 
 

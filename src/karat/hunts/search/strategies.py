@@ -32,7 +32,6 @@ from karat.hunts.search.requests import (
 )
 from karat.hunts.search.spans import (
     MetricPlan,
-    change_kind,
     decide,
     edge_requests,
     edge_spans,
@@ -104,12 +103,10 @@ class Sweep:
         settings: SearchSettings,
         count: int,
         metrics: Sequence[Metric],
-        *,
-        missing: Collection[int] = (),
-        names: Sequence[str] = (),
+        gone: frozenset[int],
+        names: Sequence[str],
     ) -> None:
-        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
-        self._missing = frozenset(missing)
+        self._settings, self._count, self._metrics, self._missing = settings, count, tuple(metrics), gone
         self._names = names or tuple(map(str, range(count)))
 
     def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
@@ -146,17 +143,9 @@ class Sweep:
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 analysis = detect(series, DetectOptions(smallest=smallest))
                 analyses.append(analysis)
-                spans += [
-                    span_of(
-                        metric,
-                        (step.last_good, step.first_bad),
-                        (step.before.value, step.after.value),
-                        confidence=step.confidence,
-                        kind=change_kind(metric.better, step.absolute),
-                        dead=holes,
-                    )
-                    for step in analysis.steps
-                ]
+                for step in analysis.steps:
+                    points, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
+                    spans.append(span_of(metric, points, levels, step.confidence, holes))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
@@ -199,7 +188,7 @@ def open_strategy(
     gone = frozenset(missing)
     there = [at for at in range(count) if at not in gone]
     if settings.strategy == "sweep" and levels is None and there:
-        return Sweep(settings, count, metrics, missing=gone, names=names)
+        return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
