@@ -92,7 +92,7 @@ def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
     forced = karat("stage", "--force", "--reason", "new cuDNN", cwd=desk.tree.root)
     assert forced.code == 0
     text = desk.summary()
-    assert "- Staged although karat objects, by `karat stage --force` (1):" in text
+    assert "- Staged despite fail findings, with `karat stage --force` (1):" in text
     assert "golden_values_dev_dgx_h100.json`: new cuDNN" in text
 
 

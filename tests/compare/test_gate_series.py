@@ -167,7 +167,7 @@ def test_exact_for_once_tightens_what_is_approximate_only() -> None:
         ([v * (1.2 + 0.01 * i) for i, v in enumerate(LOSS)], "higher all along"),
         (LOSS[:20], "ends at step 20 of 50: the run was cut off"),
         ([*LOSS[:20], NAN, *LOSS[21:]], "1 step without a value, the run goes on behind them"),
-        ([NAN] * 50, "not one value: it was never recorded, or never finite"),
+        ([NAN] * 50, "no values: it was never recorded, or never finite"),
     ],
 )
 def test_the_likely_kind_is_what_a_person_would_say(got: list[float], likely: str) -> None:

@@ -200,7 +200,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     outcome = _outcome(results, told, got, options)
     if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
         message = (
-            "not one value was compared that could have failed: every metric is only shown;"
+            "nothing was compared that could have failed: every metric is only shown;"
             ' a rule with check = "approx" or an rtol makes one count'
         )
         shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
@@ -365,7 +365,7 @@ class CheckExemptions:
             elif entry.kind == "expected-failure" and not any(
                 r.outcome is CheckOutcome.EXEMPTED or r.outcome in SHUT for r in mine
             ):
-                what = "expected to fail, and does not any more; narrow it or remove it"
+                what = "expected to fail, but now passes; narrow it or remove it"
                 yield _about(entry, "exemption-unused", severity, what)
 
 

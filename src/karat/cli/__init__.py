@@ -126,8 +126,7 @@ def _mistyped(error: click.ClickException) -> None:
         error.show()
         return
     said = error.format_message().rstrip(".")
-    typo = "No such command " in said and said.split("'")[1]
-    hint = suggest(typo, list(COMMANDS)) if typo else ""
+    hint = suggest(said.split("'")[1], list(COMMANDS)) if "No such command " in said else ""
     complain(f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help")
 
 

@@ -92,7 +92,7 @@ def _gradients(path: Path) -> None:
 
     write(path, OPERATORS)
     os.chdir(path)
-    click.secho(f"Operators in {path}; every gradient is checked, or it is said.\n", bold=True)
+    click.secho(f"Operators in {path}; every gradient is checked, or reported as unchecked.\n", bold=True)
     _python("wrong.py")
     for test in ("test_softmax", "test_scale"):
         _python("-m", "unittest", "-q", test, KARAT_EVIDENCE="evidence")

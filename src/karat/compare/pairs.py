@@ -116,7 +116,7 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     if _is_empty(old.golden) and _is_empty(new.golden):
         findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
-        findings.append(fail("nothing-compared", "not one value is finite on both sides, so nothing was compared"))
+        findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE
     if verdict is Verdict.SAME and untold and not pair.same_bytes:

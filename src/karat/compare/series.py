@@ -117,7 +117,7 @@ def _no_usable_steps(s: SharedMetric) -> Finding | None:
 def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
     for name in sorted(old.metrics.keys() - new.metrics.keys()):
         if name in new.scalars or name in new.others:
-            row = _row(name, Verdict.INCOMPLETE, "was a curve, is not any more")
+            row = _row(name, Verdict.INCOMPLETE, "was a curve, is a single value now")
             yield row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name)
             continue
         n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
@@ -162,7 +162,7 @@ def judge_alone(new: Series) -> list[Finding]:
         findings.append(fail("empty", "the golden holds no metric"))
     for name, metric in new.metrics.items():
         if len(metric.values) == 0 or not np.isfinite(metric.values).any():
-            findings.append(warn("empty", f"{name}: not one finite value", metric=name))
+            findings.append(warn("empty", f"{name}: no finite values", metric=name))
     return findings
 
 
@@ -243,7 +243,7 @@ def _losses(s: SharedMetric, stop: int | None, *, truncated: bool) -> Iterator[F
     # Timings often have no sample at the first steps, and their rule does not look there anyway.
     warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
     for kind, steps, what in (
-        ("new-nan", finite[present & ~alive], "no finite value any more at {}"),
+        ("new-nan", finite[present & ~alive], "no longer finite at {}"),
         ("lost-steps", sampled[~np.isin(sampled, s.new.steps)], "lost {} that had a value"),
     ):
         if len(steps):

@@ -69,20 +69,14 @@ def _names(series: Series) -> set[str]:
     return {*series.metrics, *series.scalars, *series.others}
 
 
-def aligned(golden: Metric, actual: Metric) -> tuple[Values, np.ndarray]:
-    """The run's values at the golden's steps, and whether it has the step at all."""
-    got = np.full(len(golden.steps), np.nan)
-    if not len(actual.steps):
-        return got, np.zeros(len(golden.steps), dtype=bool)
-    at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
-    present = actual.steps[at] == golden.steps
-    got[present] = actual.values[at[present]]
-    return got, present
-
-
 def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None) -> MetricResult:
     """The result of one curve that both sides have."""
-    got, present = aligned(golden, actual)
+    # The run's values at the golden's steps, and whether it has the step at all.
+    got, present = np.full(len(golden.steps), np.nan), np.zeros(len(golden.steps), dtype=bool)
+    if len(actual.steps):
+        at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
+        present = actual.steps[at] == golden.steps
+        got[present] = actual.values[at[present]]
     mode = mode_of(rule)
     by_median = mode == "median" or (mode == "info" and rule.steady)
     if by_median:
@@ -99,6 +93,13 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     if kind and not (mode == "range" and verdict.complete):
         likely = likely_kind(golden.steps, golden.values, got, verdict, timing=rule.steady)
     worse = verdict.worse if verdict.medians is None else verdict.missing
+    # The value that is furthest out of its tolerance, in the direction that decided.
+    out = np.flatnonzero(verdict.worse if verdict.worse.any() else verdict.better)
+    worst = None
+    if len(out):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            excess = np.abs(verdict.error[out]) / np.maximum(verdict.tolerance[out], 1e-300)
+        worst = _deviation(verdict, golden, got, int(out[int(np.argmax(excess))]))
     return MetricResult(
         metric=name,
         outcome=outcome,
@@ -115,7 +116,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         better=int(np.count_nonzero(verdict.better)),
         allowed=verdict.allowed,
         first=deviations[0] if deviations else None,
-        worst=_worst(verdict, golden, got),
+        worst=worst,
         deviations=tuple(deviations),
         likely=likely,
         medians=verdict.medians,
@@ -176,16 +177,6 @@ def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviat
     )
 
 
-def _worst(verdict: Gate, golden: Metric, got: Values) -> Deviation | None:
-    """The value that is furthest out of its tolerance, in the direction that decided."""
-    at = np.flatnonzero(verdict.worse if verdict.worse.any() else verdict.better)
-    if not len(at):
-        return None
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        excess = np.abs(verdict.error[at]) / np.maximum(verdict.tolerance[at], 1e-300)
-    return _deviation(verdict, golden, got, int(at[int(np.argmax(excess))]))
-
-
 def _stopped_early(golden: Series, actual: Series) -> Finding | None:
     """The finding that the whole run stopped early: every curve that has later samples lacks them here."""
     ends = {name: end for name, metric in golden.metrics.items() if (end := last_sample(metric)) is not None}
@@ -232,7 +223,7 @@ def _absent(steps: Steps, gate: Gate) -> str | None:
         return None
     demanded = gate.demanded
     if gone[demanded].all():
-        return "not one value: it was never recorded, or never finite"
+        return "no values: it was never recorded, or never finite"
     first = int(np.flatnonzero(gone)[0])
     to_the_end = bool(gone[first:][demanded[first:]].all())
     if to_the_end and gate.broken[first:][demanded[first:]].all():

@@ -6,7 +6,6 @@ The body is `page/body.html`; rows, findings and curves travel as JSON beside it
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,11 +57,12 @@ _SCRIPTS: Final = ("words.js", "plot.js", "page.js")
 def render(diff: Diff, *, title: str | None = None, command: str | None = None) -> str:
     """One self-contained HTML file; the same Diff always gives the same bytes."""
     heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
+    # One line of the page's table each: a (file, metric), or a file that has no metrics to show.
     rows = [
-        _Row(file, change, numbers) for file, change in enumerate(diff.changes) for numbers in change.metrics or (None,)
+        (file, change, numbers) for file, change in enumerate(diff.changes) for numbers in change.metrics or (None,)
     ]
-    rows = sorted(rows, key=lambda row: row.gravity)
-    curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
+    rows.sort(key=lambda row: _gravity(*row[1:]))
+    curves, places = _embed([numbers for _, _, numbers in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
     files = {change.path: file for file, change in enumerate(diff.changes)}
     body = fill(
@@ -81,7 +81,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                     "root": diff.root,
                     "limit": MAX_POINTS,
                     "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
-                    "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
+                    "rows": [_row(*row, place) for row, place in zip(rows, places, strict=True)],
                     "findings": [
                         [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
                         for f in findings
@@ -120,29 +120,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One line of the page's table: a (file, metric), or a file that has no metrics to show."""
-
-    file: int
-    change: Change
-    numbers: MetricChange | None
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.numbers.verdict if self.numbers else self.change.verdict
-
-    @property
-    def because(self) -> str:
-        if self.numbers:
-            return self.numbers.because
-        gravest = min(self.change.findings, key=lambda f: f.severity.rank, default=None)
-        return gravest.message if gravest else _WITHOUT_ROWS.get(self.change.verdict, "")
-
-    @property
-    def gravity(self) -> tuple[int, float]:
-        size = self.numbers.max_abs_rel_diff if self.numbers else None
-        return self.verdict.rank, -np.inf if size is None or np.isnan(size) else -size
+def _gravity(change: Change, numbers: MetricChange | None) -> tuple[int, float]:
+    size = numbers.max_abs_rel_diff if numbers else None
+    return (numbers or change).verdict.rank, -np.inf if size is None or np.isnan(size) else -size
 
 
 def _without_metric(finding: Finding) -> str:
@@ -151,14 +131,16 @@ def _without_metric(finding: Finding) -> str:
     return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
-def _row(row: _Row, place: int) -> list[Any]:
-    numbers = row.numbers
-    values = [_plain(getattr(numbers, name)) if numbers else None for name in _NUMBERS]
-    metric = numbers.metric if numbers else None
-    tensor = list(facts(numbers.tensor)) if numbers and numbers.tensor else None
+def _row(file: int, change: Change, numbers: MetricChange | None, place: int) -> list[Any]:
+    if numbers is None:
+        gravest = min(change.findings, key=lambda f: f.severity.rank, default=None)
+        because = gravest.message if gravest else _WITHOUT_ROWS.get(change.verdict, "")
+        return [file, None, change.verdict.rank, because, *[None] * len(_NUMBERS), place, None]
+    values = [_plain(getattr(numbers, name)) for name in _NUMBERS]
+    tensor = list(facts(numbers.tensor)) if numbers.tensor else None
     if tensor is not None:
         values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
-    return [row.file, metric, list(Verdict).index(row.verdict), row.because, *values, place, tensor]
+    return [file, numbers.metric, numbers.verdict.rank, numbers.because, *values, place, tensor]
 
 
 def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:

@@ -351,11 +351,11 @@ def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines) -> I
     by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
     by_option |= set(record.accepted if record else ())
     if by_option:
-        yield f"- Taken although incomplete, by `{BY_OPTION}` ({len(by_option)}):"
+        yield f"- Taken despite being incomplete, with `{BY_OPTION}` ({len(by_option)}):"
         yield from (f"  - {code(short_path(path, diff.root))}" for path in sorted(by_option))
     said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
     if said:
-        yield f"- Staged although karat objects, by `karat stage --force` ({len(said)}):"
+        yield f"- Staged despite fail findings, with `karat stage --force` ({len(said)}):"
         for path, reason in sorted(said.items()):
             yield f"  - {code(short_path(path, diff.root))}: {prose(reason)}"
 
