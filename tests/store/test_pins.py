@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
+from karat.schemas import schema
 from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -30,8 +30,7 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, line
     text = file.read_bytes().decode().split("\n")
     assert text[1:-3] == sorted(text[1:-3])
     assert len(text) == len(lines) + 4
-    schema = resources.files("karat").joinpath("schemas", "karat.bundle-lock.1.json").read_text()
-    jsonschema.validate(json.loads(file.read_text()), json.loads(schema))
+    jsonschema.validate(json.loads(file.read_text()), schema("karat.bundle-lock/1"))
 
 
 def test_a_store_of_the_same_checkout_is_named_from_the_lock(tmp_path: Path) -> None:

@@ -161,15 +161,8 @@ class Case:
         if verify and digest.hexdigest() != record.sha256:
             where = f"{self.name_of(record.file)}, {record.name}"
             raise Damaged(f"{where}: expected the digest {record.sha256}, found {digest.hexdigest()}")
-        return Tensor(
-            dtype=record.dtype,
-            shape=record.shape,
-            data=data,
-            strides=record.strides,
-            framework=record.framework,
-            big_endian=record.big_endian,
-            device=record.device,
-        )
+        shared = ("dtype", "shape", "strides", "framework", "big_endian", "device")
+        return Tensor(data=data, **{name: getattr(record, name) for name in shared})
 
     def program(self) -> Extent | None:
         """The bytes of the program; None if the case has none."""

@@ -34,7 +34,6 @@ _FAMILIES = {
 # Quotes inside of text are escaped, so this is no text.
 _NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
 _Tensors = Mapping[str, Tensor | TensorExtent]
-_Leaf = tuple[str, Tensor | TensorExtent]
 _Entries = Mapping[str, tuple[str, Any]]
 """What makes a key the same on both sides → how it is shown, and the value."""
 
@@ -174,7 +173,7 @@ def _keyed(node: dict[str, Any], tensors: _Tensors) -> _Entries:
     return found
 
 
-def _leaf(node: Any, tensors: _Tensors) -> _Leaf | None:
+def _leaf(node: Any, tensors: _Tensors) -> tuple[str, Tensor | TensorExtent] | None:
     """A tensor, or a number of Python as one; None for what is neither."""
     kind = _kind(node)
     if kind == "tensor":

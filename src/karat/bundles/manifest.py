@@ -51,17 +51,20 @@ class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Its key in the safetensors file, unique in the case: `input/0`, `expected/logits`."""
     role: Role
     dtype: str
+    """float32, bfloat16, float8_e4m3fn, int4, complex128, <M8[ns], …"""
     shape: tuple[int, ...]
     file: str
-    """`inputs.safetensors` or `expected.safetensors`."""
     sha256: str
     """Over dtype, shape and bytes: `karat.tensors.blocks`."""
     nbytes: int
     statistics: Statistics
     framework: str = "numpy"
+    """numpy, numpy-scalar, torch or jax."""
     device: str = "cpu"
     big_endian: bool = False
+    """The array was big-endian; its bytes here are not."""
     strides: tuple[int, ...] | None = None
+    """In elements, where asked for and not C order."""
     raw: str | None = None
     """The same bytes without a header, where asked for: `raw/input.0.bin`."""
 
@@ -106,6 +109,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     karat: str
+    """The version that wrote it."""
     identity: Identity
     path: str
     """The case's folder below the root, made from the identity: suite/flow/case."""
@@ -124,6 +128,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     """UTC, ISO 8601, to the second."""
     sha256: str = ""
+    """Over the bytes of this file without these 64 digits."""
 
 
 def seal(manifest: Manifest) -> Manifest:

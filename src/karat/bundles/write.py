@@ -118,11 +118,7 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
             tensors=records,
             headers={file: future.result() for file, future in headers.items()},
             program=program.result() if program is not None else None,
-            comparator=case.comparator,
-            seeds=case.seeds,
-            environment=case.environment,
-            session=case.session,
-            created=case.created,
+            **{name: getattr(case, name) for name in ("comparator", "seeds", "environment", "session", "created")},
         )
     return _write_manifest(folder, manifest)
 

@@ -28,6 +28,13 @@ _FINDING: Mapping[str, _Limit] = {
 }
 _STORE: Mapping[str, _Limit] = {"digest": _SHA256, "sha256": _SHA256, "date": _TIME, "expires": _TIME, **_FINDING}
 
+_VALUE: _Limit = {
+    "description": "A nested value: null, booleans, text and integers up to 2^53 stand as themselves, everything else"
+    " is an object whose first key says what it is; see docs/bundles.md.",
+    "type": ["null", "boolean", "integer", "string", "object"],
+    "minProperties": 1,
+}
+_TENSOR_FILES: _Limit = {"enum": ["inputs.safetensors", "expected.safetensors"]}
 _RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
 
 _STRUCTS: dict[str, PublishedSchema] = {
@@ -52,6 +59,21 @@ _STRUCTS: dict[str, PublishedSchema] = {
         description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
         optional=("Claim.run",),
         open=("*",),
+    ),
+    "bundles.manifest:Manifest": PublishedSchema(
+        name="karat.bundle/1",
+        title="manifest.json of a captured case",
+        description="Inputs, expected outputs and program of one test, and how to know that they still are what was"
+        " captured. An infinite number is written as null.",
+        limits={
+            "sha256": _SHA256,
+            "inputs": _VALUE,
+            "Manifest.expected": _VALUE,
+            "shape": {"items": _COUNT},
+            "TensorRecord.file": _TENSOR_FILES,
+            "headers": {"propertyNames": _TENSOR_FILES, "additionalProperties": {"type": "string", **_SHA256}},
+        },
+        signed=("max_ulp",),
     ),
     "bundles.index:Index": PublishedSchema(
         name="karat.index/1",
@@ -196,7 +218,23 @@ _RESULTS: dict[str, PublishedSchema] = {
 }
 """Struct → the report of which it is the `result`; null where there is none."""
 
-_HOMES = {about.name: home for home, about in {**_STRUCTS, **_RESULTS}.items()}
+_BY_NAME: dict[str, PublishedSchema] = {
+    "store.pins:Locked": PublishedSchema(
+        name="karat.bundle-lock/1",
+        title="bundles.lock.json",
+        description="Which snapshot each name stands for here; one sorted line per name.",
+        limits=_STORE,
+    ),
+    "goldens.provenance:LockEntry": PublishedSchema(
+        name="karat.lock/1",
+        title="goldens.lock.json",
+        description="Where each golden came from: one sorted line per golden, by path relative to this file's folder.",
+        limits={"sha256": _SHA256, "attempt": {"minimum": 1}},
+    ),
+}
+"""Struct → the file that has one for every name, and its schema beside them."""
+
+_HOMES = {about.name: home for home, about in {**_STRUCTS, **_RESULTS, **_BY_NAME}.items()}
 
 
 def names() -> list[str]:
@@ -212,6 +250,10 @@ def schema(name: str) -> dict[str, Any]:
         kind = getattr(import_module(f"karat.{module}"), struct)
         if home in _STRUCTS:
             return schema_of(kind, _STRUCTS[home])
+        if home in _BY_NAME:
+            made = schema_of(dict[str, kind], _BY_NAME[home])  # type: ignore[valid-type]
+            (by_name,) = made.pop("oneOf")
+            return {**made, **by_name, "properties": {"schema": {"const": name}}, "required": ["schema"]}
         fields = [
             ("schema", str),
             ("exit_code", Literal[0, 1, 3]),

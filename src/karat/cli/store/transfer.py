@@ -136,13 +136,12 @@ def pull(  # noqa: PLR0913 - one parameter per option
     reference: str,
     dest: str,
     store: str | None,
-    only: tuple[str, ...],
-    replace: bool,
     lock: str | None,
     update: bool,
     jobs: int | None,
     json_file: str | None,
     quiet: bool,
+    **given: Any,  # as PullOptions names them
 ) -> int:
     """Download cases from a store into a new folder.
 
@@ -170,9 +169,8 @@ def pull(  # noqa: PLR0913 - one parameter per option
             url = store_of(Path(lock), locked.store)
         backend = open_store(url)
         found = references.resolve(backend, word)
-        options = PullOptions(
-            only=only, replace=replace, workers=workers_of(jobs), pinned=pins.read(backend, found.digest) is not None
-        )
+        pinned = pins.read(backend, found.digest) is not None
+        options = PullOptions(workers=workers_of(jobs), pinned=pinned, **given)
         result = pull(backend, found.digest, Path(dest), options, meter.expect, meter.advance)
         name = references.parse(reference).name or found.name
         date = locked.date if locked is not None else found.date

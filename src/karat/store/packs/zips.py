@@ -56,13 +56,13 @@ class ZipWriter:
         self._file = file
         self._compression: Compression = compression
         self._level = checked_level(compression, level)
-        self._at = start
+        self.size = start
         file.seek(start)
 
     def add(self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False) -> ZipMember:
         """Packs one file of exactly `size` bytes; `Damaged` if the chunks give more or fewer."""
         method = STORED if stored else METHODS[self._compression]
-        blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
+        blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self.size)
         self._file.write(local_header(blank))
         packer = None if method == STORED else _packer(method, self._level)
         seen = packed = crc = 0
@@ -79,35 +79,32 @@ class ZipWriter:
             raise Damaged(f"{member.name} packs to {member.packed:,} bytes, more than it has")
         self._file.seek(member.start)
         self._file.write(local_header(member))
-        self._at = member.end
-        self._file.seek(self._at)
-        self.members.append(member)
+        self._follow(member)
         return member
+
+    def _follow(self, member: ZipMember) -> None:
+        self.size = member.end
+        self._file.seek(self.size)
+        self.members.append(member)
 
     def take(self, member: ZipMember, chunks: Iterable[bytes | memoryview]) -> None:
         """Takes over a member that is packed already: header and data as they lie in another zip."""
-        moved = msgspec.structs.replace(member, start=self._at)
+        moved = msgspec.structs.replace(member, start=self.size)
         for chunk in chunks:
-            self._at += self._file.write(chunk)
-        if self._at != moved.end:
-            raise Damaged(f"expected the packed bytes of {member.name}, found {self._at:,} of them")
+            self.size += self._file.write(chunk)
+        if self.size != moved.end:
+            raise Damaged(f"expected the packed bytes of {member.name}, found {self.size:,} of them")
         self.members.append(moved)
 
     def adopt(self, member: ZipMember) -> None:
         """A member that another writer has put just where this one is."""
-        if member.start != self._at:
-            raise Damaged(f"expected {member.name} at {self._at:,}, found it at {member.start:,}")
-        self._at = member.end
-        self._file.seek(self._at)
-        self.members.append(member)
-
-    @property
-    def size(self) -> int:
-        return self._at
+        if member.start != self.size:
+            raise Damaged(f"expected {member.name} at {self.size:,}, found it at {member.start:,}")
+        self._follow(member)
 
     def close(self) -> bytes:
         """Writes the directory, and returns its bytes; the file is the caller's to close."""
-        tail = directory(self.members, self._at)
+        tail = directory(self.members, self.size)
         self._file.write(tail)
         return tail
 
