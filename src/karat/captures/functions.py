@@ -168,11 +168,7 @@ class ActiveSubtests:
 
 def subtest_name(message: str | None, parameters: dict[str, Any]) -> str:
     """`message (i=0, mode='fast')`."""
-    words = ", ".join(f"{name}={_value(value)}" for name, value in parameters.items())
-    return f"{message} ({words})" if message and words else message or words or "subtest"
-
-
-def _value(value: Any) -> str:
-    text = repr(value)
     # An address changes with every run, and would make another case of the same test.
-    return type(value).__name__ if " at 0x" in text else text
+    shown = {name: type(v).__name__ if " at 0x" in repr(v) else repr(v) for name, v in parameters.items()}
+    words = ", ".join(f"{name}={text}" for name, text in shown.items())
+    return f"{message} ({words})" if message and words else message or words or "subtest"

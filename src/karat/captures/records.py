@@ -176,10 +176,8 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def finding(self) -> Finding | None:
         if not self.kind:
             return None
-        grave, where = Severity(self.severity), self.node
-        return Finding(
-            kind=self.kind, severity=grave, message=self.message, path=self.path, where=where, next=self.next
-        )
+        severity, said, where = Severity(self.severity), self.message, self.node
+        return Finding(kind=self.kind, severity=severity, message=said, path=self.path, where=where, next=self.next)
 
 
 class CaptureJournal:

@@ -44,7 +44,11 @@ def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Li
         yield ()
         cases = sorted(report.cases, key=lambda c: (c.outcome.rank, c.path))
         shown = cases[:_ROWS_SHOWN]
-        rows = [_row(case) for case in shown]
+        worsts = [worst(case.comparisons) for case in shown]
+        rows = [
+            (printable(c.path), c.outcome.value, str(len(c.comparisons) or ""), *cells(w.numbers if w else None))
+            for c, w in zip(shown, worsts, strict=True)
+        ]
         titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
         if width is not None and width < _WIDE:
             titles, rows = _narrow(titles), [_narrow(row) for row in rows]
@@ -60,13 +64,12 @@ def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Li
             yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
     yield from _findings(report)
     yield ()
-    yield _last(report)
-
-
-def _row(case: ReplayedCase) -> tuple[str, ...]:
-    at_worst = worst(case.comparisons)
-    tensors = str(len(case.comparisons)) if case.comparisons else ""
-    return printable(case.path), case.outcome.value, tensors, *cells(at_worst.numbers if at_worst else None)
+    parts = report.outcomes()
+    worst_outcome = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
+    style = _STYLES[worst_outcome] if worst_outcome is not None else "yellow"
+    what = f"{count(len(report.cases), 'case')}: {parts}" if parts else "no case was replayed"
+    compared = sum(len(case.comparisons) for case in report.cases)
+    yield (what, style), (f"; {count(compared, 'value')} compared", "")
 
 
 def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,15 +101,6 @@ def _findings(report: ReplayReport) -> Iterator[Line]:
         yield ()
         yield ("info ", "dim"), (f"{kind}  ", "bold"), (example.path, "")
         yield ((f"     {example.message}{more}", ""),)
-
-
-def _last(report: ReplayReport) -> Line:
-    parts = report.outcomes()
-    worst_outcome = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
-    style = _STYLES[worst_outcome] if worst_outcome is not None else "yellow"
-    what = f"{count(len(report.cases), 'case')}: {parts}" if parts else "no case was replayed"
-    compared = sum(len(case.comparisons) for case in report.cases)
-    return (what, style), (f"; {count(compared, 'value')} compared", "")
 
 
 def json_document(report: ReplayReport) -> dict[str, Any]:

@@ -63,9 +63,7 @@ class Runner(Protocol):
         """Release everything, once nothing is replayed here any more."""
 
 
-def replay_all(
-    cases: Sequence[Case], runners: Sequence[Runner], progress: Progress | None = None
-) -> list[ReplayedCase]:
+def replay_all(todo: Sequence[Case], runners: Sequence[Runner], progress: Progress | None = None) -> list[ReplayedCase]:
     """What became of each case, in order. Nothing is left running, also after Ctrl-C."""
     idle: queue.SimpleQueue[Runner] = queue.SimpleQueue()
     for runner in runners:
@@ -74,7 +72,7 @@ def replay_all(
     def replay(number: int) -> tuple[int, ReplayedCase]:
         runner = idle.get()
         try:
-            return number, runner.replay(cases[number])
+            return number, runner.replay(todo[number])
         finally:
             idle.put(runner)
 
@@ -83,20 +81,20 @@ def replay_all(
             runner.stop()
 
     results: dict[int, ReplayedCase] = {}
-    tasks = [partial(replay, number) for number in range(len(cases))]
+    tasks = [partial(replay, number) for number in range(len(todo))]
     try:
         done = in_parallel(tasks, len(runners), stop=stop)
         with contextlib.closing(cast("Generator[tuple[int, ReplayedCase], None, None]", done)):
             for number, result in done:
                 results[number] = result
                 if progress is not None:
-                    progress(len(results), len(cases))
+                    progress(len(results), len(todo))
     finally:
         stop()
         with contextlib.suppress(queue.Empty):
             for _ in runners:
                 idle.get(timeout=_PATIENCE)
-    return [results[number] for number in range(len(cases))]
+    return [results[number] for number in range(len(todo))]
 
 
 class FunctionRunner:

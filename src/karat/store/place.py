@@ -91,26 +91,19 @@ class SnapshotPlace(Place):
         if local is not None:
             return self._remember(part, local)
         if pack is not None:
-            self._fetch_ahead(pack)
+            # Manifests are read one after the other, so the packs that follow come along.
+            following = self.snapshot.packs[pack : pack + _AHEAD]
+            packs = [one for one in following if one.sha256 not in self._objects and one.size <= _SMALL]
+            list(in_parallel([partial(self._attempt, one) for one in packs], _AHEAD))
             with self._lock:
                 found = self._objects.get(part.sha256)
             if found is not None:
                 return found[0]
         return self._remember(part, self._fetched(part))
 
-    def _fetch_ahead(self, pack: int) -> None:
-        """Manifests are read one after the other, so the packs that follow come along."""
-        packs = [
-            part
-            for part in self.snapshot.packs[pack : pack + _AHEAD]
-            if part.sha256 not in self._objects and part.size <= _SMALL
-        ]
-
-        def attempt(part: Part) -> None:
-            with suppress(Damaged, KaratError):  # raised again where it is needed
-                self._remember(part, self._fetched(part))
-
-        list(in_parallel([partial(attempt, part) for part in packs], _AHEAD))
+    def _attempt(self, part: Part) -> None:
+        with suppress(Damaged, KaratError):  # raised again where it is needed
+            self._remember(part, self._fetched(part))
 
     def _fetched(self, part: Part) -> bytes:
         try:
