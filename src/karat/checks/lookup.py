@@ -21,7 +21,7 @@ import msgspec
 
 from karat.checks.settings import CheckSettings
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow
+from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow, walk
 from karat.report.words import few
 from karat.system import git
 from karat.system.command import Command, quoted
@@ -57,25 +57,19 @@ def actuals_of(word: str, cwd: Path) -> list[Actual]:
 
 def is_folder_of_results(word: str, cwd: Path) -> bool:
     """Whether a word names a folder that is not itself a run: no event files lie in it."""
-    folder = cwd / word
-    try:
-        return folder.is_dir() and not any(_EVENTS in path.name for path in folder.iterdir())
-    except OSError as error:
-        raise _cannot_list(error) from error
+    if not (cwd / word).is_dir():
+        return False
+    _, folders, files = next(walk(cwd / word))
+    return not any(_EVENTS in name for name in (*folders, *files))
 
 
 def _below(root: Path, word: str) -> Iterator[Actual]:
-    def unreadable(error: OSError) -> None:
-        raise _cannot_list(error) from error
-
-    for folder, folders, files in os.walk(root, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if name != ".git")
-        here = Path(folder)
+    for here, folders, files in walk(root):
         if any(_EVENTS in name for name in files):
             folders.clear()
             yield _inside(here, root, word)
             continue
-        for name in sorted(files):
+        for name in files:
             path = here / name
             # Sockets, pipes and devices would block or never end.
             if _is_result(name) and path.is_file():
@@ -85,12 +79,6 @@ def _below(root: Path, word: str) -> Iterator[Actual]:
 def _inside(path: Path, root: Path, word: str) -> Actual:
     inside = path.relative_to(root).as_posix()
     return Actual(path=path, name=f"{word.rstrip('/')}/{inside}", inside=inside)
-
-
-def _cannot_list(error: OSError) -> CannotVerify:
-    return CannotVerify(
-        f"expected to list {error.filename}, but: {error.strerror}", next_command=f"ls -ld {error.filename}"
-    )
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,7 +160,13 @@ def _compare_column(
                 else f
                 for f in findings
             ]
-    findings += _changed_cells(column.name, others, status)
+    # Cells that are not numbers on both sides: one finding per kind of change.
+    order = {outcome: rank for rank, outcome in enumerate(status)}
+    by_kind: dict[_Kind, list[_Cell]] = {}
+    for cell in others:
+        by_kind.setdefault(_kind(cell, order), []).append(cell)
+    for (kind, severity, noun, what), members in by_kind.items():
+        findings.append(_about(column.name, kind, severity, what.format(count(len(members), noun)), members))
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
     row = structs.replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=first)
     return _overruled(row, findings, len(column.cells)), findings
@@ -211,16 +217,6 @@ def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange
         if cells
     ]
     return structs.replace(row, verdict=Verdict.SAME, because=""), found
-
-
-def _changed_cells(name: str, cells: Sequence[_Cell], status: Sequence[str]) -> Iterator[Finding]:
-    """Findings of cells that are not numbers on both sides, one per kind of change."""
-    order = {outcome: rank for rank, outcome in enumerate(status)}
-    by_kind: dict[_Kind, list[_Cell]] = {}
-    for cell in cells:
-        by_kind.setdefault(_kind(cell, order), []).append(cell)
-    for (kind_name, severity, noun, what), members in by_kind.items():
-        yield _about(name, kind_name, severity, what.format(count(len(members), noun)), members)
 
 
 def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:

@@ -117,7 +117,7 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         replace(c, findings=tuple(f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings))
         for c in changes
     ]
-    advised.sort(key=_gravity)
+    advised.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.worst_avg, c.path))
     return Diff(
         old=old.name,
         new=new.name,
@@ -131,11 +131,6 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         unchanged=unchanged,
         root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
     )
-
-
-def _gravity(change: Change) -> tuple[int, int, float, str]:
-    rank = 3 if change.severity is None else change.severity.rank
-    return rank, change.verdict.rank, -change.worst_avg, change.path
 
 
 def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:

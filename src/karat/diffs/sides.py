@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +17,7 @@ import msgspec
 
 from karat.bundles.layout import candidates, has_case, is_of_zips
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
-from karat.goldens.paths import PathFilter
+from karat.goldens.paths import PathFilter, walk
 from karat.system import git
 
 
@@ -276,7 +276,10 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
     if isinstance(side, Bundles):
         return {}
     if not isinstance(side, Revision):
-        return dict(_walk(side.root))
+        files = (folder / name for folder, _, names in walk(side.root) for name in names)
+        # Sockets, pipes and devices would block or never end.
+        plain = (path for path in files if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode))
+        return {path.relative_to(side.root).as_posix(): OnDisk(str(path), follow=True) for path in plain}
     found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
     return {path[len(prefix) :]: Blob(str(side.root), oid) for path, oid in found.items() if path.startswith(prefix)}
 
@@ -288,21 +291,6 @@ def below(revision: Revision, other: Side) -> str:
         return ""
     inside = other.root.resolve().relative_to(root).as_posix()
     return "" if inside == "." else f"{inside}/"
-
-
-def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
-    def unreadable(error: OSError) -> None:
-        raise CannotVerify(
-            f"expected to list {error.filename}, but: {error.strerror}", next_command=f"ls -ld {error.filename}"
-        ) from error
-
-    for folder, names, files in os.walk(root, onerror=unreadable):
-        names[:] = sorted(name for name in names if name != ".git")
-        for name in sorted(files):
-            path = Path(folder, name)
-            # Sockets, pipes and devices would block or never end.
-            if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode):
-                yield path.relative_to(root).as_posix(), OnDisk(str(path), follow=True)
 
 
 def may_hold_cases(old: Side, new: Side, listing: Listing | None) -> bool:

@@ -7,10 +7,14 @@ takes as little as it can, and never a slash.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import takewhile
+from pathlib import Path
+
+from karat.findings import CannotVerify
 
 DEFAULT_GLOBS = (
     "**/golden_values*.json",
@@ -115,6 +119,21 @@ def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
         if match:
             return match.groupdict()
     return {}
+
+
+def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Every folder from a root on with its folders and files, sorted and without git's own.
+
+    Folders that the caller takes out of the list are not entered. CannotVerify for one that cannot be listed.
+    """
+
+    def unreadable(error: OSError) -> None:
+        said = f"expected to list {error.filename}, but: {error.strerror}"
+        raise CannotVerify(said, next_command=f"ls -ld {error.filename}") from error
+
+    for folder, names, files in os.walk(root, onerror=unreadable):
+        names[:] = sorted(name for name in names if name != ".git")
+        yield Path(folder), names, sorted(files)
 
 
 def common_root(paths: Iterable[str]) -> str:
