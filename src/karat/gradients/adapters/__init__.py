@@ -26,32 +26,20 @@ DrewRandom = Callable[[], bool]  # whether a random number was drawn since
 
 # ruff: noqa: ARG002 - defaults of an adapter use little of what they are given
 
-GROUP = "karat.adapters"
+# numpy last: its arrays stand among the arguments of every framework's functions.
 BUILT_IN = ("torch", "jax", "paddle", "numpy")
-"""numpy last: its arrays stand among the arguments of every framework's functions."""
 
 
 class MalformedGradient(ValueError):  # noqa: N818 - a fact about a backward
     """A backward gave what cannot be the gradient of its input: too many, too few, another shape."""
 
 
-class Linearised(Protocol):
+@dataclass(frozen=True, slots=True)
+class Linearised:
     """A function that was run once at a point, ready to be asked for Jᵀv, as often as wanted."""
 
-    @property
-    def outputs(self) -> tuple[Any, ...]:
-        """What the function gave, out of the graph."""
-
-    def pullback(self, cotangents: Sequence[Any | None], /) -> tuple[Any, ...]:
-        """A gradient per input that was wanted, None where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What is linearised by a function that pulls back."""
-
-    outputs: tuple[Any, ...]
-    pullback: Callable[[Sequence[Any | None]], tuple[Any, ...]]
+    outputs: tuple[Any, ...]  # what the function gave, out of the graph
+    pullback: Callable[[Sequence[Any | None]], tuple[Any, ...]]  # a gradient per input that was wanted, or None
 
 
 class Adapter(Protocol):
@@ -152,6 +140,31 @@ def copied(module: Any, cast: Callable[[Any], Any]) -> Callable[..., Any]:
     return own
 
 
+def gradients_of(
+    grad: Callable[..., Any], pairs: Sequence[tuple[Any, Any]], leaves: Sequence[Any], *, create_graph: bool
+) -> tuple[Any, ...]:
+    """Gradients of leaves by torch's or paddle's `grad`, for pairs of an output in the graph and its cotangent."""
+    if not pairs or not leaves:
+        return (None,) * len(leaves)
+    outputs, cotangents = (list(side) for side in zip(*pairs, strict=True))
+    options = {"retain_graph": create_graph, "create_graph": create_graph, "allow_unused": True}
+    return tuple(grad(outputs, list(leaves), cotangents, **options))
+
+
+def graph_nodes(tensors: Iterable[Any]) -> list[str]:
+    """What a backward from these tensors runs through, by name."""
+    left = [one.grad_fn for one in tensors if one is not None and one.grad_fn is not None]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            # torch has pairs of a node and a number, paddle the nodes.
+            after = (one[0] if isinstance(one, tuple) else one for one in node.next_functions)
+            left += [one for one in after if one is not None]
+    return [node.name() for node in seen]
+
+
 def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapter:
     """The adapter for these values: the one that is named, or else the first that owns one of them."""
     if framework is not None:
@@ -171,11 +184,11 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
 
 
 def adapter_named(framework: str) -> Adapter:
-    adapter: Adapter
+    found: Adapter
     if framework in BUILT_IN:
         # The adapter's own module; the framework was imported by the maker of the tensors.
-        adapter = import_module(f"karat.gradients.adapters.{framework}").ADAPTER
-        return adapter
+        found = import_module(f"karat.gradients.adapters.{framework}").ADAPTER
+        return found
     points = _third_parties()
     if framework not in points:
         known = [*BUILT_IN, *points]
@@ -183,12 +196,12 @@ def adapter_named(framework: str) -> Adapter:
             f"gradcheck: expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
             next_command="pip install the package that has its adapter (entry point karat.adapters)",
         )
-    adapter = points[framework].load()
-    return adapter
+    found = points[framework].load()
+    return found
 
 
 def _third_parties() -> dict[str, Any]:
     from importlib.metadata import entry_points
 
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(entry_points(group="karat.adapters"), key=lambda point: point.name)
     return {point.name: point for point in points if point.name not in BUILT_IN}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients.adapters import Adapter, MalformedGradient
+from karat.gradients.adapters import Adapter, Linearised, MalformedGradient
 from karat.tensors.dtypes import TABLE
 
 
@@ -70,29 +71,23 @@ def argument_names(
     fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], names: Sequence[str] | None
 ) -> tuple[list[str], Sequence[str] | None]:
     """A name per argument; names that are meant for the tensors inside them are given back."""
-    count = len(args) + len(named)
     names = [names] if isinstance(names, str) else names
-    if names is not None and len(names) == count:
+    if names is not None and len(names) == len(args) + len(named):
         return [str(name) for name in names], None
-    return [*_parameters(fn, len(args)), *named], names
-
-
-def _parameters(fn: Callable[..., Any], count: int) -> list[str]:
-    """The function's own names for its first arguments."""
+    # The function's own names for its first arguments.
     owner = _class_applied(fn)
-    try:
-        parameters = list(inspect.signature(getattr(owner, "forward", fn)).parameters.values())
-    except (TypeError, ValueError):
-        return [f"x{n}" for n in range(count)]
     found: list[str] = []
-    for one in parameters:
-        if owner is not None and one.name == "ctx":
-            continue
-        if one.kind is one.VAR_POSITIONAL:
-            found += [f"{one.name}.{n}" for n in range(count - len(found))]
-        elif one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}:
-            found.append(one.name)
-    return found[:count] if len(found) >= count else [f"x{n}" for n in range(count)]
+    with suppress(TypeError, ValueError):
+        for one in inspect.signature(getattr(owner, "forward", fn)).parameters.values():
+            if owner is not None and one.name == "ctx":
+                continue
+            if one.kind is one.VAR_POSITIONAL:
+                found += [f"{one.name}.{n}" for n in range(len(args) - len(found))]
+            elif one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}:
+                found.append(one.name)
+    if len(found) < len(args):
+        found = [f"x{n}" for n in range(len(args))]
+    return [*found[: len(args)], *named], names
 
 
 def rename_leaves(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
@@ -177,19 +172,17 @@ _COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex
 _REAL = {whole: part for part, whole in _COMPLEX.items()}
 
 
+# Every dtype whose tensors can have gradients.
+FLOATS = tuple(name for name, of in TABLE.items() if of.kind in {"float", "complex"})
+
+
 def is_float(dtype: str) -> bool:
     """Whether tensors of it can have gradients."""
-    of = TABLE.get(dtype)
-    return of is not None and of.kind in {"float", "complex"}
-
-
-# Every dtype whose tensors can have gradients.
-FLOATS = tuple(name for name in TABLE if is_float(name))
+    return dtype in FLOATS
 
 
 def is_complex(dtype: str) -> bool:
-    of = TABLE.get(dtype)
-    return of is not None and of.kind == "complex"
+    return dtype in TABLE and TABLE[dtype].kind == "complex"
 
 
 def of_precision(dtype: str, given: str) -> str:
@@ -216,12 +209,11 @@ class Call:
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if dtype not in self._bound:
             # What stays as it is, in the precision of the run; None: as given.
-            bound = []
-            for leaf in (leaf for index, leaf in enumerate(self.leaves) if index not in self.chosen):
-                given, value = self.adapter.dtype_of(leaf.value), leaf.value
+            bound = [leaf.value for index, leaf in enumerate(self.leaves) if index not in self.chosen]
+            for n, value in enumerate(bound):
+                given = self.adapter.dtype_of(value)
                 if dtype is not None and is_float(given):
-                    value = self.adapter.cast(value, of_precision(dtype, given))
-                bound.append(value)
+                    bound[n] = self.adapter.cast(value, of_precision(dtype, given))
             self._bound[dtype] = tuple(bound)
         leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
@@ -278,58 +270,53 @@ floating ones, or for those that are checked; as a tuple, a dict by name, or as 
 """
 
 
-class WrittenLinearised:
+def linearise_written(
+    call: Call, backward: Backward, inputs: Sequence[Any], wanted: Sequence[bool], dtype: str | None
+) -> Linearised:
     """A forward run, and the hand-written backward that goes with it."""
+    args, kwargs = call.arguments(inputs, dtype)
+    found = call.results(call.invoke(args, kwargs, dtype))
+    every = tuple(one.value for one in found)
+    arguments = (*args, *kwargs.values())
 
-    def __init__(
-        self, call: Call, backward: Backward, inputs: Sequence[Any], wanted: Sequence[bool], dtype: str | None
-    ) -> None:
-        self._call = call
-        self._backward = backward
-        self._wanted = wanted
-        args, kwargs = call.arguments(inputs, dtype)
-        found = call.results(call.invoke(args, kwargs, dtype))
-        self._args = (*args, *kwargs.values())
-        self._all = tuple(one.value for one in found)
-        self.outputs = call.differentiable(found)
-
-    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+    def pullback(cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """What the backward gives; where a cotangent is left out it sees zeros."""
-        adapter = self._call.adapter
-        given: list[Any] = [None] * len(self._all)
-        for index, one in zip(self._call.outputs or (), cotangents, strict=True):
-            out = self._all[index]
-            zeros = np.zeros(adapter.shape_of(out))
-            given[index] = adapter.from_numpy(zeros, adapter.dtype_of(out), like=out) if one is None else one
-        result = self._backward(self._args, self._all, tuple(given))
-        found = self._by_input(result)
-        return tuple(one for one, want in zip(found, self._wanted, strict=True) if want)
+        given: list[Any] = [None] * len(every)
+        for index, one in zip(call.outputs or (), cotangents, strict=True):
+            out = every[index]
+            zeros = np.zeros(call.adapter.shape_of(out))
+            given[index] = call.adapter.from_numpy(zeros, call.adapter.dtype_of(out), like=out) if one is None else one
+        gradients = _by_input(call, arguments, backward(arguments, every, tuple(given)))
+        return tuple(one for one, want in zip(gradients, wanted, strict=True) if want)
 
-    def _by_input(self, result: Any) -> list[Any]:
-        call = self._call
-        chosen = [call.leaves[index].name for index in call.chosen]
-        tensors = [leaf.name for leaf in call.leaves]
-        if isinstance(result, dict):
-            for key in result:
-                if key not in tensors:
-                    raise MalformedGradient(
-                        f"backward: expected gradients by name ({', '.join(tensors)}), found {key!r}{suggest(str(key), tensors)}"
-                    )
-            return [result.get(name) for name in chosen]
-        found = _gradients_in(result, call.adapter.owns)
-        floats = [leaf.name for leaf in call.leaves if is_float(call.adapter.dtype_of(leaf.value))]
-        for names in (chosen, floats, tensors):
-            if len(names) == len(found):
-                by_name = dict(zip(names, found, strict=True))
-                return [by_name[name] for name in chosen]
-        if len(found) == len(self._args):
-            # One gradient per argument, None for those that are not tensors.
-            own = [g for arg, g in zip(self._args, found, strict=True) if call.adapter.owns(arg)]
-            return [own[index] for index in call.chosen]
-        wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
-        raise MalformedGradient(
-            f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
-        )
+    return Linearised(call.differentiable(found), pullback)
+
+
+def _by_input(call: Call, arguments: Sequence[Any], result: Any) -> list[Any]:
+    """What a hand-written backward gave, for each input that is checked."""
+    chosen = [call.leaves[index].name for index in call.chosen]
+    tensors = [leaf.name for leaf in call.leaves]
+    if isinstance(result, dict):
+        for key in result:
+            if key not in tensors:
+                raise MalformedGradient(
+                    f"backward: expected gradients by name ({', '.join(tensors)}), found {key!r}{suggest(str(key), tensors)}"
+                )
+        return [result.get(name) for name in chosen]
+    found = _gradients_in(result, call.adapter.owns)
+    floats = [leaf.name for leaf in call.leaves if is_float(call.adapter.dtype_of(leaf.value))]
+    for names in (chosen, floats, tensors):
+        if len(names) == len(found):
+            by_name = dict(zip(names, found, strict=True))
+            return [by_name[name] for name in chosen]
+    if len(found) == len(arguments):
+        # One gradient per argument, None for those that are not tensors.
+        own = [g for arg, g in zip(arguments, found, strict=True) if call.adapter.owns(arg)]
+        return [own[index] for index in call.chosen]
+    wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
+    raise MalformedGradient(
+        f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
+    )
 
 
 def _gradients_in(result: Any, owns: Callable[[object], bool]) -> list[Any]:

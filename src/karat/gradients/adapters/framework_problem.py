@@ -11,18 +11,7 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
-from karat.gradients.adapters.calls import (
-    SEED,
-    Backward,
-    Call,
-    Leaf,
-    WrittenLinearised,
-    flatten,
-    is_complex,
-    is_float,
-    of_precision,
-    unflatten,
-)
+from karat.gradients.adapters.calls import Backward, Call, Leaf, flatten, is_complex, is_float, unflatten
 from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
@@ -32,7 +21,7 @@ Inputs = Sequence[Any] | Mapping[str, Any] | Any
 
 
 class FrameworkProblem:
-    """A `Problem` over an adapter; `opening.open_problem` makes them."""
+    """A `Problem` over an adapter; `open_problem` makes them."""
 
     def __init__(self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None) -> None:
         self.op = op
@@ -70,7 +59,15 @@ class FrameworkProblem:
     ) -> tuple[Array | None, ...]:
         """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
         with self.adapter.scope():
-            return self.gradients(self._linearised(at, dtype), cotangents)
+            # At the problem's own point once for all, where nothing can keep state.
+            reused = self.adapter.pure and self.backward is None
+            if not reused or any(one is not own for one, own in zip(at, self.point, strict=True)):
+                ran = self.linearise(self.natives(at, dtype), dtype=dtype)
+            else:
+                if dtype not in self._ran:
+                    self._ran[dtype] = self.linearise(self.natives(at, dtype), dtype=dtype)
+                ran = self._ran[dtype]
+            return self.gradients(ran, cotangents)
 
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         with self.adapter.scope():
@@ -100,15 +97,6 @@ class FrameworkProblem:
     def _in_double(self, array: Array, like: Any | None) -> Any:
         return self.adapter.from_numpy(array, "complex128" if np.iscomplexobj(array) else "float64", like)
 
-    def _linearised(self, at: Arrays, dtype: str | None) -> Linearised:
-        """The function at a point; at the problem's own point once for all, where nothing can keep state."""
-        reused = self.adapter.pure and self.backward is None
-        if not reused or any(one is not own for one, own in zip(at, self.point, strict=True)):
-            return self.linearise(self.natives(at, dtype), dtype=dtype)
-        if dtype not in self._ran:
-            self._ran[dtype] = self.linearise(self.natives(at, dtype), dtype=dtype)
-        return self._ran[dtype]
-
     # What follows is the framework's side; `laws` look at it, the mathematics does not.
 
     def flat(self, dtype: str | None) -> FlatFunction:
@@ -134,10 +122,10 @@ class FrameworkProblem:
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
         """Arrays as tensors of the framework, in memory of their own."""
         precision = self.precision(dtype)
-        return [
-            self.adapter.from_numpy(one, slot.dtype if precision is None else of_precision(precision, slot.dtype), like)
-            for one, slot, like in zip(at, self.inputs, self._likes, strict=True)
+        dtypes = [
+            slot.dtype if precision is None else calls.of_precision(precision, slot.dtype) for slot in self.inputs
         ]
+        return [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self._likes, strict=True)]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
         self.forwards += 1
@@ -155,7 +143,7 @@ class FrameworkProblem:
         wanted = [True] * len(inputs) if wanted is None else wanted
         self.forwards += 1
         if self.backward is not None and flat is None:
-            return WrittenLinearised(self.call, self.backward, inputs, wanted, self.precision(dtype))
+            return calls.linearise_written(self.call, self.backward, inputs, wanted, self.precision(dtype))
         return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
 
     def native_cotangents(self, ran: Linearised, cotangents: Sequence[Array | None]) -> list[Any | None]:
@@ -163,8 +151,7 @@ class FrameworkProblem:
         found: list[Any | None] = []
         for one, out in zip(cotangents, ran.outputs, strict=True):
             dtype = self.adapter.dtype_of(out)
-            real = one is not None and np.iscomplexobj(one) and not dtype.startswith("complex")
-            array = one.real if real and one is not None else one
+            array = one if one is None or dtype.startswith("complex") else one.real
             found.append(None if array is None else self.adapter.from_numpy(array, dtype, out))
         return found
 
@@ -382,7 +369,7 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
         return tuple(leaf.value for leaf in found)
 
     problem.forwards += 1
-    with adapter.seeded(SEED, problem.device) as drew:
+    with adapter.seeded(calls.SEED, problem.device) as drew:
         adapter.forward(run, inputs)
         if drew() and call.random_on is None:
             call.random_on = problem.device

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, FlatFunction, Ran
+from karat.gradients.adapters import Adapter, FlatFunction, Linearised
 from karat.gradients.problem import Array, Unsupported
 from karat.tensors.arrays import is_jax, jax_device, jax_x64
 
@@ -57,7 +57,7 @@ class JaxAdapter(Adapter):
     def scope(self) -> AbstractContextManager[object]:
         return jax_x64()
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]
 
         def of_chosen(*given: Any) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ class JaxAdapter(Adapter):
             return function([next(left) if want else one for one, want in zip(inputs, wanted, strict=True)])
 
         outputs, pull = _jax().vjp(of_chosen, *chosen)
-        return Ran(outputs, lambda cotangents: _pulled(pull, outputs, cotangents))
+        return Linearised(outputs, lambda cotangents: _pulled(pull, outputs, cotangents))
 
     def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         try:

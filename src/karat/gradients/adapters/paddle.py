@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran, copied
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised, copied, gradients_of, graph_nodes
 from karat.gradients.adapters.calls import is_float
 from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
 _HELD = "GradNodeAccumulation"  # where a backward leaves a gradient, in an input or a parameter
+# The leaf of the backward that is being prepared; none yet where nothing was tied.
 _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
-"""The leaf of the backward that is being prepared; none yet where nothing was tied."""
 
 
 def _paddle() -> Any:
@@ -162,11 +162,11 @@ class PaddleAdapter(Adapter):
         with _paddle().no_grad():
             return function(inputs)
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
-        python = all(name == _HELD or "PyLayer" in name for name in _nodes(outputs))
+        python = all(name == _HELD or "PyLayer" in name for name in graph_nodes(outputs))
         if not all(wanted) and not python:
             # cross, prelu, solve and more write a gradient that was not asked for to invalid memory.
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
@@ -176,7 +176,7 @@ class PaddleAdapter(Adapter):
             # Outputs without a graph have no part in it.
             return _gradients(outputs, [*asked, *leads], cotangents, create_graph=False)[: len(asked)]
 
-        return Ran(tuple(out.detach() for out in outputs), pullback)
+        return Linearised(tuple(out.detach() for out in outputs), pullback)
 
     def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
         paddle = _paddle()
@@ -188,8 +188,7 @@ class PaddleAdapter(Adapter):
                 given = [
                     None if one is None else one.astype(out.dtype) for one, out in zip(cotangents, outputs, strict=True)
                 ]
-                asked = [*leaves, *leads]
-                found = _gradients(outputs, asked, given, create_graph=True)
+                found = _gradients(outputs, [*leaves, *leads], given, create_graph=True)
             return tuple(
                 paddle.zeros_like(leaf) if one is None else one
                 for one, leaf in zip(found[: len(leaves)], leaves, strict=True)
@@ -208,7 +207,7 @@ class PaddleAdapter(Adapter):
             with paddle.enable_grad(), tying() as leads:
                 outputs = function(leaves)
             pairs = [(out, one) for out, one in zip(outputs, cotangents, strict=True) if not out.stop_gradient]
-            if _nodes(outputs).count(_HELD) > len(leaves) + len(leads):
+            if graph_nodes(outputs).count(_HELD) > len(leaves) + len(leads):
                 # There is no way to keep gradients out of them.
                 raise Unsupported("the function holds parameters, which would get gradients, too")
             if pairs:
@@ -237,18 +236,6 @@ def _states(paddle: Any) -> list[list[str]]:
     return [[word for word in str(one).split() if not word.startswith("0x")] for one in paddle.get_rng_state()]
 
 
-def _nodes(outputs: Sequence[Any]) -> list[str]:
-    """What a backward runs through, by name; the ends, where gradients are left, are all called alike."""
-    left = [out.grad_fn for out in outputs if out.grad_fn is not None]
-    seen = set()
-    while left:
-        node = left.pop()
-        if node not in seen:
-            seen.add(node)
-            left += [one for one in node.next_functions if one is not None]
-    return [node.name() for node in seen]
-
-
 def _leaf(value: Any, *, wants: bool) -> Any:
     leaf = value.detach()
     leaf.stop_gradient = not wants
@@ -261,17 +248,7 @@ def _gradients(
     pairs = [
         (out, one) for out, one in zip(outputs, cotangents, strict=True) if one is not None and not out.stop_gradient
     ]
-    if not pairs or not leaves:
-        return (None,) * len(leaves)
-    found = _paddle().grad(
-        [out for out, _ in pairs],
-        list(leaves),
-        [one for _, one in pairs],
-        retain_graph=create_graph,
-        create_graph=create_graph,
-        allow_unused=True,
-    )
-    return tuple(found)
+    return gradients_of(_paddle().grad, pairs, leaves, create_graph=create_graph)
 
 
 ADAPTER = PaddleAdapter()

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Ran, copied
+from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised, copied, gradients_of, graph_nodes
 from karat.gradients.problem import Array, Unsupported
 from karat.tensors.arrays import is_torch
 
+# Forward mode has one level in a process, and random numbers one state, whatever threads there are.
 _ONE_AT_A_TIME = RLock()
-"""Forward mode has one level in a process, and random numbers one state, whatever threads there are."""
 
 
 def _torch() -> Any:
@@ -105,13 +105,13 @@ class TorchAdapter(Adapter):
         with _torch().enable_grad():
             return tuple(out.detach() for out in function(inputs))
 
-    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Ran:
+    def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         leaves = [one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)]
         with _torch().enable_grad():
             outputs = function(leaves)
         asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
         # Outputs without a graph have no part in it.
-        return Ran(
+        return Linearised(
             tuple(out.detach() for out in outputs),
             lambda cotangents: _gradients(outputs, asked, cotangents, create_graph=False),
         )
@@ -120,7 +120,9 @@ class TorchAdapter(Adapter):
         torch = _torch()
         ad = torch.autograd.forward_ad
         try:
-            with _ONE_AT_A_TIME, _quiet(), ad.dual_level(), torch.enable_grad():
+            with _ONE_AT_A_TIME, warnings.catch_warnings(), ad.dual_level(), torch.enable_grad():
+                # What torch says of its own scripts when forward mode is first used.
+                warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
                 # Leaves that want gradients, so that a function which takes some itself can be pushed through too.
                 duals = [
                     ad.make_dual(one.detach().requires_grad_(), tangent)
@@ -152,7 +154,9 @@ class TorchAdapter(Adapter):
                     for one, out in zip(cotangents, outputs, strict=True)
                 ]
                 found = _gradients(outputs, leaves, given, create_graph=True)
-            _refuse_once(found)
+            # torch puts an error into the graph of a once_differentiable backward, and never comes to it.
+            if any(name.endswith("Error") for name in graph_nodes(found)):
+                raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
             return tuple(
                 torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)
             )
@@ -200,46 +204,14 @@ def _gradients(
     outputs: Sequence[Any], leaves: Sequence[Any], cotangents: Sequence[Any | None], *, create_graph: bool
 ) -> tuple[Any, ...]:
     pairs = [(out, one) for out, one in zip(outputs, cotangents, strict=True) if one is not None and out.requires_grad]
-    if not pairs or not leaves:
-        return (None,) * len(leaves)
     try:
-        found: tuple[Any, ...] = _torch().autograd.grad(
-            [out for out, _ in pairs],
-            leaves,
-            [one for _, one in pairs],
-            retain_graph=create_graph,
-            create_graph=create_graph,
-            allow_unused=True,
-        )
+        return gradients_of(_torch().autograd.grad, pairs, leaves, create_graph=create_graph)
     except RuntimeError as error:
         if "use_reentrant" in str(error):
             raise Unsupported(
                 "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
             ) from error
         raise
-    return found
-
-
-def _refuse_once(gradients: Sequence[Any]) -> None:
-    """Unsupported for `once_differentiable`: torch puts an error into the graph, and never comes to it."""
-    left = [one.grad_fn for one in gradients if one is not None and one.grad_fn is not None]
-    seen = set()
-    while left:
-        node = left.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.name().endswith("Error"):
-            raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
-        left += [one for one, _ in node.next_functions if one is not None]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch says of its own scripts when forward mode is first used."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
-        yield
 
 
 def _dtype(name: str) -> Any:
