@@ -65,24 +65,17 @@ def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> E
             dense=probe.dense,
             value=float(np.sum(v * value)),
             error=roundoff.combined(v * error),
-            size=roundoff.norm(v * value),
-            weight=roundoff.norm(v * base[seen]),
+            size=norm(v * value),
+            weight=norm(v * base[seen]),
             count=int(v.size),
         )
 
 
 def joint_expectation(parts: Sequence[Expectation]) -> Expectation:
     """What a probe expects of several outputs at once."""
-    first = parts[0]
-    return Expectation(
-        direction=first.direction,
-        dense=first.dense,
-        value=sum(one.value for one in parts),
-        error=roundoff.norm(np.array([one.error for one in parts])),
-        size=roundoff.norm(np.array([one.size for one in parts])),
-        weight=roundoff.norm(np.array([one.weight for one in parts])),
-        count=sum(one.count for one in parts),
-    )
+    value, count = sum(one.value for one in parts), sum(one.count for one in parts)
+    error, size, weight = np.array([(one.error, one.size, one.weight) for one in parts]).T.copy()
+    return replace(parts[0], value=value, error=norm(error), size=norm(size), weight=norm(weight), count=count)
 
 
 def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | None) -> float:
@@ -90,8 +83,8 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
     if gradient is None or nudged is None:
         return 0.0
     with np.errstate(all="ignore"):
-        size = roundoff.norm(gradient * direction)
-        moved = roundoff.norm((gradient - nudged) * direction)
+        size = norm(gradient * direction)
+        moved = norm((gradient - nudged) * direction)
         return moved / size if np.isfinite(moved) and size > 0 else 0.0
 
 
@@ -101,7 +94,7 @@ def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: 
         # An element without neighbours (infinite, NaN) is not part of the direction.
         moved = expected.direction != 0
         terms = gradient[moved] * expected.direction[moved]
-        size = max(roundoff.norm(terms[np.isfinite(terms)]), expected.size)
+        size = max(norm(terms[np.isfinite(terms)]), expected.size)
         floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
         return Measurement(expected, float(np.sum(terms)), expected.error + floor)
 
@@ -225,7 +218,6 @@ NO_GRAD_OP = "; if the op has no gradient by nature, add an exemption of kind no
 NO_GRADIENT = f"no gradient: None, but the derivative is not zero; write the backward{NO_GRAD_OP}"
 NO_SECOND = "no second-order gradient: None, but the derivative of the gradient is not zero; the backward cannot be differentiated"
 ZERO = "the gradient is zero everywhere it was checked"
-EDGE = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 
 
@@ -239,8 +231,7 @@ class PairVerdict:
     def comparison(self) -> tuple[Comparison, bool]:
         """The comparison, and whether the derivative is zero everywhere it was checked."""
         measured = [one for _, some in self.groups for one in some]
-        judged = judge(measured)
-        rtol = self.seen.plan.rtol
+        judged, rtol = judge(measured), self.seen.plan.rtol
         wide = rtol is not None and rtol * judged.scale > judged.widest
         widened = judge(measured, rtol=rtol) if wide and judged.failed else judged
         # What is out of the wider tolerance, too, is judged by the one that was derived.
@@ -252,13 +243,9 @@ class PairVerdict:
         slot, scales = flat.inputs[i], element_scales(flat.point[i])
         caught: dict[str, bool] = {}
         if not zero and np.isfinite(judged.widest):
-            caught = controls(
-                self.groups,
-                (*slot.shape, 2) if slot.complex else slot.shape,
-                scales,
-                rtol=used,
-                rng=self.seen.plan.draw(Purpose.CONTROLS, *self.pair),
-            )
+            shape = (*slot.shape, 2) if slot.complex else slot.shape
+            rng = self.seen.plan.draw(Purpose.CONTROLS, *self.pair)
+            caught = controls(self.groups, shape, scales, rtol=used, rng=rng)
         missed = [name for name, noticed in caught.items() if not noticed]
         vacuous = verdict is GradVerdict.PASS and (zero or bool(missed))
         if vacuous and not zero:
@@ -305,7 +292,8 @@ class PairVerdict:
             return GradVerdict.FAIL, NO_GRADIENT if self.seen.plan.order == 1 else NO_SECOND
         if not np.isfinite(worst.found):
             if self.seen.masks[self.pair[1]].any():
-                return GradVerdict.INCONCLUSIVE, EDGE
+                edge = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
+                return GradVerdict.INCONCLUSIVE, edge
             return GradVerdict.FAIL, "the gradient is not finite where the derivative is"
         cap = roundoff.cap(self.seen.baseline.computes)
         # Beyond the cap the error estimate is itself in doubt; what is far out of it is wrong all the same.
@@ -316,8 +304,8 @@ class PairVerdict:
             f" (expected {worst.expected.value:.6g}, found {worst.found:.6g})"
         )
         if atol is not None and worst.deviation <= atol:
-            why = f"{gap}; only the absolute tolerance {atol:g} excuses it, and that proves nothing"
-            return GradVerdict.INCONCLUSIVE, why
+            gap = f"{gap}; only the absolute tolerance {atol:g} excuses it, and that proves nothing"
+            return GradVerdict.INCONCLUSIVE, gap
         return GradVerdict.FAIL, gap
 
     def _noisy(self, judged: Agreement) -> str:

@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from karat.gradients.problem import Problem, Slot, Vector
+from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, size
 
 
 def identity_of(problem: Problem, given: str | None) -> str:
@@ -62,6 +62,13 @@ class CheckPlan:
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
         """A generator for one purpose and one input or output."""
         return np.random.default_rng([self.seed, int(purpose), self.order, self.attempt, *which])
+
+    def cotangents(self, problem: Problem, purpose: Purpose) -> list[Array | None]:
+        """A drawn cotangent of moderate size for each output that was asked for."""
+        return [
+            shaped(random_weights(size(slot), self.draw(purpose, k)), slot) if k in self.outputs else None
+            for k, slot in enumerate(problem.outputs)
+        ]
 
 
 DENSE = 2  # dense directions per input, each of which sees every element

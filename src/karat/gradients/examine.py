@@ -10,19 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from karat.gradients import oracles, roundoff, slopes
+from karat.gradients import comparison, oracles, roundoff, slopes
 from karat.gradients.adapters import MalformedGradient
-from karat.gradients.comparison import (
-    LEAST_ERROR,
-    NO_GRAD_OP,
-    UNKNOWN,
-    PairVerdict,
-    expectation,
-    joint_expectation,
-    judge,
-    measure,
-    sensitivity,
-)
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.oracles import Baseline, Observations, Probe, ReferenceFlat, baseline, observe
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
@@ -63,10 +52,9 @@ def compare_forward(
         floor = 16 * depth * unit_roundoff * (sizes + np.abs(seen.baseline.base[k][keep]))
         tangents.append(Tangent(given[k][keep], value, _ROOM * probe.slopes[k].error[keep] + floor))
     if not keep.any():
-        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, UNKNOWN, mode="forward")
-    scale = max(_rms(one.expected) for one in tangents)
+        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, comparison.UNKNOWN, mode="forward")
+    scale, used = max(_rms(one.expected) for one in tangents), None
     failed = any(one.fails(one.found) for one in tangents)
-    used = None
     if failed and seen.plan.rtol is not None:
         # As for gradients: what a test asks for beyond what is derived is used, and recorded.
         least = seen.plan.rtol * scale
@@ -82,8 +70,7 @@ def compare_forward(
     noise = max(float(np.median(sample(one.allowed))) for one in tangents)
     too_noisy = noise > roundoff.cap(seen.baseline.computes) * scale and error <= 100 * tolerance
     if too_noisy and used is None:
-        verdict = GradVerdict.INCONCLUSIVE
-        reason = "the forward is too noisy to judge tangents by"
+        verdict, reason = GradVerdict.INCONCLUSIVE, "the forward is too noisy to judge tangents by"
     elif failed:
         verdict = GradVerdict.FAIL
         reason = f"J·u by forward mode is off by {error / unit:.2g} of its size at an element, {tolerance / unit:.2g} is explained"
@@ -124,13 +111,11 @@ def _worst(tangents: Sequence[Tangent]) -> tuple[float, float]:
 
 
 def _controls(seen: Observations, pair: tuple[int, int], tangents: Sequence[Tangent]) -> dict[str, bool]:
-    rng = seen.plan.draw(Purpose.CONTROLS, *pair, 1)
-    first = tangents[0]
-    drawn = int(rng.integers(0, first.found.size))
-    worst = int(np.argmax(first.allowed))
+    drawn = int(seen.plan.draw(Purpose.CONTROLS, *pair, 1).integers(0, tangents[0].found.size))
+    worst = int(np.argmax(tangents[0].allowed))
     changed: dict[str, Callable[[Vector], Vector]] = {
         "zero": np.zeros_like,
-        "x1.01": lambda one: (1 + LEAST_ERROR) * one,
+        "x1.01": lambda one: (1 + comparison.LEAST_ERROR) * one,
         "sign": lambda one: -one,
         "one element": lambda one: _off(one, drawn),
         "worst element": lambda one: _off(one, worst),
@@ -141,7 +126,7 @@ def _controls(seen: Observations, pair: tuple[int, int], tangents: Sequence[Tang
 def _off(found: Vector, place: int) -> Vector:
     """One element off by one per cent of itself, or of a typical one."""
     other = found.copy()
-    other[place] += LEAST_ERROR * max(abs(float(found[place])), _rms(found))
+    other[place] += comparison.LEAST_ERROR * max(abs(float(found[place])), _rms(found))
     return other
 
 
@@ -224,16 +209,15 @@ def _gradients(seen: Observations, given: dict[int, Vector]) -> list[Vector | No
 
 
 def _raised(seen: Observations, pair: tuple[int, int], error: Exception) -> Pair:
+    exemption = comparison.NO_GRAD_OP if seen.plan.order == 1 else ""
+    verdict, why = GradVerdict.FAIL, f"no gradient: the backward raised {error_line(error)}{exemption}"
     if isinstance(error, Unsupported):
         # It was not the backward that refused.
-        why = f"no gradient could be asked for: {error_line(error)}"
-        return Pair(*pair, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
-    if isinstance(error, MalformedGradient):
+        verdict, why = GradVerdict.INCONCLUSIVE, f"no gradient could be asked for: {error_line(error)}"
+    elif isinstance(error, MalformedGradient):
         # There is one, and it is wrong: no reason to exempt the op.
-        return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, f"no gradient to compare: {error}"))
-    first = seen.plan.order == 1
-    why = f"no gradient: the backward raised {error_line(error)}{NO_GRAD_OP if first else ''}"
-    return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, why))
+        why = f"no gradient to compare: {error}"
+    return Pair(*pair, seen.comparison(pair, verdict, why))
 
 
 def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pair:
@@ -243,22 +227,21 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
         why = "nothing to compare: the input or the output has no elements"
         return Pair(i, k, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     given = [one[i] for one in pulled.gradients]
-    unrest = [sensitivity(one.direction, given[0], pulled.nudged[i]) for one in probes]
+    unrest = [comparison.sensitivity(one.direction, given[0], pulled.nudged[i]) for one in probes]
     groups = []
     for cotangent, gradient in zip(pulled.cotangents, given, strict=True):
         found = np.zeros(seen.baseline.flat.point[i].size) if gradient is None else gradient
-        expected = [expectation(one, k, cotangent, base) for one in probes]
-        measured = [
-            measure(found, one, seen.baseline.computes, unrest=share)
-            for one, share in zip(expected, unrest, strict=True)
-        ]
+        measured = []
+        for one, share in zip(probes, unrest, strict=True):
+            expected = comparison.expectation(one, k, cotangent, base)
+            measured.append(comparison.measure(found, expected, seen.baseline.computes, unrest=share))
         groups.append((found, measured))
     none = all(one is None for one in given)
-    comparison, zero = PairVerdict(seen, pair, groups, none).comparison()
+    compared, zero = comparison.PairVerdict(seen, pair, groups, none).comparison()
     made = Pair(
         i,
         k,
-        comparison,
+        compared,
         cotangent=pulled.cotangents[0],
         gradient=given[0],
         masked=bool(seen.masks[k].any()),
@@ -291,13 +274,10 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
         violations.append(slopes.kink_violation(direction, seen.shift[1][k], cotangent, everything, precision))
     outside = next((text for text in violations if text), "")
     within = f"at {kinks:,} kinks the gradient lies between the one-sided slopes"
-    changed = (
-        {"verdict": GradVerdict.FAIL, "reason": outside, "vacuous": False}
-        if outside
-        else {"reason": pair.comparison.reason or within}
-    )
-    comparison = msgspec.structs.replace(pair.comparison, kinks=kinks, **changed)
-    return replace(pair, comparison=comparison)
+    changed: dict[str, Any] = {"reason": pair.comparison.reason or within}
+    if outside:
+        changed = {"verdict": GradVerdict.FAIL, "reason": outside, "vacuous": False}
+    return replace(pair, comparison=msgspec.structs.replace(pair.comparison, kinks=kinks, **changed))
 
 
 def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
@@ -310,14 +290,13 @@ def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
         return [_raised(seen, (i, first), error) for i in sorted(seen.plan.inputs)]
     found = []
     for i in sorted(seen.plan.inputs):
-        gradient = gradients[i]
-        if gradient is None:
-            gradient = np.zeros_like(seen.baseline.flat.point[i])
+        given = gradients[i]
+        gradient = np.zeros_like(seen.baseline.flat.point[i]) if given is None else given
         measured = []
         for one in seen.probes[i]:
-            parts = [expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]
-            measured.append(measure(gradient, joint_expectation(parts), seen.baseline.computes))
-        judged = judge(measured, rtol=seen.plan.rtol)
+            parts = [comparison.expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]
+            measured.append(comparison.measure(gradient, comparison.joint_expectation(parts), seen.baseline.computes))
+        judged = comparison.judge(measured, rtol=seen.plan.rtol)
         if not measured or not judged.failed or not np.isfinite(judged.widest):
             continue
         worst = judged.worst
@@ -350,13 +329,9 @@ def _forward(seen: Observations, found: Sequence[Pair]) -> list[Pair]:
                 continue
             if why:
                 made.append(Pair(*which, seen.comparison(which, verdict, why, mode="forward")))
-            elif pushed and (comparison := compare_forward(seen, which, pushed)) is not None:
-                made.append(replace(pair, comparison=comparison))
+            elif pushed and (compared := compare_forward(seen, which, pushed)) is not None:
+                made.append(replace(pair, comparison=compared))
     return made
-
-
-_ZERO_ATTEMPTS = 1
-"""A derivative that is zero here may be zero by chance (x² at 0); one more point tells it from floor(x)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,13 +379,13 @@ def _baseline_at(
 
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:
-    comparison = pair.comparison
-    if comparison.verdict is GradVerdict.FAIL:
+    if pair.comparison.verdict is GradVerdict.FAIL:
         return False
-    if comparison.counts:
+    if pair.comparison.counts:
         # Elements that were left out here are checked once elsewhere.
         return pair.masked and attempt == 0
-    return pair.masked or (pair.zero and attempt < _ZERO_ATTEMPTS)
+    # A derivative that is zero here may be zero by chance (x² at 0); one more point tells it from floor(x).
+    return pair.masked or (pair.zero and attempt == 0)
 
 
 def _settled(old: Pair, again: dict[tuple[int, int, str], Pair], attempt: int) -> Pair:

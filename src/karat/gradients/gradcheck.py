@@ -17,25 +17,11 @@ from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import NAMES, check_properties
 from karat.gradients.oracles import same_forward
-from karat.gradients.problem import (
-    Array,
-    FlatProblem,
-    Problem,
-    Slot,
-    Unsupported,
-    Vector,
-    error_line,
-    shaped,
-    size,
-    vector,
-)
+from karat.gradients.problem import FlatProblem, Slot, Unsupported, Vector, error_line, shaped, size, vector
 from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Mode, Property, verdict_of
 from karat.gradients.session import Checked, Focus, notify, requested_replay
 
-_HELP = "python -c 'import karat; help(karat.gradcheck)'"
 _MODES = ("reverse", "forward")
-_WHOLE = int | np.integer
-_NUMBER = int | float | np.integer | np.floating
 
 
 def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word of its own
@@ -97,10 +83,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
             " or framework='jax' (torch, paddle) if the function is one of theirs",
         )
-    whole = draws.identity_of(problem, identity)
-    asked = requested_replay()
-    if asked.seed is not None:
-        seed = asked.seed
+    whole, asked = draws.identity_of(problem, identity), requested_replay()
+    seed = seed if asked.seed is None else asked.seed
     plan = CheckPlan(
         seed=draws.seed_of(whole) if seed is None else seed,
         inputs=frozenset(range(len(problem.inputs))),
@@ -156,20 +140,18 @@ class _Check:
 
     def first_order(self, reference: Callable[..., Any] | None) -> None:
         found = examine(self.problem, self.plan, reference)
-        self.pairs = found.pairs
-        self.notes += found.notes
+        self.pairs, self.notes = found.pairs, [*self.notes, *found.notes]
         if reference is not None:
             ours = found.here.flat.base()
             self.properties.append(same_forward(ours, found.here.base, self.problem.computes))
         self._diagnose(self.problem, self.plan, found.pairs)
 
-    def _diagnose(self, problem: Problem, plan: CheckPlan, pairs: Sequence[Pair]) -> None:
+    def _diagnose(self, problem: FrameworkProblem, plan: CheckPlan, pairs: Sequence[Pair]) -> None:
         done = {(one.input, one.output) for one in self.diagnoses}
         for pair in pairs:
             one = pair.comparison
-            if one.verdict is not GradVerdict.FAIL or len(self.diagnoses) >= diagnosis.MOST:
-                continue
-            if (one.input, one.output) not in done:
+            fresh = one.verdict is GradVerdict.FAIL and (one.input, one.output) not in done
+            if fresh and len(self.diagnoses) < diagnosis.MOST:
                 self.diagnoses.append(diagnosis.diagnosis_of(problem, plan, pair))
                 done.add((one.input, one.output))
 
@@ -178,37 +160,26 @@ class _Check:
         if any(one.comparison.verdict is GradVerdict.FAIL for one in self.pairs):
             self.notes.append("second order was not checked: the first order is wrong")
             return
-        given: list[Array | None] = [
-            shaped(random_weights(size(slot), self.plan.draw(Purpose.SECOND_ORDER, k)), slot)
-            if k in self.plan.outputs
-            else None
-            for k, slot in enumerate(self.problem.outputs)
-        ]
+        given = self.plan.cotangents(self.problem, Purpose.SECOND_ORDER)
         try:
             problem = self.problem.gradient_problem(given)
         except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
             missing = isinstance(error, Unsupported)
-            for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs)):
-                self.rest.append(
-                    Comparison(
-                        input=name,
-                        output=f"grad({name})",
-                        dtype=self.problem.computes,
-                        order=2,
-                        verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
-                        reason=f"no second-order gradient: {error_line(error)}",
-                        oracle="differences",
-                    )
+            self.rest += [
+                Comparison(
+                    input=name,
+                    output=f"grad({name})",
+                    dtype=self.problem.computes,
+                    order=2,
+                    verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
+                    reason=f"no second-order gradient: {error_line(error)}",
+                    oracle="differences",
                 )
+                for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs))
+            ]
             return
-        plan = replace(
-            self.plan,
-            order=2,
-            forward=False,
-            forward_alone=False,
-            extra=(),
-            outputs=frozenset(range(len(problem.inputs))),
-        )
+        outputs = frozenset(range(len(problem.inputs)))
+        plan = replace(self.plan, order=2, forward=False, forward_alone=False, extra=(), outputs=outputs)
         found = examine(problem, plan, None)
         self.notes += [f"second order: {note}" for note in found.notes]
         self._diagnose(problem, plan, found.pairs)
@@ -228,14 +199,12 @@ class _Check:
         if names and any(one.comparison.verdict is GradVerdict.FAIL for one in reverse):
             self.notes.append(f"{', '.join(names)} not checked: the double gradient is wrong")
             return
+        pairs = {(one.comparison.input, one.comparison.output): one for one in reverse}
         for name in names:
             for comparison, cotangent in low_precision.compare_precision(self.problem, self.plan, name, reverse):
                 self.rest.append(comparison)
-                failed = comparison.verdict is GradVerdict.FAIL
-                if failed and len(self.diagnoses) < diagnosis.MOST:
-                    which = (comparison.input, comparison.output)
-                    pairs = {(one.comparison.input, one.comparison.output): one for one in reverse}
-                    pair = replace(pairs[which], comparison=comparison)
+                if comparison.verdict is GradVerdict.FAIL and len(self.diagnoses) < diagnosis.MOST:
+                    pair = replace(pairs[comparison.input, comparison.output], comparison=comparison)
                     self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.plan, pair, cotangent))
 
     def laws(self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float) -> None:
@@ -252,9 +221,9 @@ class _Check:
         )
 
     def report(self, identity: str, started: float) -> GradReport:
-        comparisons = (*(one.comparison for one in self.pairs), *self.rest)
+        problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)
         verdict, reason = verdict_of(comparisons, self.properties)
-        problem = self.problem
+        unasked = [slot.name for k, slot in enumerate(problem.outputs) if k not in self.plan.outputs]
         return GradReport(
             op=problem.op,
             framework=problem.framework,
@@ -266,14 +235,7 @@ class _Check:
             comparisons=comparisons,
             properties=tuple(self.properties),
             diagnoses=tuple(self.diagnoses),
-            excluded=(
-                *problem.excluded,
-                *(
-                    Excluded(name=slot.name, why="not asked for")
-                    for k, slot in enumerate(problem.outputs)
-                    if k not in self.plan.outputs
-                ),
-            ),
+            excluded=(*problem.excluded, *(Excluded(name=name, why="not asked for") for name in unasked)),
             notes=(*problem.notes, *self.notes),
             forwards=problem.forwards,
             backwards=problem.backwards,
@@ -282,7 +244,10 @@ class _Check:
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    return UsageError(f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP)
+    return UsageError(
+        f"gradcheck: {what}: expected {expected}, found {found}{hint}",
+        next_command="python -c 'import karat; help(karat.gradcheck)'",
+    )
 
 
 def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
@@ -291,10 +256,12 @@ def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> N
     for mode in [modes] if isinstance(modes, str) else modes:
         if mode not in _MODES:
             raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
-    if seed is not None and not (isinstance(seed, _WHOLE) and seed >= 0):
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
         raise _refused("seed", "a non-negative integer", repr(seed))
     for name, value in sizes.items():
-        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
+        if value is not None and not (
+            isinstance(value, int | float | np.integer | np.floating) and 0 <= value < np.inf
+        ):
             raise _refused(name, "a non-negative number", repr(value))
     if sizes["delta"] == 0:
         raise _refused("delta", "a positive step", "0")
@@ -307,8 +274,7 @@ def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
     names = list(outputs) if isinstance(outputs, list | tuple | set | frozenset) else [outputs]
     for name in names:
         if name not in known:
-            hint = suggest(str(name), known)
-            raise _refused("outputs", f"one of {', '.join(known)}", repr(name), hint)
+            raise _refused("outputs", f"one of {', '.join(known)}", repr(name), suggest(str(name), known))
     return frozenset(known.index(name) for name in names)
 
 
@@ -317,8 +283,7 @@ def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -
     if cotangents is None:
         return []
     if len(cotangents) != len(slots):
-        expected = f"one for each of {len(slots)} outputs"
-        raise _refused("cotangents", expected, f"{len(cotangents)}")
+        raise _refused("cotangents", f"one for each of {len(slots)} outputs", f"{len(cotangents)}")
     found: list[Vector | None] = []
     for one, slot in zip(cotangents, slots, strict=True):
         array = np.zeros(slot.shape) if one is None else np.asarray(one)
@@ -352,8 +317,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     except Exception:  # noqa: BLE001 - the double run has reported it already
         return []
     expected = _author_gradients(flat, plan, grads, given)
-    computes = flat.problem.computes
-    cap = roundoff.cap(computes)
+    cap = roundoff.cap(flat.problem.computes)
     tolerance = max(cap, plan.rtol or 0.0)
     made = []
     for i, theirs in zip(sorted(plan.inputs), expected, strict=True):
@@ -369,7 +333,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
             Comparison(
                 input=flat.inputs[i].name,
                 output=flat.outputs[k].name,
-                dtype=computes,
+                dtype=flat.problem.computes,
                 order=plan.order,
                 verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
                 reason="" if fine else f"differs from the given gradient by {error:.2g} of its size",
@@ -391,11 +355,9 @@ def _author_gradients(
     flat: FlatProblem, plan: CheckPlan, grads: Any, given: Sequence[Vector | None]
 ) -> list[Vector | None]:
     if callable(grads):
-        cotangents = tuple(
-            None if one is None else shaped(one, slot) for one, slot in zip(given, flat.outputs, strict=True)
-        )
         point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
-        grads = grads(point, cotangents)
+        sides = zip(given, flat.outputs, strict=True)
+        grads = grads(point, tuple(None if one is None else shaped(one, slot) for one, slot in sides))
     listed = list(grads) if isinstance(grads, list | tuple) else [grads]
     wanted = sorted(plan.inputs)
     if len(listed) != len(wanted):

@@ -14,23 +14,12 @@ import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
+from karat.gradients import low_precision_judgement as judgement
 from karat.gradients.adapters.calls import FLOATS
-from karat.gradients.draws import CheckPlan, Purpose, random_weights
+from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
-from karat.gradients.low_precision_judgement import (
-    ForwardBehaviour,
-    LowJudgement,
-    Precision,
-    RunStack,
-    allowance_of,
-    judge_low,
-    limits_of,
-    low_controls,
-    precision_of,
-    rms,
-    rounded,
-)
-from karat.gradients.problem import Array, Problem, error_line, shaped, size
+from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
+from karat.gradients.problem import Array, Problem, error_line
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 
@@ -127,12 +116,10 @@ def run_gradients(case: LowCase, numbers: range) -> Iterator[GradientRun]:
     for i in numbers:
         at, cotangent = case.neighbour(i)
         double = case.vjp(at, cotangent)
-        if not all(one is None or np.isfinite(one).all() for one in double):
-            continue
-        beside = [case.moved(one, case.reach) for one in at]
-        near = case.vjp(beside, case.moved(cotangent, case.reach))
-        low = case.vjp(at, cotangent, case.precision.name)
-        yield low, double, near
+        if all(one is None or np.isfinite(one).all() for one in double):
+            beside = [case.moved(one, case.reach) for one in at]
+            near = case.vjp(beside, case.moved(cotangent, case.reach))
+            yield case.vjp(at, cotangent, case.precision.name), double, near
 
 
 def real_parts(array: Array) -> Array:
@@ -170,14 +157,22 @@ def compare_low(
 
 def _of_output(case: LowCase, double: Gradients) -> Iterator[Comparison]:
     wanted = [i for i, gradient in enumerate(double) if gradient is None or gradient.size]
-    verdict, why = GradVerdict.INCONCLUSIVE, _refusal(case)
+    name, at = case.precision.name, case.point
+    verdict, why = GradVerdict.INCONCLUSIVE, ""
+    if not all(np.isfinite(one).all() for one in at):
+        why = f"an input overflows {name}, whose largest number is {case.precision.largest:g}"
+    else:
+        try:
+            case.problem.forward(at, dtype=name)
+        except Exception as error:  # noqa: BLE001 - frameworks raise what they like for a kernel they lack
+            why = f"the forward cannot be computed in {name}: {error_line(error)}"
     if not why:
         behaviour = forward_behaviour(case)
         try:
             runs = list(run_gradients(case, range(FIRST)))
             why = "" if runs else "the double gradient is not finite at the rounded inputs"
         except Exception as error:  # noqa: BLE001 - whatever a backward raises is what it does
-            verdict, why = GradVerdict.FAIL, f"the backward raises in {case.precision.name}: {error_line(error)}"
+            verdict, why = GradVerdict.FAIL, f"the backward raises in {name}: {error_line(error)}"
     if why:
         yield from (_comparison(case, i, verdict, why) for i in wanted)
         return
@@ -188,19 +183,6 @@ def _of_output(case: LowCase, double: Gradients) -> Iterator[Comparison]:
             compared = _of_input(case, i, runs, behaviour)
         if compared is not None:
             yield compared
-
-
-def _refusal(case: LowCase) -> str:
-    """Why the forward cannot be computed in this precision at all; nothing if it can."""
-    at = case.point
-    if not all(np.isfinite(one).all() for one in at):
-        largest = case.precision.largest
-        return f"an input overflows {case.precision.name}, whose largest number is {largest:g}"
-    try:
-        case.problem.forward(at, dtype=case.precision.name)
-    except Exception as error:  # noqa: BLE001 - frameworks raise what they like for a kernel they lack
-        return f"the forward cannot be computed in {case.precision.name}: {error_line(error)}"
-    return ""
 
 
 def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour) -> Comparison | None:
@@ -231,12 +213,10 @@ def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: For
 
 def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour) -> Comparison | None:
     """What became infinite, NaN or zero on the way."""
-    precision, scale = case.precision, rms_size(double)
+    name, precision, scale = case.precision.name, case.precision, rms_size(double)
     top = float(np.abs(double).max(initial=0.0))
     if top > precision.largest:
-        why = (
-            f"the gradient overflows {precision.name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
-        )
+        why = f"the gradient overflows {name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
         return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
     gone = ~np.isfinite(low)
     if gone.any():
@@ -244,19 +224,18 @@ def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBe
         over = behaviour.overflows
         verdict = GradVerdict.INCONCLUSIVE if over else GradVerdict.FAIL
         tail = f"; the forward overflows in {over:,} places" if over else ", while the forward is finite"
-        why = f"{int(gone.any(0).sum()):,} elements of the gradient are {kind} in {precision.name}, where float64 has up to {np.abs(double[gone]).max():.3g}{tail}"
+        why = f"{int(gone.any(0).sum()):,} elements of the gradient are {kind} in {name}, where float64 has up to {np.abs(double[gone]).max():.3g}{tail}"
         return _comparison(case, i, verdict, why, scale=scale, error=float("inf"))
     if 0 < top < precision.smallest_normal:
-        why = f"the gradient underflows {precision.name}: at most {top:.3g}, but the smallest normal number is {precision.smallest_normal:.3g}"
+        why = f"the gradient underflows {name}: at most {top:.3g}, but the smallest normal number is {precision.smallest_normal:.3g}"
         return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
     return None
 
 
 def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
-    limits = limits_of(runs, case.precision)
-    found = judge_low(runs.low, runs.double, limits)
-    scale = rms_size(runs.double)
-    deviation = rms(runs.low - runs.double)
+    limits = judgement.limits_of(runs, case.precision)
+    found = judgement.judge_low(runs.low, runs.double, limits)
+    scale, deviation = rms_size(runs.double), rms(runs.low - runs.double)
     # A slope is relative; errors and tolerances are sizes of a gradient's element.
     unit = scale if found.look == "slope" else 1.0
     tried: Mapping[str, bool] = {}
@@ -270,7 +249,7 @@ def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
             verdict = GradVerdict.INCONCLUSIVE
             why += f"; the forward underflows in {lost:,} places, which may be why"
     else:
-        tried = low_controls(runs.low, runs.double, limits, case.precision, case.rng)
+        tried = judgement.low_controls(runs.low, runs.double, limits, case.precision, case.rng)
         vacuous = scale == 0 or not all(tried.values())
         verdict, why = _passed(case, runs, float(np.median(limits.element)), scale, tried)
     return _comparison(
@@ -296,7 +275,7 @@ def _passed(
     name = case.precision.name
     if scale == 0:
         return GradVerdict.PASS, "the gradient is zero everywhere it was checked"
-    if typical > allowance_of(name).cap * scale:
+    if typical > judgement.allowance_of(name).cap * scale:
         why = f"rounding in {name} may move the gradient by {typical / scale:.0%} of its size here"
         if runs.forward.unrest > 4:
             why += f"; its forward strays {runs.forward.unrest:.0f} times more than a rounding of the inputs explains"
@@ -310,7 +289,7 @@ def _passed(
     return GradVerdict.PASS, "" if wide else why
 
 
-def _story(case: LowCase, runs: RunStack, found: LowJudgement) -> str:
+def _story(case: LowCase, runs: RunStack, found: judgement.LowJudgement) -> str:
     name = case.precision.name
     if found.look == "slope":
         return f"the whole gradient is off by a factor in {name}: {found.error:.2%} away from float64, but rounding explains {found.tolerance:.2%}"
@@ -355,40 +334,27 @@ def compare_precision(
     problem: Problem, plan: CheckPlan, dtype: str, pairs: Sequence[Pair]
 ) -> list[tuple[Comparison, Array | None]]:
     """The comparisons of one precision, each with the cotangent it was made with."""
-    # Of moderate size, so that low precision can hold them.
-    given = [
-        shaped(random_weights(size(slot), plan.draw(Purpose.LOW, k)), slot) if k in plan.outputs else None
-        for k, slot in enumerate(problem.outputs)
-    ]
+    given = plan.cotangents(problem, Purpose.LOW)
     differentiable = {one.input for one in pairs if one.gradient is not None}
     double: list[Array | None] = [
         np.zeros(slot.shape) if i in differentiable else None for i, slot in enumerate(problem.inputs)
     ]
     rng = plan.draw(Purpose.LOW, len(problem.outputs), *dtype.encode())
-    found = compare_low(problem, dtype, rng=rng, cotangents=given, double=double)
-    stands = {
-        (one.comparison.input, one.comparison.output): one.comparison
+    verified = {
+        (one.comparison.input, one.comparison.output): one.comparison.counts
         for one in pairs
         if one.comparison.mode == "reverse"
     }
     index = {slot.name: k for k, slot in enumerate(problem.outputs)}
-    return [
-        (_beside_double(one, stands[one.input, one.output]), given[index[one.output]])
-        for one in found
-        if (one.input, one.output) in stands
-    ]
-
-
-def _beside_double(low: Comparison, double: Comparison) -> Comparison:
-    """A low comparison with errors as shares of the size, as in double; without a verified double gradient it says nothing."""
-    if not double.counts and low.verdict is not GradVerdict.FAIL:
-        why = "there is no verified double gradient to compare with"
-        low = msgspec.structs.replace(low, verdict=GradVerdict.INCONCLUSIVE, reason=why)
-    if not low.scale > 0:
-        return low
-    return msgspec.structs.replace(
-        low,
-        error=low.error / low.scale,
-        tolerance=low.tolerance / low.scale,
-        smallest_error=low.smallest_error / low.scale,
-    )
+    found = []
+    for low in compare_low(problem, dtype, rng=rng, cotangents=given, double=double):
+        if (low.input, low.output) not in verified:
+            continue
+        if not verified[low.input, low.output] and low.verdict is not GradVerdict.FAIL:
+            why = "there is no verified double gradient to compare with"
+            low = msgspec.structs.replace(low, verdict=GradVerdict.INCONCLUSIVE, reason=why)  # noqa: PLW2901
+        # Errors as shares of the size, as in double.
+        unit = low.scale if low.scale > 0 else 1.0
+        shares = {name: getattr(low, name) / unit for name in ("error", "tolerance", "smallest_error")}
+        found.append((msgspec.structs.replace(low, **shares), given[index[low.output]]))
+    return found

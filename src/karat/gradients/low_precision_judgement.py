@@ -107,13 +107,12 @@ _ALLOWANCES = {
     "float16": Allowance(element=16.0, common=4.0, cap=0.25),
     "bfloat16": Allowance(element=16.0, common=2.0, cap=0.5),
 }
-_EIGHT_BITS = Allowance(element=4.0, common=2.0, cap=1.0)
 _PARTS = {"complex64": "float32", "complex32": "float16", "bcomplex32": "bfloat16"}
 
 
 def allowance_of(dtype: str) -> Allowance:
     """What is allowed in a dtype; the same for float8 of every kind."""
-    return _ALLOWANCES.get(_PARTS.get(dtype, dtype), _EIGHT_BITS)
+    return _ALLOWANCES.get(_PARTS.get(dtype, dtype), Allowance(element=4.0, common=2.0, cap=1.0))
 
 
 class ForwardBehaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,9 +164,15 @@ def limits_of(runs: RunStack, precision: Precision) -> Limits:
     fits = np.shape(forward.each) == np.shape(own)
     unrest = np.maximum(forward.unrest, forward.each) if fits else forward.unrest
     saved = min(_MOST_SAVED, 2 * forward.level)
-    around = np.hypot(np.hypot(moved, own), 1.5 * _surroundings(size))
-    element = unrest * (allowed.element * around + saved * size)
-    element += 2 * precision.smallest
+    # The size of an element's neighbours: that of its line along whichever long axis has the smallest. A saved output
+    # that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as uncertain as those
+    # beside it; one whose whole row is small is not.
+    beside = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
+    for axis, length in enumerate(size.shape):
+        if length >= _LONG:
+            beside = np.minimum(beside, np.sqrt(np.square(size).mean(axis, keepdims=True)))
+    around = np.hypot(np.hypot(moved, own), 1.5 * np.asarray(beside))
+    element = unrest * (allowed.element * around + saved * size) + 2 * precision.smallest
     unit = precision.roundoff * forward.unrest
     return Limits(
         element=element,
@@ -176,28 +181,14 @@ def limits_of(runs: RunStack, precision: Precision) -> Limits:
     )
 
 
-def _surroundings(size: Array) -> Array:
-    """The size of an element's neighbours: that of its line along whichever long axis has the smallest.
-
-    A saved output that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as
-    uncertain as those beside it; one whose whole row is small is not.
-    """
-    found = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
-    for axis, length in enumerate(size.shape):
-        if length >= _LONG:
-            line = np.sqrt(np.square(size).mean(axis, keepdims=True))
-            found = np.minimum(found, line)
-    return np.asarray(found)
-
-
 def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
     """The gravest of the three looks at finite arrays."""
     deviation = low - double
     looks = [_elements(deviation, limits)]
     if double.size:
+        looks.append(_slope(low, double, limits))
         long = [n for n in range(1, double.ndim) if double.shape[n] >= _LEAST_LINE]
-        lines = [_line(deviation, double, axis, limits) for axis in long]
-        looks += [_slope(low, double, limits), *lines]
+        looks += [_line(deviation, double, axis, limits) for axis in long]
     return max(looks, key=lambda look: look.ratio)
 
 
@@ -238,8 +229,7 @@ def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> LowJudg
     mean = rms(means)
     noise = np.sqrt(np.maximum(np.square(deviation).mean((0, axis)) - np.square(means).mean(0), 0))
     size = np.sqrt(np.square(double).mean((0, axis)))
-    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length)
-    limit += limits.element.min(axis - 1) / length
+    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length) + limits.element.min(axis - 1) / length
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
     worst = int(np.argmax(ratio))
@@ -257,9 +247,8 @@ def rms(stack: Array) -> Array:
 
 
 _FACTORS = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
-_LARGEST_FACTOR = ((1e-6, 1.01), (1e-3, 1.1), (1e-2, 1.25))
-"""Unit roundoff up to … → the largest factor that may be needed to be seen on the whole tensor."""
-_LARGEST_STEP = ((1e-6, 1.1), (1e-3, 1.5), (1e-2, 2.0))  # the same for one element alone
+# Unit roundoff up to … → the largest factor that may be needed to be seen on the whole tensor; on one element alone.
+_LARGEST_FACTORS = {1e-6: (1.01, 1.1), 1e-3: (1.1, 1.5), 1e-2: (1.25, 2.0)}
 
 
 def low_controls(
@@ -268,18 +257,25 @@ def low_controls(
     """Corruption → whether it was noticed."""
     if not np.any(double):
         return {}
-    tried = {"zero": _fails(np.zeros_like(low), double, limits)}
-    tried["sign"] = _fails(-low, double, limits)
+
+    def fails(corrupted: Array) -> bool:
+        return judge_low(corrupted, double, limits).failed
+
+    tried = {"zero": fails(np.zeros_like(low)), "sign": fails(-low)}
 
     def grow(name: str, needed: float, most: float, corrupted: Callable[[float], Array]) -> None:
         """The smallest factor of a fixed list that is noticed, or the largest that may be tried."""
-        for factor in _factors(needed, most):
-            seen = _fails(corrupted(factor), double, limits)
+        allowed = [one for one in _FACTORS if one <= most]
+        # Smaller ones than the limit cannot be noticed.
+        for factor in [one for one in allowed if one - 1 > needed] or allowed[-1:]:
+            seen = fails(corrupted(factor))
             if seen or factor == most:
                 tried[f"{name}{factor:g}"] = seen
                 return
 
-    grow("x", limits.slope, _most(_LARGEST_FACTOR, precision), lambda factor: low * factor)
+    within = (most for roundoff, most in _LARGEST_FACTORS.items() if precision.roundoff <= roundoff)
+    most_of_all, most_of_one = next(within, (3.0, 3.0))
+    grow("x", limits.slope, most_of_all, lambda factor: low * factor)
     # One element, drawn from those of middling size that are no worse conditioned than most.
     size, limit = rms(double).reshape(-1), limits.element.reshape(-1)
     large = np.flatnonzero(size >= np.median(size[size > 0]))
@@ -291,23 +287,9 @@ def low_controls(
         changed.reshape(len(low), -1)[:, place] *= factor
         return changed
 
-    grow("one element x", float(limit[place] / size[place]), _most(_LARGEST_STEP, precision), one_element)
+    grow("one element x", float(limit[place] / size[place]), most_of_one, one_element)
     if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
         turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))
         if np.abs(turned - low).max() > 4 * limits.element.max():
-            tried["transposed"] = _fails(turned, double, limits)
+            tried["transposed"] = fails(turned)
     return tried
-
-
-def _fails(low: Array, double: Array, limits: Limits) -> bool:
-    return judge_low(low, double, limits).failed
-
-
-def _most(table: tuple[tuple[float, float], ...], precision: Precision) -> float:
-    return next((most for roundoff, most in table if precision.roundoff <= roundoff), 3.0)
-
-
-def _factors(needed: float, most: float) -> list[float]:
-    """Those worth trying: smaller ones than the limit cannot be noticed."""
-    allowed = [one for one in _FACTORS if one <= most]
-    return [one for one in allowed if one - 1 > needed] or allowed[-1:]

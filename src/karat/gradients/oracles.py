@@ -68,10 +68,8 @@ class Baseline:
 
 def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None) -> Baseline:
     """The forward at the point, and how rough it is."""
-    computes = flat.problem.computes
-    own = source is None or source is flat
-    source = flat if source is None else source
-    precision = computes if own else "float64"
+    computes, source = flat.problem.computes, flat if source is None else source
+    precision = computes if source is flat else "float64"
     with np.errstate(all="ignore"):
         base = source.base()
         rough = roundoff.noise(source, base, precision)
@@ -106,16 +104,14 @@ def probe_input(at: Baseline, index: int, rng: np.random.Generator, *, whole: bo
     """
     point = at.flat.point[index]
     scales = element_scales(point)
-    chosen = directions(at.flat.inputs[index], point, rng, whole=whole)
-    drawn = [scales * one for one in chosen]
+    drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole)]
     if not any(one.any() for one in drawn):
         return []
     first = slopes_along(at, index, drawn[0])
     exact = _complex_slopes(at, index, drawn[0])
     known = None if exact is None else slopes.confirmed_by(exact, first)
-    if exact is None or known is None:
-        made = [Probe(drawn[0], first, at.oracle, sees_kinks=True)]
-    else:
+    made = [Probe(drawn[0], first, at.oracle, sees_kinks=True)]
+    if exact is not None and known is not None:
         kept = [slopes.merged(*each) for each in zip(exact, first, known, strict=True)]
         made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
     for one in drawn[1:]:
@@ -171,8 +167,7 @@ class Observations:
     probes: list[list[Probe]]  # per input; none for those that were not asked for or hold nothing
     masks: list[Mask]  # per output, elements that the main comparison leaves out: no slope, or two
     kinks: list[Mask]  # per output, elements that have two slopes
-    shift: tuple[float, list[Slopes]] | None = None
-    """Where there are kinks: the slopes when all inputs move together (see `oracles.shift`)."""
+    shift: tuple[float, list[Slopes]] | None = None  # where there are kinks: the slopes of a common shift of all inputs
 
     def slopes(self, output: int) -> list[Slopes]:
         """Of one output, along every direction of every input."""
@@ -192,9 +187,7 @@ class Observations:
         self, pair: tuple[int, int], verdict: GradVerdict, reason: str, *, mode: Mode = "reverse", **more: Any
     ) -> Comparison:
         """A comparison of one input and one output, with what is the same for all."""
-        flat = self.baseline.flat
-        i, k = pair
-        dtype = self.baseline.computes
+        flat, dtype, (i, k) = self.baseline.flat, self.baseline.computes, pair
         if flat.inputs[i].complex:
             dtype = {"float64": "complex128", "float32": "complex64"}.get(dtype, dtype)
         return Comparison(
@@ -212,12 +205,10 @@ class Observations:
 
 def observe(at: Baseline, plan: CheckPlan) -> Observations:
     """Every probe's slopes, and what they leave open."""
-    found = [
-        probe_input(at, index, plan.draw(Purpose.DIRECTIONS, index), whole=plan.order == 1)
-        if index in plan.inputs and point.size
-        else []
-        for index, point in enumerate(at.flat.point)
-    ]
+    found: list[list[Probe]] = [[] for _ in at.flat.point]
+    for index, point in enumerate(at.flat.point):
+        if index in plan.inputs and point.size:
+            found[index] = probe_input(at, index, plan.draw(Purpose.DIRECTIONS, index), whole=plan.order == 1)
     seen = Observations(at, plan, found, [], [])
     for k, base in enumerate(at.base):
         unknown = ~np.isfinite(base)
@@ -264,17 +255,12 @@ class ReferenceFlat(FlatProblem):
         return [np.asarray(one).reshape(-1) for one in self._outputs(at)]
 
     def _run(self, at: Sequence[Array]) -> list[Vector]:
-        found = self._outputs(at)
-        for one, slot in zip(found, self.outputs, strict=True):
+        found = []
+        for one, slot in zip(self._outputs(at), self.outputs, strict=True):
             if one.shape != slot.shape:
-                raise UsageError(
-                    f"reference: expected shape {slot.shape} for {slot.name}, found {one.shape}",
-                    next_command="return from the reference what the function returns, as float64 arrays",
-                )
-        return [
-            vector(one.astype(np.complex128) if slot.complex else one)
-            for one, slot in zip(found, self.outputs, strict=True)
-        ]
+                raise _malformed(f"shape {slot.shape} for {slot.name}, found {one.shape}")
+            found.append(vector(one.astype(np.complex128) if slot.complex else one))
+        return found
 
     def _outputs(self, at: Sequence[Array]) -> list[Array]:
         """What the reference returns, without what has no gradient."""
@@ -299,11 +285,15 @@ class ReferenceFlat(FlatProblem):
             return arrays
         chosen = call.outputs or ()
         if max(chosen, default=-1) >= len(arrays):
-            raise UsageError(
-                f"reference: expected {len(self.outputs)} outputs, found {len(arrays)}",
-                next_command="return from the reference what the function returns, as float64 arrays",
-            )
+            raise _malformed(f"{len(self.outputs)} outputs, found {len(arrays)}")
         return [arrays[index] for index in chosen]
+
+
+def _malformed(what: str) -> UsageError:
+    return UsageError(
+        f"reference: expected {what}",
+        next_command="return from the reference what the function returns, as float64 arrays",
+    )
 
 
 def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: str) -> Property:

@@ -17,8 +17,6 @@ SCHEMA = "karat.grad-report/1"
 
 
 class GradVerdict(StrEnum):
-    """The verdict on a gradient."""
-
     PASS = "PASS"  # noqa: S105 - no password
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -34,32 +32,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     input: str
     output: str
-    dtype: str
-    """The precision the gradient was computed in."""
+    dtype: str  # the precision the gradient was computed in
     mode: Mode = "reverse"
     order: int = 1
     verdict: GradVerdict
     reason: str = ""
     oracle: Oracle
-    strength: Literal["strong", "weak"] = "strong"
-    """`weak`: only the author's own gradients were there to compare with."""
-    error: float = inf
-    """The worst deviation over all probes, in the unit of `tolerance`."""
-    tolerance: float = 0.0
-    """The oracle's own error estimate plus the round-off floor, capped per dtype."""
-    scale: float = 0.0
-    """The size of the derivative that was compared."""
-    smallest_error: float = inf
-    """The smallest error of a single gradient element that this check could have seen."""
+    strength: Literal["strong", "weak"] = "strong"  # weak: only the author's own gradients were there to compare with
+    error: float = inf  # the worst deviation over all probes, in the unit of `tolerance`
+    tolerance: float = 0.0  # the oracle's own error estimate plus the round-off floor, capped per dtype
+    scale: float = 0.0  # the size of the derivative that was compared
+    smallest_error: float = inf  # the smallest error of a single gradient element that this check could have seen
     probes: int = 0
     controls: Mapping[str, bool] = msgspec.field(default_factory=dict)
     """Corruption → whether the same check failed on it, as it must."""
-    vacuous: bool = False
-    """A corruption went unnoticed: the check could not have failed, and is no evidence."""
-    kinks: int = 0
-    """Elements where only one-sided slopes exist; the gradient lay between them."""
-    widened: float | None = None
-    """The relative tolerance that the test asked for, where it is wider than the derived one."""
+    vacuous: bool = False  # a corruption went unnoticed: the check could not have failed, and is no evidence
+    kinks: int = 0  # elements where only one-sided slopes exist; the gradient lay between them
+    widened: float | None = None  # the relative tolerance that the test asked for, where wider than the derived one
 
     @property
     def counts(self) -> bool:
@@ -87,11 +76,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     coordinate: tuple[int, ...] | None = None
     expected: float | complex | None = None
     found: float | complex | None = None
-    hint: str = ""
-    """The pattern: `twice the expected gradient`, `transposed`, …"""
+    hint: str = ""  # the pattern: `twice the expected gradient`, `transposed`, …
     forwards: int = 0
-    replay: str = ""
-    """One line that runs this check again with the same probes."""
+    replay: str = ""  # one line that runs this check again with the same probes
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +95,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     framework: str
     device: str
     seed: int
-    identity: str
-    """What the seed was made from."""
+    identity: str  # what the seed was made from
     verdict: GradVerdict
     reason: str
     comparisons: tuple[Comparison, ...] = ()
@@ -136,18 +122,16 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Schema karat.grad-report/1."""
-        found = _plain(
-            {
-                "schema": SCHEMA,
-                **msgspec.structs.asdict(self),
-                "seed": str(self.seed),
-                "vacuous": self.vacuous,
-                "smallest_error": self.smallest_error,
-                "seconds": round(self.seconds, 6),
-                "comparisons": [{**msgspec.structs.asdict(one), "counts": one.counts} for one in self.comparisons],
-            }
-        )
-        return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+        found = {
+            "schema": SCHEMA,
+            **msgspec.structs.asdict(self),
+            "seed": str(self.seed),
+            "vacuous": self.vacuous,
+            "smallest_error": self.smallest_error,
+            "seconds": round(self.seconds, 6),
+            "comparisons": [{**msgspec.structs.asdict(one), "counts": one.counts} for one in self.comparisons],
+        }
+        return msgspec.json.format(msgspec.json.encode(_plain(found)), indent=2) + b"\n"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per input, output, dtype, mode and order."""

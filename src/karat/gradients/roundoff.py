@@ -26,8 +26,7 @@ TINY = float(np.finfo(np.float64).tiny)
 _SAFE = 2.0**-900  # sums of squares beyond this may have lost terms to underflow or overflow
 NOTHING = 2.0**-930  # a derivative below this is lost to underflow somewhere
 ULPS = 4.0  # how many units in the last place a forward may be off at each element; libraries promise 1 to 4
-DEVIATIONS = 6.5
-"""Standard deviations that signs drawn independently of the errors leave room for: missed once in 10⁹ draws."""
+DEVIATIONS = 6.5  # standard deviations that independently drawn signs leave room for: missed once in 10⁹ draws
 
 
 def unit(precision: str) -> float:
@@ -115,11 +114,10 @@ def element_scales(point: Vector) -> Vector:
 
 # How noisy a forward is shows in what its values do that no smooth function does: one that adds large numbers and takes
 # them away again is off by far more than its outputs' last place.
+# So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter.
 _STEPS = (2.0**-23, 2.0**-33)
-"""So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter."""
 _ASIDE = 32  # so many steps beside the point: kinks like to be at the point itself
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
-_SPREAD = float(np.linalg.norm(_FOURTH))
 _ROOM = 4.0
 _CLEAR = 16.0
 
@@ -131,8 +129,11 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     far = _fourth_differences(source, _STEPS[0])
     rough = [_typical_roughness(one, at) for (one, _), at in zip(far, base, strict=True)]
     if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
-        closer = _fourth_differences(source, _STEPS[1])
-        rough = [_unless_steep(*each) for each in zip(rough, closer, base, strict=True)]
+        # What looks rough may be steep: a closer look tells, where the function still moves clearly.
+        for k, (less, way) in enumerate(_fourth_differences(source, _STEPS[1])):
+            known = np.isfinite(less) & np.isfinite(way)
+            if known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5):
+                rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     return [
         np.maximum(least, _ROOM * seen) + float(np.max(gap[np.isfinite(gap)], initial=0.0))
@@ -149,18 +150,11 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
         source.forward([one + h * u for one, u in zip(source.point, line, strict=True)])
         for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
     ]
+    spread = float(np.linalg.norm(_FOURTH))
     return [
-        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / _SPREAD, np.abs(values[-1] - values[0]))
+        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / spread, np.abs(values[-1] - values[0]))
         for values in zip(*runs, strict=True)
     ]
-
-
-def _unless_steep(rough: Vector, closer: tuple[Vector, Vector], base: Vector) -> Vector:
-    """What looks rough may be steep: a closer look tells, where the function still moves clearly."""
-    less, way = closer
-    known = np.isfinite(less) & np.isfinite(way)
-    clear = known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5)
-    return np.minimum(rough, _typical_roughness(less, base)) if clear else rough
 
 
 def _typical_roughness(rough: Vector, base: Vector) -> Vector:
@@ -179,8 +173,8 @@ def _typical_roughness(rough: Vector, base: Vector) -> Vector:
 # A kernel may take float64 and work in float32 inside. It is found by what it does: a tiny step of the input, far
 # above float64's resolution and far below float32's, must move the output by as much as a larger step predicts;
 # and outputs that all happen to be numbers of float32 do not happen.
+# Relative steps: below float32's resolution, above it, and above bfloat16's.
 _TINY_STEP, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
-"""Relative steps: below float32's resolution, above it, and above bfloat16's."""
 _BENT = {SMALL: 0.5, LARGE: 2.0}
 # What is rounded jumps by no more than this, relatively; what jumps further does so by design.
 _QUANTUM = 2.0**-6
@@ -207,14 +201,11 @@ def effective_precision(problem: FrameworkProblem) -> str:
         named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
         base = [problem.adapter.to_numpy(out) for out in outputs]
     coarsest = max(named, key=coarseness, default="float64")
-    return _precision_by_steps(problem, base) if coarsest == "float64" else coarsest
-
-
-def _precision_by_steps(problem: FrameworkProblem, base: list[Array]) -> str:
-    """A few more runs: no change where one was predicted means that it was rounded away."""
+    if coarsest != "float64":
+        return coarsest
+    # A few more runs: no change where one was predicted means that it was rounded away.
     try:
-        tiny = _Step(problem, _TINY_STEP)
-        small = _Step(problem, SMALL)
+        tiny, small = _Step(problem, _TINY_STEP), _Step(problem, SMALL)
         if any(_is_narrow(one) for one in tiny.ahead):
             return "float32"
         narrow = _rounded_away(base, tiny, small)
@@ -280,5 +271,4 @@ def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
 
 
 def _real(dtype: str) -> str:
-    parts = {"complex128": "float64", "complex64": "float32", "complex32": "float16"}
-    return parts.get(dtype, dtype)
+    return {"complex128": "float64", "complex64": "float32", "complex32": "float16"}.get(dtype, dtype)

@@ -28,8 +28,9 @@ Line = Callable[[float], list[Vector]]  # the outputs at a distance along a dire
 Ladder = tuple[float, ...]
 
 ATTEMPTS = 4  # how many points nearby are tried where the given one says too little
-_DEEP = 3
-"""From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
+_DEEP = (
+    3  # from this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them
+)
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
 _SLIGHT = 1e-3  # a relative change from step to step that means nothing
