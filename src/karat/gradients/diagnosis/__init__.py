@@ -35,10 +35,15 @@ def diagnosis_of(problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array
     hint = ""
     if at is not None and given is not None:
         oracle, slot = _PairOracle(at, pair, vector(given)), problem.inputs[pair.input]
-        probes = [] if cotangent is not None else pair.probes
+        probes, there = [] if cotangent is not None else pair.probes, problem
+        here = [vector(one) for one in problem.point]
+        if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(here, at.flat.point, strict=True)):
+            # The problem where the pair was compared.
+            there = copy.copy(problem)
+            there.point = tuple(shaped(one, slot) for one, slot in zip(at.flat.point, problem.inputs, strict=True))
         try:
             return diagnose(
-                _at_point(problem, at),
+                there,
                 failed,
                 cotangent=given,
                 gradient=None if pair.gradient is None else shaped(pair.gradient, slot),
@@ -53,16 +58,6 @@ def diagnosis_of(problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array
         except Exception as error:  # noqa: BLE001 - a function that is wrong may also raise; the failure stands
             hint = f"the search for it ended in {type(error).__name__}: {str(error)[:200]}"
     return Diagnosis(input=failed.input, output=failed.output, dtype=failed.dtype, hint=hint, replay=replay)
-
-
-def _at_point(problem: Problem, at: Baseline) -> Problem:
-    """The problem where the pair was compared."""
-    given = [vector(one) for one in problem.point]
-    if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(given, at.flat.point, strict=True)):
-        return problem
-    there = copy.copy(problem)
-    there.point = tuple(shaped(one, slot) for one, slot in zip(at.flat.point, problem.inputs, strict=True))
-    return there
 
 
 @dataclass(frozen=True, slots=True)

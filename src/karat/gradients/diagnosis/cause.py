@@ -15,24 +15,14 @@ from itertools import chain, combinations, permutations
 
 import numpy as np
 
+from karat.gradients.diagnosis import experiments
 from karat.gradients.diagnosis.experiments import (
-    WHOLE,
-    WHOLE_EXACTLY,
     BoundedOracle,
     KnownSlope,
     KnownSlopes,
     Slope,
     WrongGradient,
-    confined_to,
-    conjugated,
     coordinate,
-    ignores_cotangent,
-    locate,
-    measure_slopes,
-    misbehaviour,
-    missing_term,
-    other_axis,
-    shifted,
 )
 from karat.gradients.draws import random_weights
 from karat.gradients.low_precision import rounded_run
@@ -43,9 +33,6 @@ from karat.gradients.roundoff import element_scales, norm
 from karat.report.words import count
 
 _FEW = 3  # with fewer elements any wrong gradient is some multiple of the right one
-_MOST_AXES = 4
-
-
 MOST_PROBES = 64  # of all kinds together; each is a handful of forwards, or one complex step
 ZERO = "the gradient is zero everywhere, but the derivative is not"
 NONE = "there is no gradient (None), but the derivative is not zero"
@@ -84,7 +71,20 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
         rough=rough,
         until=before + most_forwards,
     )
-    found = _found(failure, gradient, oracle)
+
+    def slope(direction: Vector) -> tuple[float, float]:
+        return oracle(shaped(direction, failure.slot))
+
+    scales = element_scales(vector(problem.point[failure.input]))
+    if failed.oracle == "float64":
+        found = _low(failure)
+    elif failed.mode == "forward":
+        found = _forward_mode(failure, slope, scales)
+    elif gradient is None:
+        found = _Case(failure, np.zeros(size(failure.slot)), slope, scales).found()
+        found = replace(found, found=None, hint=NONE)
+    else:
+        found = _Case(failure, vector(gradient), slope, scales).found()
     return Diagnosis(
         input=failed.input,
         output=failed.output,
@@ -145,22 +145,6 @@ class _Culprit:
     hint: str = ""
 
 
-def _found(failure: _Failure, gradient: Array | None, oracle: Directional) -> _Culprit:
-    if failure.failed.oracle == "float64":
-        return _low(failure)
-
-    def slope(direction: Vector) -> tuple[float, float]:
-        return oracle(shaped(direction, failure.slot))
-
-    scales = element_scales(vector(failure.problem.point[failure.input]))
-    if failure.failed.mode == "forward":
-        return _forward_mode(failure, slope, scales)
-    if gradient is None:
-        found = _Case(failure, np.zeros(size(failure.slot)), slope, scales).found()
-        return replace(found, found=None, hint=NONE)
-    return _Case(failure, vector(gradient), slope, scales).found()
-
-
 @dataclass
 class _Case:
     """A wrong gradient and the slopes it should have had, as real vectors."""
@@ -190,9 +174,9 @@ class _Case:
     @cached_property
     def known(self) -> KnownSlopes:
         given = () if self.dtype else self.failure.given
-        most = WHOLE_EXACTLY if self.failure.failed.oracle == "complex-step" else WHOLE
+        most = experiments.WHOLE_EXACTLY if self.failure.failed.oracle == "complex-step" else experiments.WHOLE
         rng = self.failure.rng
-        return measure_slopes(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
+        return experiments.measure_slopes(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
 
     def found(self) -> _Culprit:
         lost = ~np.isfinite(self.gradient)
@@ -201,15 +185,13 @@ class _Case:
             return self.at(int(np.argmax(lost)), f"{kind} at {count(int(lost.sum()), 'element')}")
         guess = self.guess()
         if guess is not None:
-            hint = (guess.odd and ignores_cotangent(self.wrong())) or guess.hint
+            hint = (guess.odd and experiments.ignores_cotangent(self.wrong())) or guess.hint
             return self.at(self.furthest(guess.right), hint)
-        place = (
-            self.furthest(self.known.expected(self.scales))
-            if self.known.whole
-            else locate(self.oracle, self.scales, self.failure.rng)
-        )
+        if self.known.whole:
+            return self.at_with_hint(self.furthest(self.known.expected(self.scales)))
+        place = experiments.locate(self.oracle, self.scales, self.failure.rng)
         if place is None:
-            return _Culprit(hint=self.hint() or confined_to(self.wrong()))
+            return _Culprit(hint=self.hint() or experiments.confined_to(self.wrong()))
         return self.at_with_hint(place)
 
     def guess(self) -> Guess | None:
@@ -236,7 +218,7 @@ class _Case:
         if self.gradient.size > self.failure.parts and self.known.fits(alone):
             return replace(found, hint="this element alone is wrong")
         # A few elements may all lie where the input is positive; that there are few says more.
-        return replace(found, hint=self.hint() or self.few(alone) or confined_to(self.wrong()))
+        return replace(found, hint=self.hint() or self.few(alone) or experiments.confined_to(self.wrong()))
 
     def corrected(self, gradient: Vector, found: _Culprit) -> Vector:
         """The gradient with one element put right."""
@@ -250,12 +232,12 @@ class _Case:
         """Whether a second element explains the rest; how many are wrong, where all are known."""
         if self.known.whole:
             wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
-            place = confined_to(self.wrong())
+            place = experiments.confined_to(self.wrong())
             return place or f"{wrong:,} of {count(self.gradient.size, 'element')} are wrong"
         rest = _Case(self.failure, alone, self.slope, self.scales)
         if rest.many():
             return ""
-        second = locate(rest.oracle, self.scales, self.failure.rng)
+        second = experiments.locate(rest.oracle, self.scales, self.failure.rng)
         if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
             return ""
         other = ", ".join(map(str, self.failure.coordinate(second) or ()))
@@ -276,10 +258,15 @@ class _Case:
         if not self.known.tells(self.gradient):
             return ""
         wrong = self.wrong()
-        turned = conjugated(wrong)
+        turned = experiments.conjugated(wrong)
         if turned is not None and self.known.fits(turned):
             return "the conjugate is missing"
-        return misbehaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
+        return (
+            experiments.misbehaviour(wrong)
+            or experiments.shifted(wrong)
+            or experiments.missing_term(wrong)
+            or experiments.other_axis(wrong)
+        )
 
     def wrong(self) -> WrongGradient:
         off = [abs(float(np.dot(self.gradient, one.direction)) - one.expected) for one in self.known.all]
@@ -332,7 +319,7 @@ def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         out = failure.problem.jvp(failure.problem.point, tangents)[failure.output]
         return float(np.dot(vector(failure.cotangent), vector(out)))
 
-    if scales.size <= WHOLE:
+    if scales.size <= experiments.WHOLE:
         columns = [pushed(coordinate(scales, i)) for i in range(scales.size)]
         gradient = np.divide(columns, scales, out=np.zeros(scales.size), where=scales > 0)
         case = _Case(failure, gradient, slope, scales)
@@ -345,7 +332,7 @@ def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         expected, error = slope(direction)
         return pushed(direction) - expected, error
 
-    wrong = locate(BoundedOracle(deviation, MOST_PROBES, exhausted=failure.exhausted), scales, failure.rng)
+    wrong = experiments.locate(BoundedOracle(deviation, MOST_PROBES, exhausted=failure.exhausted), scales, failure.rng)
     if wrong is None:
         return _Culprit(hint=wrong_mode)
     first = wrong - wrong % failure.parts
@@ -386,9 +373,9 @@ def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> I
     for length, what in _lengths(slot, output):
         named.append((float(length), f"1/{length} of the expected gradient; {length} is {what}"))
         named.append((1 / length, f"{length} times the expected gradient; {length} is {what}"))
-    near = [one for one in named if abs(factor - one[0]) <= known.exact * abs(one[0])]
-    if near:
-        yield Guess(near[0][1], near[0][0] * wrong)
+    near = next((one for one in named if abs(factor - one[0]) <= known.exact * abs(one[0])), None)
+    if near is not None:
+        yield Guess(near[1], near[0] * wrong)
     elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
         yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
 
@@ -399,8 +386,7 @@ def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
     own = (1,) * lead + slot.shape if lead >= 0 else output.shape
     for axis, (have, length) in enumerate(zip(own, output.shape, strict=True)):
         if have == 1 and length > 1:
-            what = f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
-            yield length, what
+            yield length, f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
     for one in (slot, output):
         for axis, length in enumerate(one.shape):
             if length > 2:
@@ -412,10 +398,8 @@ def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
 
 def _moved(wrong: Vector, slot: Slot) -> Iterator[Guess]:
     """The same numbers in other places, also with the sign flipped."""
-    shape = (*slot.shape, 2) if slot.complex else slot.shape
-    whole = wrong.reshape(shape)
-    axes = range(len(slot.shape))
-    for hint, right in _rearranged(whole, axes):
+    whole = wrong.reshape((*slot.shape, 2) if slot.complex else slot.shape)
+    for hint, right in _rearranged(whole, range(len(slot.shape))):
         if right.shape != whole.shape or np.array_equal(right, whole):
             continue
         flat = np.ascontiguousarray(right).reshape(-1)
@@ -438,9 +422,8 @@ def _rearranged(whole: Array, axes: range) -> Iterator[tuple[str, Array]]:
         for places, word in ((1, "one"), (2, "two")):
             if whole.shape[axis] > 2 * places - 1:
                 for step, words in ((-places, "too far"), (places, "too early")):
-                    hint = f"off by {word} along axis {axis}: {word} {words}"
-                    yield hint, np.roll(whole, step, axis)
-    if 3 <= len(axes) <= _MOST_AXES:
+                    yield f"off by {word} along axis {axis}: {word} {words}", np.roll(whole, step, axis)
+    if 3 <= len(axes) <= experiments.MOST_AXES:
         rest = tuple(range(len(axes), whole.ndim))
         for order in permutations(axes):
             yield f"axes permuted: {order}", np.transpose(whole, (*order, *rest))

@@ -31,7 +31,7 @@ _CLEAR = 2.0  # a deviation counts if it is this many times what the oracle may 
 _DENSE = 4
 _ROUND_OFF = 1e-10  # relative to the terms of a sum: what the guess itself may lose
 _TELLING = 8.0  # a guess is tried only where the wrong gradient is this many tolerances off
-_MOST_AXES = 4
+MOST_AXES = 4
 _STEP = 2.0**-17
 _AXIS_STEP = 2.0**-10
 _MOVES = 1e-8  # a change by more than this share of an element is not rounding
@@ -44,8 +44,7 @@ class BoundedOracle:
     deviation: Slope
     most: int
     asked: int = 0
-    rough: Callable[[Vector], float] | None = None
-    """The deviation at less cost, without an error: good enough to choose between halves, where it is."""
+    rough: Callable[[Vector], float] | None = None  # at less cost and without an error, to choose between halves
     exhausted: Callable[[], bool] = bool  # whether what it may cost is spent; never, by default
 
     def __call__(self, direction: Vector) -> tuple[float, float]:
@@ -228,15 +227,14 @@ def ignores_cotangent(wrong: WrongGradient) -> str:
     """Whether the gradient is the same for another cotangent."""
     signs = wrong.rng.choice([-1.0, 1.0], wrong.cotangent.shape)
     other = wrong.again(wrong.cotangent * signs * wrong.rng.uniform(0.5, 1.5, signs.shape))
-    if other is not None and np.any(wrong.gradient) and _same(other, wrong.gradient):
-        return "the gradient does not change with the cotangent"
-    return ""
+    same = np.any(wrong.gradient) and _same(other, wrong.gradient)
+    return "the gradient does not change with the cotangent" if same else ""
 
 
 def _one_slice(wrong: WrongGradient) -> str:
     """Whether only one slice of the cotangent is used."""
     shape = wrong.cotangent.shape
-    for axis in range(min(len(shape), _MOST_AXES)):
+    for axis in range(min(len(shape), MOST_AXES)):
         for place, word in ((0, "first"), (shape[axis] - 1, "last")):
             if shape[axis] < 2:
                 continue
@@ -262,11 +260,8 @@ def _stale(wrong: WrongGradient) -> str:
         if one is not None and _same(two, one):
             return "the gradient depends on what was computed before: something is kept between calls"
         return "the gradient is different each time"
-    if _same(there, wrong.gradient) and _bends(wrong, moved):
-        return (
-            "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
-        )
-    return ""
+    stale = "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
+    return stale if _same(there, wrong.gradient) and _bends(wrong, moved) else ""
 
 
 def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
@@ -317,7 +312,7 @@ def _parts(wrong: WrongGradient) -> Iterator[tuple[str, Mask]]:
     yield "wrong only where the input is positive", point > 0
     yield "wrong only where the input is larger than 1 in size", np.abs(point) > 1
     shape = wrong.slot.shape
-    for axis in range(min(len(shape), _MOST_AXES)):
+    for axis in range(min(len(shape), MOST_AXES)):
         if shape[axis] < 3 or wrong.slot.complex:
             continue
         for place, word in ((0, "first"), (-1, "last")):
@@ -331,17 +326,17 @@ def missing_term(wrong: WrongGradient) -> str:
     shape = wrong.slot.shape
     if wrong.slot.complex:
         return ""
-    every = tuple(range(len(shape)))
-    if wrong.scales.size > 2 and _no_deviation(wrong, _balanced(wrong, every, None)):
+    if wrong.scales.size > 2 and _no_deviation(wrong, _balanced(wrong, tuple(range(len(shape))), None)):
         return "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
-    for axis in range(min(len(shape), _MOST_AXES)):
-        if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, None)):
+    axes = [axis for axis in range(min(len(shape), MOST_AXES)) if shape[axis] > 2]
+    for axis in axes:
+        if _no_deviation(wrong, _balanced(wrong, axis, None)):
             return f"the deviation is the same all along axis {axis}: a mean or sum term over it is missing"
     if wrong.problem.outputs[wrong.output].shape != shape:
         return ""
     out = wrong.problem.forward(wrong.problem.point)[wrong.output]
-    for axis in range(min(len(shape), _MOST_AXES)):
-        if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, out)):
+    for axis in axes:
+        if _no_deviation(wrong, _balanced(wrong, axis, out)):
             return (
                 f"the deviation is proportional to the output along axis {axis}: a term with a sum over it is missing"
             )
@@ -364,7 +359,7 @@ def shifted(wrong: WrongGradient) -> str:
     if wrong.slot.complex:
         return ""
     whole = wrong.gradient.reshape(shape)
-    for axis in range(min(len(shape), _MOST_AXES)):
+    for axis in range(min(len(shape), MOST_AXES)):
         if shape[axis] < 4:
             continue
         inner = random_weights(whole.size, wrong.rng).reshape(shape) * wrong.scales.reshape(shape)
@@ -396,9 +391,7 @@ def _no_deviation(wrong: WrongGradient, direction: Vector) -> bool:
 
 
 def _same(one: Vector | None, two: Vector) -> bool:
-    if one is None or one.shape != two.shape:
-        return False
-    return bool(norm(one - two) <= 1e-12 * norm(two))
+    return one is not None and one.shape == two.shape and bool(norm(one - two) <= 1e-12 * norm(two))
 
 
 def other_axis(wrong: WrongGradient) -> str:
@@ -408,11 +401,16 @@ def other_axis(wrong: WrongGradient) -> str:
     reach? A forward per axis answers the one, a backward for that element alone the other.
     """
     shape = wrong.slot.shape
-    if wrong.slot.complex or shape != wrong.cotangent.shape or not 2 <= len(shape) <= _MOST_AXES:
+    if wrong.slot.complex or shape != wrong.cotangent.shape or not 2 <= len(shape) <= MOST_AXES:
         return ""
     middle = tuple(length // 2 for length in shape)
+    # For each axis, the line along it through the element, without the element.
+    lines = np.zeros((len(shape), *shape))
+    for axis, line in enumerate(lines):
+        line[(*middle[:axis], slice(None), *middle[axis + 1 :])] = 1.0
+        line[middle] = 0.0
     try:
-        ours, right = _gradient_axes(wrong, middle), _function_axes(wrong, middle)
+        ours, right = _gradient_axes(wrong, middle, lines), _function_axes(wrong, middle, lines)
     except Exception:  # noqa: BLE001 - what a wrong backward raises elsewhere is not what failed here
         return ""
     if not ours or ours == right or len(ours) != len(right):
@@ -421,7 +419,7 @@ def other_axis(wrong: WrongGradient) -> str:
     return f"along the wrong axis: the gradient runs along {names[0]}, the function along {names[1]}"
 
 
-def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
+def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...], lines: Array) -> list[int]:
     only = np.zeros_like(wrong.cotangent)
     only[place] = 1.0
     found = wrong.again(only)
@@ -429,11 +427,10 @@ def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
         return []
     sizes = np.abs(found.reshape(wrong.slot.shape))
     largest = sizes.max(initial=0.0)
-    lines = _lines(wrong.slot.shape, place)
     return [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * largest]
 
 
-def _function_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
+def _function_axes(wrong: WrongGradient, place: tuple[int, ...], lines: Array) -> list[int]:
     def there(moved: Array) -> float:
         at = list(wrong.problem.point)
         at[wrong.input] = at[wrong.input] + moved
@@ -443,16 +440,4 @@ def _function_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     signs = wrong.rng.choice([-1.0, 1.0], shape) * wrong.rng.uniform(0.5, 1.5, shape)
     step = _AXIS_STEP * wrong.scales.reshape(shape) * signs
     base = there(np.zeros(shape))
-    found = enumerate(_lines(shape, place))
-    return [axis for axis, line in found if abs(there(step * line) - base) > _MOVES * abs(base)]
-
-
-def _lines(shape: tuple[int, ...], place: tuple[int, ...]) -> Iterator[Array]:
-    """For each axis, the line along it through an element, without the element."""
-    for axis in range(len(shape)):
-        line = np.zeros(shape)
-        along: list[int | slice] = list(place)
-        along[axis] = slice(None)
-        line[tuple(along)] = 1.0
-        line[place] = 0.0
-        yield line
+    return [axis for axis, line in enumerate(lines) if abs(there(step * line) - base) > _MOVES * abs(base)]
