@@ -83,8 +83,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
             " or framework='jax' (torch, paddle) if the function is one of theirs",
         )
-    whole, asked = draws.identity_of(problem, identity), requested_replay()
-    seed = seed if asked.seed is None else asked.seed
+    whole, (seed_asked, focus) = draws.identity_of(problem, identity), requested_replay()
+    seed = seed if seed_asked is None else seed_asked
     plan = CheckPlan(
         seed=draws.seed_of(whole) if seed is None else seed,
         inputs=frozenset(range(len(problem.inputs))),
@@ -96,7 +96,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         delta=delta,
         extra=_given_cotangents(cotangents, problem.outputs),
     )
-    check = _Check(problem, plan, asked.focus)
+    check = _Check(problem, plan, focus)
     if "reverse" not in modes:
         check.notes.append("reverse mode was checked as well: it always is")
     with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -53,7 +53,6 @@ class Problem(Protocol):
     @property
     def computes(self) -> str:
         """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
-        ...
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]: ...
 
@@ -64,15 +63,12 @@ class Problem(Protocol):
 
         For complex inputs: the convention ∂/∂Re + i·∂/∂Im of Re⟨v, f⟩ (torch's), whatever the framework's own is.
         """
-        ...
 
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         """J·u by forward mode; Unsupported where there is none."""
-        ...
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
         """The outputs at complex points of real inputs, for complex steps; Unsupported, or whatever error there is."""
-        ...
 
 
 def error_line(error: Exception) -> str:
@@ -110,7 +106,6 @@ class FlatProblem:
         return [vector(one) for one in self.problem.forward(self._shaped(self.point))]
 
     def moved(self, index: int, step: Vector) -> list[Vector]:
-        """The outputs where one input is a step away."""
         at = list(self.point)
         at[index] = at[index] + step
         return self.forward(at)

@@ -22,8 +22,6 @@ import msgspec
 from karat.findings import UsageError
 from karat.gradients.report import Comparison, GradReport
 
-_PHASE = re.compile(r" \((setup|call|teardown)\)$")
-
 
 def running_test() -> str | None:
     """The id of the test that pytest runs in this process right now; None where there is none.
@@ -34,7 +32,7 @@ def running_test() -> str | None:
     running = os.environ.get("PYTEST_CURRENT_TEST")
     if not running or "_pytest.helpconfig" not in sys.modules:
         return None
-    return _PHASE.sub("", running)
+    return re.sub(r" \((setup|call|teardown)\)$", "", running)
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +42,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     test: str  # `file.py::Class`, or the test's own id; the class is the unit, nothing is inherited
     file: str = ""
     line: int = 0
+    # Input → dtype, by karat's names; integers and booleans need no evidence.
     inputs: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Input → dtype, by karat's names; integers and booleans need no evidence."""
     no_grad: tuple[str, ...] = ()  # inputs that the test says have no gradient (`no_grad_set`)
     skip_reason: str | None = None  # `skip_check_grad_ci(reason=…)` of this very class
 
@@ -102,15 +100,7 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """`x:out:float64`; a colon inside a name is written %3A."""
         # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
-        words = (self.input, self.output, self.dtype)
-        return ":".join(quote(word, safe="+-.,_[]()<>") for word in words)
-
-
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What the environment asks of every gradient check."""
-
-    seed: int | None = None
-    focus: Focus | None = None
+        return ":".join(quote(word, safe="+-.,_[]()<>") for word in (self.input, self.output, self.dtype))
 
 
 def parse_focus(word: str) -> Focus:
@@ -123,16 +113,15 @@ def parse_focus(word: str) -> Focus:
 
 def parse_seed(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 40):
-        raise UsageError(
-            f"{SEED}: expected a seed, a whole number from a report, found {word!r}", next_command=_EXAMPLE
-        )
+        message = f"{SEED}: expected a seed, a whole number from a report, found {word!r}"
+        raise UsageError(message, next_command=_EXAMPLE)
     return int(word)
 
 
-def requested_replay() -> Replay:
-    """What KARAT_GRAD_SEED and KARAT_GRAD_FOCUS ask for; nothing where they are not set or empty."""
+def requested_replay() -> tuple[int | None, Focus | None]:
+    """The seed and the focus that the environment asks of every gradient check; None where not set or empty."""
     seed, focus = os.environ.get(SEED), os.environ.get(FOCUS)
-    return Replay(seed=parse_seed(seed) if seed else None, focus=parse_focus(focus) if focus else None)
+    return parse_seed(seed) if seed else None, parse_focus(focus) if focus else None
 
 
 def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:

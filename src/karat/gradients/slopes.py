@@ -219,8 +219,7 @@ def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> Mask:
 
 def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, float]:
     """The least and the largest derivative that lies between the one-sided slopes."""
-    middle = cotangent * slope
-    half = np.abs(cotangent * jump) / 2
+    middle, half = cotangent * slope, np.abs(cotangent * jump) / 2
     return float(np.sum(middle - half)), float(np.sum(middle + half))
 
 

@@ -21,16 +21,20 @@ _PROPERTIES = 8
 _NOTES = 6
 _EXCLUDED = 6
 _NAME = 30
-_IDENTITY = 60
 _GRAVITY = {GradVerdict.FAIL: 0, GradVerdict.INCONCLUSIVE: 1, GradVerdict.PASS: 2}
-_PAIR = "input → output"
+# `sees`: the smallest error of one gradient element that the check could have seen.
 _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
-"""`sees`: the smallest error of one gradient element that the check could have seen."""
 
 
 def text(report: GradReport) -> str:
+    verdict = report.verdict.value
+    if report.verdict is GradVerdict.PASS and (report.vacuous or not report.comparisons):
+        # `require` refuses it, so the first line must not read as if all were well.
+        verdict = "PASS, but no evidence"
+    where = ", ".join(word for word in (report.framework, report.device) if word)
+    headline = f"{verdict}  {shortened(report.op, 60)} ({where}): {printable(report.reason)}"
     lines = chain(
-        _headline(report),
+        _wrapped(headline, indent="    "),
         _table(report.comparisons),
         _properties(report.properties),
         _controls(report.comparisons),
@@ -40,22 +44,11 @@ def text(report: GradReport) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _headline(report: GradReport) -> Iterator[str]:
-    verdict = report.verdict.value
-    if report.verdict is GradVerdict.PASS and (report.vacuous or not report.comparisons):
-        # `require` refuses it, so the first line must not read as if all were well.
-        verdict = "PASS, but no evidence"
-    where = ", ".join(word for word in (report.framework, report.device) if word)
-    op = shortened(report.op, 60)
-    yield from _wrapped(f"{verdict}  {op} ({where}): {printable(report.reason)}", indent="    ")
-
-
 def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    ranked = sorted(comparisons, key=lambda one: (_GRAVITY[one.verdict], not one.vacuous))
-    shown = ranked[:_ROWS]
-    if not shown:
+    if not comparisons:
         return
-    rest = []
+    ranked = sorted(comparisons, key=lambda one: (_GRAVITY[one.verdict], not one.vacuous))
+    shown, rest = ranked[:_ROWS], []
     for one in shown:
         mode = one.mode if one.order == 1 else f"{one.mode} {one.order}"
         numbers = (number(one.error), number(one.tolerance), number(one.smallest_error))
@@ -63,7 +56,7 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     columns = widths([_TITLES, *rest])
     room = max(WIDTH - 2 - sum(columns) - 2 * len(columns), 15)
     rows = [(_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)]
-    head = (_PAIR, *_TITLES)
+    head = ("input → output", *_TITLES)
     columns = widths([head, *rows])
     yield ""
     yield f"  {aligned(head, columns, left=5)}"
@@ -79,8 +72,7 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def _word(one: Comparison) -> str:
-    vacuous = one.vacuous and one.verdict is GradVerdict.PASS
-    return "no evidence" if vacuous else one.verdict.value
+    return "no evidence" if one.vacuous and one.verdict is GradVerdict.PASS else one.verdict.value
 
 
 def _remarks(one: Comparison) -> Iterator[str]:
@@ -98,20 +90,17 @@ def _remarks(one: Comparison) -> Iterator[str]:
 
 
 def _properties(properties: Sequence[Property]) -> Iterator[str]:
-    bad = sorted(
-        (one for one in properties if one.verdict is not GradVerdict.PASS), key=lambda one: _GRAVITY[one.verdict]
-    )
-    held = len(properties) - len(bad)
     if not properties:
         return
+    bad = [one for one in properties if one.verdict is not GradVerdict.PASS]
+    bad.sort(key=lambda one: _GRAVITY[one.verdict])
     yield ""
-    yield f"  properties: {held:,} of {len(properties):,} hold"
+    yield f"  properties: {len(properties) - len(bad):,} of {len(properties):,} hold"
     for one in bad[:_PROPERTIES]:
         measured = "" if one.measured is None else f"; measured {number(one.measured)}"
         bound = "" if one.bound is None else f", at most {number(one.bound)} allowed"
         law = f"{one.verdict.value}  {shortened(one.name, 40)} ({printable(one.dtype)})"
-        line = f"{law}: {printable(one.detail)}{measured}{bound}"
-        yield from _wrapped(line, indent="      ", first="    ")
+        yield from _wrapped(f"{law}: {printable(one.detail)}{measured}{bound}", indent="      ", first="    ")
     if len(bad) > _PROPERTIES:
         yield f"    and {len(bad) - _PROPERTIES:,} more"
 
@@ -171,7 +160,7 @@ def _notes(report: GradReport) -> Iterator[str]:
     yield ""
     cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
     # All of it is in the JSON; the seed is what replays.
-    made_from = f" from {shortened(report.identity, _IDENTITY)}" if report.identity else ""
+    made_from = f" from {shortened(report.identity, 60)}" if report.identity else ""
     yield from _wrapped(f"  {cost}; seed {report.seed}{made_from}", indent="    ")
     if not report and not any(one.replay for one in report.diagnoses):
         yield f"  replay: {printable(replay_command(seed=report.seed))}"
@@ -192,12 +181,8 @@ def _wrapped(line: str, *, indent: str, first: str = "") -> Iterable[str]:
 def number(value: complex, *, digits: int = 3) -> str:
     """A number for a table: short, and never a long row of digits."""
     if not isinstance(value, int | float):
-        sign = "-" if value.imag < 0 else "+"
-        return f"{_real(value.real, digits)} {sign} {_real(abs(value.imag), digits)}i"
-    return _real(value, digits)
-
-
-def _real(value: float, digits: int) -> str:
+        real, imag = (number(float(part), digits=digits) for part in (value.real, abs(value.imag)))
+        return f"{real} {'-' if value.imag < 0 else '+'} {imag}i"
     if value == 0:
         return "0"
     plain = 1e-2 <= abs(value) < 1e4

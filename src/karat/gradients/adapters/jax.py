@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,7 @@ from karat.tensors.arrays import is_jax, jax_device, jax_x64
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
 
-def _jax() -> Any:
-    import jax
-
-    return jax
+_jax = partial(import_module, "jax")
 
 
 class JaxAdapter(Adapter):
@@ -40,15 +39,13 @@ class JaxAdapter(Adapter):
 
     def to_numpy(self, value: Any) -> Array:
         array = np.asarray(value)
-        wide = np.complex128 if array.dtype.kind == "c" else np.float64
-        return np.array(array, dtype=wide, order="C")
+        return np.array(array, dtype=np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
-        jax = _jax()
         with self.scope():
             # Through memory of its own: jax may keep using numpy's, and does not say for how long.
             made = np.array(array, dtype=_dtype(dtype), order="C")
-            return jax.device_put(made, None if like is None else like.sharding)
+            return _jax().device_put(made, None if like is None else like.sharding)
 
     def cast(self, value: Any, dtype: str) -> Any:
         with self.scope():
@@ -77,14 +74,10 @@ class JaxAdapter(Adapter):
         return tuple(found)
 
     def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
-        jax = _jax()
-
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
-            outputs, pull = jax.vjp(lambda *given: function(given), *inputs)
-            given = [
-                None if one is None else one.astype(out.dtype) for one, out in zip(cotangents, outputs, strict=True)
-            ]
-            return _pulled(pull, outputs, given)
+            outputs, pull = _jax().vjp(lambda *given: function(given), *inputs)
+            sides = zip(cotangents, outputs, strict=True)
+            return _pulled(pull, outputs, [None if one is None else one.astype(out.dtype) for one, out in sides])
 
         return gradient
 

@@ -31,8 +31,7 @@ class NumpyAdapter(Adapter):
         return "cpu"
 
     def to_numpy(self, value: Any) -> Array:
-        wide = np.complex128 if value.dtype.kind == "c" else np.float64
-        return np.array(value, dtype=wide, order="C")
+        return np.array(value, dtype=np.complex128 if value.dtype.kind == "c" else np.float64, order="C")
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         return np.array(array, dtype=_dtype(dtype), order="C")

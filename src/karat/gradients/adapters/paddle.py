@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,7 @@ _HELD = "GradNodeAccumulation"  # where a backward leaves a gradient, in an inpu
 _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
 
 
-def _paddle() -> Any:
-    import paddle
-
-    return paddle
+_paddle = partial(import_module, "paddle")
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib import import_module
 from threading import RLock
 from typing import Any
 
@@ -18,10 +20,7 @@ from karat.tensors.arrays import is_torch
 _ONE_AT_A_TIME = RLock()
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
+_torch = partial(import_module, "torch")
 
 
 class TorchAdapter(Adapter):
