@@ -360,9 +360,15 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
         if not all(np.isfinite(one).all() for one in there.base):
             continue
         again = {one.key: one for one in examine_point(there, nearby)}
-        settled = [_settled(one, again, attempt) for one in pairs]
-        moved += sum(new is not old for new, old in zip(settled, pairs, strict=True))
-        pairs = settled
+        for n, old in enumerate(pairs):
+            new = again.get(old.key)
+            if new is None or not _says_too_little(old, attempt):
+                continue
+            better = new.comparison.counts and not old.comparison.counts
+            if better or new.comparison.verdict is GradVerdict.FAIL:
+                kinks = max(old.comparison.kinks, new.comparison.kinks)
+                pairs[n] = replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kinks))
+                moved += 1
     notes = (f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little",)
     # Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other.
     alive = {one.input for one in pairs if not one.zero}
@@ -386,14 +392,3 @@ def _says_too_little(pair: Pair, attempt: int) -> bool:
         return pair.masked and attempt == 0
     # A derivative that is zero here may be zero by chance (x² at 0); one more point tells it from floor(x).
     return pair.masked or (pair.zero and attempt == 0)
-
-
-def _settled(old: Pair, again: dict[tuple[int, int, str], Pair], attempt: int) -> Pair:
-    new = again.get(old.key)
-    if new is None or not _says_too_little(old, attempt):
-        return old
-    wrong = new.comparison.verdict is GradVerdict.FAIL
-    if not wrong and (old.comparison.counts or not new.comparison.counts):
-        return old
-    kept = max(old.comparison.kinks, new.comparison.kinks)
-    return replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kept))

@@ -17,11 +17,12 @@ from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import NAMES, check_properties
 from karat.gradients.oracles import same_forward
-from karat.gradients.problem import FlatProblem, Slot, Unsupported, Vector, error_line, shaped, size, vector
+from karat.gradients.problem import FlatProblem, Slot, Unsupported, Vector, error_line, misuse, shaped, size, vector
 from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Mode, Property, verdict_of
 from karat.gradients.session import Checked, Focus, notify, requested_replay
 
 _MODES = ("reverse", "forward")
+_NUMBER = int | float | np.integer | np.floating
 
 
 def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word of its own
@@ -64,8 +65,19 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     whole report for anything else.
     """
     started = time.perf_counter()
-    sizes = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
-    _refuse(order=order, modes=modes, seed=seed, sizes=sizes)
+    if order not in {1, 2}:
+        raise _refused("order", "1 or 2", repr(order))
+    for mode in [modes] if isinstance(modes, str) else modes:
+        if mode not in _MODES:
+            raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise _refused("seed", "a non-negative integer", repr(seed))
+    sizes: dict[str, Any] = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
+    for name, value in sizes.items():
+        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
+            raise _refused(name, "a non-negative number", repr(value))
+    if delta == 0:
+        raise _refused("delta", "a positive step", "0")
     problem = open_problem(
         fn,
         inputs,
@@ -78,9 +90,9 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         framework=framework,
     )
     if problem.framework == "numpy" and backward is None:
-        raise UsageError(
-            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
-            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
+        raise misuse(
+            "backward: expected the gradient of a numpy function, written by hand, found none",
+            "backward=f with f(inputs, outputs, cotangents) -> gradients;"
             " or framework='jax' (torch, paddle) if the function is one of theirs",
         )
     whole, (seed_asked, focus) = draws.identity_of(problem, identity), requested_replay()
@@ -244,27 +256,9 @@ class _Check:
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    return UsageError(
-        f"gradcheck: {what}: expected {expected}, found {found}{hint}",
-        next_command="python -c 'import karat; help(karat.gradcheck)'",
+    return misuse(
+        f"{what}: expected {expected}, found {found}{hint}", "python -c 'import karat; help(karat.gradcheck)'"
     )
-
-
-def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
-    if order not in {1, 2}:
-        raise _refused("order", "1 or 2", repr(order))
-    for mode in [modes] if isinstance(modes, str) else modes:
-        if mode not in _MODES:
-            raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
-    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise _refused("seed", "a non-negative integer", repr(seed))
-    for name, value in sizes.items():
-        if value is not None and not (
-            isinstance(value, int | float | np.integer | np.floating) and 0 <= value < np.inf
-        ):
-            raise _refused(name, "a non-negative number", repr(value))
-    if sizes["delta"] == 0:
-        raise _refused("delta", "a positive step", "0")
 
 
 def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
@@ -361,9 +355,9 @@ def _author_gradients(
     listed = list(grads) if isinstance(grads, list | tuple) else [grads]
     wanted = sorted(plan.inputs)
     if len(listed) != len(wanted):
-        raise UsageError(
-            f"gradcheck: grads: expected a gradient for each of {len(wanted)} inputs, found {len(listed)}",
-            next_command="grads=(…) in the order of the inputs, None for those without",
+        raise misuse(
+            f"grads: expected a gradient for each of {len(wanted)} inputs, found {len(listed)}",
+            "grads=(…) in the order of the inputs, None for those without",
         )
     found: list[Vector | None] = []
     for one, i in zip(listed, wanted, strict=True):
@@ -371,9 +365,9 @@ def _author_gradients(
         if one is not None and array.shape != slot.shape:
             # As many elements in another order would be compared with those of other places.
             turned = ", which is transposed" if array.shape == slot.shape[::-1] else ""
-            raise UsageError(
-                f"gradcheck: grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
-                next_command="grads=(…) with the shapes of the inputs",
+            raise misuse(
+                f"grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
+                "grads=(…) with the shapes of the inputs",
             )
         wide = array.astype(np.complex128) if slot.complex and one is not None else array
         found.append(None if one is None else vector(wide))

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from karat.findings import UsageError, suggest
+from karat.findings import suggest
 from karat.gradients import low_precision_judgement as judgement
 from karat.gradients.adapters.calls import FLOATS
 from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
-from karat.gradients.problem import Array, Problem, error_line
+from karat.gradients.problem import Array, Problem, error_line, misuse
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 
@@ -323,9 +323,9 @@ def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[s
         named = [dtypes] if isinstance(dtypes, str) else dtypes
         for name in named:
             if name not in FLOATS:
-                raise UsageError(
-                    f"gradcheck: dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}",
-                    next_command='dtypes=("float32", "bfloat16")',
+                raise misuse(
+                    f"dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}",
+                    'dtypes=("float32", "bfloat16")',
                 )
     return tuple(dict.fromkeys(one for one in named if one not in {"float64", "complex128"}))
 

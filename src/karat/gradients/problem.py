@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from karat.findings import UsageError
+
 Array = NDArray[Any]
 Arrays = Sequence[Array]
 Vector = NDArray[np.float64]
@@ -69,6 +71,11 @@ class Problem(Protocol):
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
         """The outputs at complex points of real inputs, for complex steps; Unsupported, or whatever error there is."""
+
+
+def misuse(message: str, next_command: str) -> UsageError:
+    """For an argument of `gradcheck` that is not what it takes."""
+    return UsageError(f"gradcheck: {message}", next_command=next_command)
 
 
 def error_line(error: Exception) -> str:

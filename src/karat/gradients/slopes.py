@@ -85,13 +85,7 @@ def slopes_on_line(
 
 
 def slopes_from_values(
-    right: Sequence[Vector],
-    left: Sequence[Vector],
-    base: Vector,
-    noise: Vector,
-    ladder: Ladder,
-    *,
-    unit: float = 2.0**-53,
+    right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder, *, unit: float
 ) -> Slopes:
     """The slopes that values on both sides of a point say, for steps that halve."""
     with np.errstate(all="ignore"):

@@ -129,7 +129,10 @@ class Quick:
             return False
         for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True):
             total.add(term)
-        tally.sum_abs.add(self._sum(difference))
+        whole = size - size % ROW
+        rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), own.ones)
+        rest = float(difference[whole:].sum(dtype=np.float64))
+        tally.sum_abs.add(float(rows.sum(dtype=np.float64)) + rest)
         self._see_difference(tally, largest, expected, actual)
         risen, fallen = self._see_quotient(tally, expected, actual)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
@@ -152,11 +155,6 @@ class Quick:
             return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
         aa = dot(actual, actual)
         return (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
-
-    def _sum(self, values: Values) -> float:
-        whole = values.size - values.size % ROW
-        total = float(np.matmul(values[:whole].reshape(-1, 1, ROW), self.buffers.ones).sum(dtype=np.float64))
-        return total + float(values[whole:].sum(dtype=np.float64)) if whole < values.size else total
 
     def _see_difference(self, tally: Tally, largest: float, expected: Values, actual: Values) -> None:
         """The largest difference: rounding keeps order, so it is among those that look largest."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
-from karat.findings import UsageError, suggest
-from karat.gradients.problem import Array, Unsupported
+from karat.findings import suggest
+from karat.gradients.problem import Array, Unsupported, misuse
 
 # A function over the differentiable tensors alone.
 FlatFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -177,9 +177,9 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
             if any(adapter.owns(leaf) for leaf in leaves):
                 return adapter
     found = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "none"
-    raise UsageError(
-        f"gradcheck: expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}",
-        next_command="pass tensors, or say framework='torch' for numpy arrays that are to become tensors",
+    raise misuse(
+        f"expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}",
+        "pass tensors, or say framework='torch' for numpy arrays that are to become tensors",
     )
 
 
@@ -192,9 +192,9 @@ def adapter_named(framework: str) -> Adapter:
     points = _third_parties()
     if framework not in points:
         known = [*BUILT_IN, *points]
-        raise UsageError(
-            f"gradcheck: expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
-            next_command="pip install the package that has its adapter (entry point karat.adapters)",
+        raise misuse(
+            f"expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
+            "pip install the package that has its adapter (entry point karat.adapters)",
         )
     found = points[framework].load()
     return found

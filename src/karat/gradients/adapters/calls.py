@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from karat.findings import UsageError, suggest
+from karat.findings import suggest
 from karat.gradients.adapters import Adapter, Linearised, MalformedGradient
+from karat.gradients.problem import misuse
 from karat.tensors.dtypes import TABLE
 
 
@@ -96,9 +97,9 @@ def rename_leaves(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]
         _refuse_twice([leaf.name for leaf in leaves], "names", "input")
         return leaves
     if len(names) != len(leaves):
-        raise UsageError(
-            f"gradcheck: expected a name for each of {len(leaves)} tensors, found {len(names)} names",
-            next_command="names=(…) with as many names as the function has arguments",
+        raise misuse(
+            f"expected a name for each of {len(leaves)} tensors, found {len(names)} names",
+            "names=(…) with as many names as the function has arguments",
         )
     _refuse_twice(names, "names", "input")
     return [Leaf(name, leaf.value) for name, leaf in zip(names, leaves, strict=True)]
@@ -107,9 +108,9 @@ def rename_leaves(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]
 def _refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise UsageError(
-                f"gradcheck: {argument}: expected names that differ, found {name!r} twice or more",
-                next_command=f"{argument}=(…) with a name of its own for every {what}",
+            raise misuse(
+                f"{argument}: expected names that differ, found {name!r} twice or more",
+                f"{argument}=(…) with a name of its own for every {what}",
             )
 
 
@@ -122,9 +123,9 @@ def output_names(found: Sequence[Leaf], floats: Sequence[int], given: Sequence[s
         names = list(given)
     elif given is not None:
         if len(given) != len(floats):
-            raise UsageError(
-                f"gradcheck: output_names: expected a name for each of {len(found)} outputs, found {len(given)} names",
-                next_command="output_names=(…) with a name per output",
+            raise misuse(
+                f"output_names: expected a name for each of {len(found)} outputs, found {len(given)} names",
+                "output_names=(…) with a name per output",
             )
         for n, name in zip(floats, given, strict=True):
             names[n] = name
@@ -232,9 +233,9 @@ class Call:
         if self.outputs is None:
             return tuple(one.value for one in found if is_float(self.adapter.dtype_of(one.value)))
         if max(self.outputs, default=-1) >= len(found):
-            raise UsageError(
-                f"gradcheck: expected {max(self.outputs) + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
-                next_command="return the same structure whatever the inputs are",
+            raise misuse(
+                f"expected {max(self.outputs) + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
+                "return the same structure whatever the inputs are",
             )
         return tuple(found[index].value for index in self.outputs)
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from karat.findings import UsageError, suggest
+from karat.findings import suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
 from karat.gradients.adapters.calls import Backward, Call, Leaf, flatten, is_complex, is_float, unflatten
-from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line
+from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
 from karat.report.words import few
@@ -163,10 +163,8 @@ class FrameworkProblem:
         return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
     def arrays(self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None) -> tuple[Array | None, ...]:
-        return tuple(
-            None if one is None else self._array(one, slot)
-            for one, slot in zip(gradients, slots or self.inputs, strict=True)
-        )
+        pairs = zip(gradients, slots or self.inputs, strict=True)
+        return tuple(None if one is None else self._array(one, slot) for one, slot in pairs)
 
     def _array(self, gradient: Any, slot: Slot) -> Array:
         if self.adapter.owns(gradient):
@@ -175,16 +173,14 @@ class FrameworkProblem:
             # What a written backward gave, if it is numbers.
             found = np.asarray(gradient)
             if found.dtype.kind not in "fciub":
-                raise MalformedGradient(
-                    f"gradient of {slot.name}: expected an array of numbers, found {type(gradient).__name__}"
-                )
+                kind = type(gradient).__name__
+                raise MalformedGradient(f"gradient of {slot.name}: expected an array of numbers, found {kind}")
             found = found.astype(np.complex128 if found.dtype.kind == "c" else np.float64)
         if found.shape != slot.shape:
             raise MalformedGradient(_of_another_shape(slot, found))
         if np.iscomplexobj(found) and not slot.complex:
-            raise MalformedGradient(
-                f"gradient of {slot.name}: expected real numbers, as the input has, found complex ones"
-            )
+            real = "expected real numbers, as the input has, found complex ones"
+            raise MalformedGradient(f"gradient of {slot.name}: {real}")
         return found
 
 
@@ -249,15 +245,11 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     """
     for name, one in {"fn": fn, "backward": backward or fn}.items():
         if not callable(one):
-            raise UsageError(
-                f"gradcheck: {name}: expected a function, found {type(one).__name__}",
-                next_command="gradcheck(fn, (x, y)), the function first",
+            raise misuse(
+                f"{name}: expected a function, found {type(one).__name__}", "gradcheck(fn, (x, y)), the function first"
             )
     if not isinstance(kwargs or {}, Mapping):
-        raise UsageError(
-            f"gradcheck: kwargs: expected arguments by name, found {type(kwargs).__name__}",
-            next_command="kwargs={'axis': 1}",
-        )
+        raise misuse(f"kwargs: expected arguments by name, found {type(kwargs).__name__}", "kwargs={'axis': 1}")
     if isinstance(inputs, Mapping) and calls.takes_positional_only(fn, len(inputs)):
         names, inputs = list(inputs) if names is None else names, tuple(inputs.values())
     args: tuple[Any, ...] = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
@@ -282,9 +274,9 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     for leaf in (leaves[index] for index in chosen):
         found = adapter.refusal(leaf.value)
         if found:
-            raise UsageError(
-                f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
-                next_command="wrap it: a function of dense tensors that makes it inside",
+            raise misuse(
+                f"{leaf.name}: expected a dense tensor to step from, found {found}",
+                "wrap it: a function of dense tensors that makes it inside",
             )
     # Everything in kwargs is bound.
     form_named |= {
@@ -411,15 +403,15 @@ def _chosen(
         name = labels[one] if isinstance(one, int) and -len(labels) <= one < len(labels) else one
         under = [n for n, own in enumerate(known) if own == name or own.startswith(f"{name}.")]
         if not under:
-            raise UsageError(
-                f"gradcheck: wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
-                next_command=f"wrt=({known[0]!r},)" if known else "pass a tensor",
+            raise misuse(
+                f"wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
+                f"wrt=({known[0]!r},)" if known else "pass a tensor",
             )
         if not set(under) & set(floats):
             dtype = adapter.dtype_of(leaves[under[0]].value)
-            raise UsageError(
-                f"gradcheck: wrt: expected a floating or complex input, found {name!r}, which is {dtype}",
-                next_command="leave wrt out: integers and booleans have no gradient to check",
+            raise misuse(
+                f"wrt: expected a floating or complex input, found {name!r}, which is {dtype}",
+                "leave wrt out: integers and booleans have no gradient to check",
             )
         found |= set(under)
     return sorted(found & set(floats))

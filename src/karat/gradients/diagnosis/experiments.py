@@ -161,13 +161,7 @@ class KnownSlopes:
 
 
 def measure_slopes(
-    slope: Slope,
-    scales: Vector,
-    rng: np.random.Generator,
-    *,
-    exact: float = 1e-6,
-    given: Sequence[KnownSlope] = (),
-    most: int = WHOLE,
+    slope: Slope, scales: Vector, rng: np.random.Generator, *, exact: float, given: Sequence[KnownSlope], most: int
 ) -> KnownSlopes:
     """Slopes of every element up to so many, else along dense directions; given ones are not measured again."""
     given = [one for one in given if np.isfinite(one.expected) and np.isfinite(one.error)]
@@ -409,35 +403,26 @@ def other_axis(wrong: WrongGradient) -> str:
     for axis, line in enumerate(lines):
         line[(*middle[:axis], slice(None), *middle[axis + 1 :])] = 1.0
         line[middle] = 0.0
+
+    def there(moved: Array) -> float:
+        at = list(wrong.problem.point)
+        at[wrong.input] = at[wrong.input] + moved
+        return float(np.asarray(wrong.problem.forward(at)[wrong.output])[middle])
+
     try:
-        ours, right = _gradient_axes(wrong, middle, lines), _function_axes(wrong, middle, lines)
+        only = np.zeros_like(wrong.cotangent)
+        only[middle] = 1.0
+        found = wrong.again(only)
+        known = found is not None and np.isfinite(found).all()
+        sizes = np.abs(found.reshape(shape)) if found is not None and known else np.zeros(shape)
+        ours = [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * sizes.max(initial=0.0)]
+        signs = wrong.rng.choice([-1.0, 1.0], shape) * wrong.rng.uniform(0.5, 1.5, shape)
+        step = _AXIS_STEP * wrong.scales.reshape(shape) * signs
+        base = there(np.zeros(shape))
+        right = [axis for axis, line in enumerate(lines) if abs(there(step * line) - base) > _MOVES * abs(base)]
     except Exception:  # noqa: BLE001 - what a wrong backward raises elsewhere is not what failed here
         return ""
     if not ours or ours == right or len(ours) != len(right):
         return ""
     names = [f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}" for axes in (ours, right)]
     return f"along the wrong axis: the gradient runs along {names[0]}, the function along {names[1]}"
-
-
-def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...], lines: Array) -> list[int]:
-    only = np.zeros_like(wrong.cotangent)
-    only[place] = 1.0
-    found = wrong.again(only)
-    if found is None or not np.isfinite(found).all():
-        return []
-    sizes = np.abs(found.reshape(wrong.slot.shape))
-    largest = sizes.max(initial=0.0)
-    return [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * largest]
-
-
-def _function_axes(wrong: WrongGradient, place: tuple[int, ...], lines: Array) -> list[int]:
-    def there(moved: Array) -> float:
-        at = list(wrong.problem.point)
-        at[wrong.input] = at[wrong.input] + moved
-        return float(np.asarray(wrong.problem.forward(at)[wrong.output])[place])
-
-    shape = wrong.slot.shape
-    signs = wrong.rng.choice([-1.0, 1.0], shape) * wrong.rng.uniform(0.5, 1.5, shape)
-    step = _AXIS_STEP * wrong.scales.reshape(shape) * signs
-    base = there(np.zeros(shape))
-    return [axis for axis, line in enumerate(lines) if abs(there(step * line) - base) > _MOVES * abs(base)]

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from karat.findings import UsageError, suggest
+from karat.findings import suggest
 from karat.gradients.laws import form, state
 from karat.gradients.laws.trial import Law, Tolerance, Trial
-from karat.gradients.problem import Problem, Unsupported, error_line
+from karat.gradients.problem import Problem, Unsupported, error_line, misuse
 from karat.gradients.report import GradVerdict, Property
 
 LAWS: dict[str, Law] = {
@@ -55,14 +55,14 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     """
     wanted = _wanted(which)
     if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
-        raise UsageError(
-            f"gradcheck: nondeterminism_bound: expected a non-negative number, found {nondeterminism_bound!r}",
-            next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
+        raise misuse(
+            f"nondeterminism_bound: expected a non-negative number, found {nondeterminism_bound!r}",
+            "nondeterminism_bound=1e-6, relative to the largest element of a gradient",
         )
     if in_place is not None and not callable(in_place):
-        raise UsageError(
-            f"gradcheck: in_place: expected a function, found {type(in_place).__name__}",
-            next_command="in_place=torch.sin_, the variant that writes to its input",
+        raise misuse(
+            f"in_place: expected a function, found {type(in_place).__name__}",
+            "in_place=torch.sin_, the variant that writes to its input",
         )
     if not (wanted and problem.outputs and any(one.size for one in problem.point)):
         return ()
@@ -104,8 +104,8 @@ def _wanted(which: Collection[str] | None) -> set[str]:
     names = [str(name).replace("_", "-") for name in given]
     for name in names:
         if name not in NAMES:
-            raise UsageError(
-                f"gradcheck: properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
-                next_command="properties=None for all of them",
+            raise misuse(
+                f"properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
+                "properties=None for all of them",
             )
     return set(names)

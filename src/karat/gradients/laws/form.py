@@ -15,8 +15,8 @@ from karat.gradients.report import GradVerdict, Property
 
 _MOST_OUTPUTS = 4
 _MOST_INPUTS = 4
+# A tensor in another layout, and a plain one with the same numbers.
 Layout = Callable[[Adapter, Any], tuple[Any, Any] | None]
-"""A tensor in another layout, and a plain one with the same numbers."""
 
 
 def zero_cotangent(trial: Trial) -> Property:
@@ -80,8 +80,7 @@ def non_contiguous_cotangent(trial: Trial, native: FrameworkProblem) -> Property
         made = adapter.strided(tensor)
         return None if made is None else (made, tensor)
 
-    what = "cotangents that are not contiguous"
-    return _laid_out(trial, native, "non-contiguous-cotangent", what, strided)
+    return _laid_out(trial, native, "non-contiguous-cotangent", "cotangents that are not contiguous", strided)
 
 
 @needs_framework
@@ -94,8 +93,7 @@ def expanded_cotangent(trial: Trial, native: FrameworkProblem) -> Property | Non
             return None
         return made, adapter.from_numpy(adapter.to_numpy(made), adapter.dtype_of(tensor), tensor)
 
-    what = "expanded cotangents (stride 0)"
-    return _laid_out(trial, native, "expanded-cotangent", what, expanded)
+    return _laid_out(trial, native, "expanded-cotangent", "expanded cotangents (stride 0)", expanded)
 
 
 def _laid_out(trial: Trial, native: FrameworkProblem, name: str, what: str, layout: Layout) -> Property | None:
@@ -131,8 +129,7 @@ def cotangents_unmodified(trial: Trial, native: FrameworkProblem) -> Property:
         before = [native.adapter.to_numpy(one) for one in given]
         native.pull(ran, given)
         after = [native.adapter.to_numpy(one) for one in given]
-    labels = [slot.name for slot in native.outputs]
-    return unmodified(trial, "cotangents-unmodified", labels, before, after)
+    return unmodified(trial, "cotangents-unmodified", [slot.name for slot in native.outputs], before, after)
 
 
 def unmodified(trial: Trial, name: str, labels: Sequence[str], before: Sequence[Any], after: Sequence[Any]) -> Property:
@@ -140,8 +137,7 @@ def unmodified(trial: Trial, name: str, labels: Sequence[str], before: Sequence[
     for label, old, new in zip(labels, before, after, strict=True):
         if not np.array_equal(old, new, equal_nan=True):
             change = describe_difference(label, new, old).partition(": ")[2]
-            failure = f"{label} was written to: {change}"
-            return trial.outcome(name, failure, largest_gap(new, old), 0.0)
+            return trial.outcome(name, f"{label} was written to: {change}", largest_gap(new, old), 0.0)
     return trial.outcome(name, measured=0.0, bound=0.0)
 
 
@@ -151,11 +147,8 @@ def gradient_form(trial: Trial, native: FrameworkProblem) -> Property:
     adapter = native.adapter
 
     def form(tensor: Any) -> dict[str, object]:
-        return {
-            "shape": adapter.shape_of(tensor),
-            "dtype": adapter.dtype_of(tensor),
-            "device": adapter.device_of(tensor),
-        }
+        shape, dtype, device = adapter.shape_of(tensor), adapter.dtype_of(tensor), adapter.device_of(tensor)
+        return {"shape": shape, "dtype": dtype, "device": device}
 
     with adapter.scope():
         inputs = native.natives(native.point, None)

@@ -176,7 +176,6 @@ def in_place(trial: Trial, variant: Callable[..., Any]) -> Property | None:
             failure = f"{label}: expected shape {two.shape}, found {one.shape}"
             return trial.outcome("in-place", f"the in-place variant differs: {failure}", None, 0.0)
         if not np.array_equal(one, two, equal_nan=True):
-            failure = describe_difference(label, one, two).removeprefix("gradient of ")
-            failure = f"the in-place variant differs: {failure}"
+            failure = f"the in-place variant differs: {describe_difference(label, one, two, '')}"
             return trial.outcome("in-place", failure, largest_gap(one, two), 0.0)
     return trial.outcome("in-place", measured=0.0, bound=0.0)

@@ -50,8 +50,7 @@ class TwoWays:
         with np.errstate(all="ignore"):
             off = np.asarray(found - expected)
         off[(found == expected) | ~np.isfinite(expected)] = 0.0
-        for one in self.sizes:
-            part = one[index]
+        for part in (one[index] for one in self.sizes):
             if part is not None:
                 off[~np.isfinite(part)] = 0.0
         off[np.isnan(off)] = np.inf
@@ -62,13 +61,7 @@ class Trial:
     """One problem, at its point, with cotangents drawn from a generator."""
 
     def __init__(
-        self,
-        problem: Problem,
-        rng: np.random.Generator,
-        *,
-        tolerance: Tolerance | None = None,
-        runs: int = 3,
-        allowed: float = 0.0,
+        self, problem: Problem, rng: np.random.Generator, *, tolerance: Tolerance | None, runs: int, allowed: float
     ) -> None:
         self.problem = problem
         self.rng = rng
@@ -91,17 +84,15 @@ class Trial:
     @cached_property
     def repeated(self) -> list[Gradients]:
         """The same gradient again, as often as asked for."""
-        at = self.problem.point
-        return [self.problem.vjp(at, self.cotangents) for _ in range(self.runs - 1)]
+        return [self.problem.vjp(self.problem.point, self.cotangents) for _ in range(self.runs - 1)]
 
     @cached_property
     def noise(self) -> list[float]:
         """What repetition alone does to each gradient."""
-        found = []
-        for index, first in enumerate(self.gradients):
-            others = (run[index] for run in self.repeated)
-            found.append(max((largest_gap(one, first) for one in others), default=0.0))
-        return found
+        return [
+            max((largest_gap(run[index], first) for run in self.repeated), default=0.0)
+            for index, first in enumerate(self.gradients)
+        ]
 
     def usual(self, at: Sequence[Array], cotangents: Sequence[Array]) -> Gradients:
         if at is self.problem.point and cotangents is self.cotangents:
@@ -193,8 +184,7 @@ class Trial:
                     again = TwoWays(other(at), problem.forward(at))
                     bound += 4.0 * largest_gap(again.difference(index), compared.difference(index))
             if off > bound:
-                failure = describe_difference(slot.name, compared.found[index], usual)
-                failure = failure.replace("gradient of", "output", 1)
+                failure = describe_difference(slot.name, compared.found[index], usual, "output ")
                 return self.outcome(name, f"{what}: {failure}", off, bound)
         return self.outcome(name)
 
@@ -227,15 +217,15 @@ def largest_gap(found: Array | None, expected: Array | None) -> float:
     return float(np.max(_distances(found, expected), initial=0.0))
 
 
-def describe_difference(name: str, found: Array | None, expected: Array | None) -> str:
+def describe_difference(name: str, found: Array | None, expected: Array | None, what: str = "gradient of ") -> str:
     if found is None or expected is None:
         have, want = ("None" if one is None else f"values up to {largest(one):.3g}" for one in (found, expected))
-        return f"gradient of {name}: expected {want}, found {have}"
+        return f"{what}{name}: expected {want}, found {have}"
     if not found.size:
-        return f"gradient of {name} is empty"
+        return f"{what}{name} is empty"
     worst = np.unravel_index(int(np.argmax(_distances(found, expected))), found.shape)
     at = f"[{', '.join(str(int(n)) for n in worst)}]" if worst else ""
-    return f"gradient of {name}{at}: expected {expected[worst]:.6g}, found {found[worst]:.6g}"
+    return f"{what}{name}{at}: expected {expected[worst]:.6g}, found {found[worst]:.6g}"
 
 
 def _distances(found: Array, expected: Array) -> Array:
