@@ -48,7 +48,6 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """The deviation in units of the tolerance."""
         if self.deviation == 0:
             return 0.0
         return self.deviation / self.tolerance if self.tolerance > 0 else np.inf
@@ -89,7 +88,6 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
 
 
 def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Measurement:
-    """A gradient beside one expectation."""
     with np.errstate(all="ignore"):
         # An element without neighbours (infinite, NaN) is not part of the direction.
         moved = expected.direction != 0
@@ -115,7 +113,6 @@ class Agreement:
 
     @property
     def worst(self) -> Measurement:
-        """The probe that is furthest out of its tolerance."""
         return max(self.measured, key=lambda one: one.ratio)
 
     @property

@@ -60,7 +60,6 @@ class CheckPlan:
     extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones
 
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
-        """A generator for one purpose and one input or output."""
         return np.random.default_rng([self.seed, int(purpose), self.order, self.attempt, *which])
 
     def cotangents(self, problem: Problem, purpose: Purpose) -> list[Array | None]:

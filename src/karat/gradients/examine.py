@@ -32,7 +32,6 @@ class Tangent:
     allowed: Vector
 
     def fails(self, found: Vector) -> bool:
-        """Whether other values would be refused."""
         with np.errstate(all="ignore"):
             return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 

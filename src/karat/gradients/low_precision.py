@@ -213,23 +213,19 @@ def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: For
 
 def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour) -> Comparison | None:
     """What became infinite, NaN or zero on the way."""
-    name, precision, scale = case.precision.name, case.precision, rms_size(double)
-    top = float(np.abs(double).max(initial=0.0))
+    name, precision = case.precision.name, case.precision
+    top, gone = float(np.abs(double).max(initial=0.0)), ~np.isfinite(low)
+    verdict, error, why = GradVerdict.INCONCLUSIVE, float("nan"), ""
     if top > precision.largest:
         why = f"the gradient overflows {name}: up to {top:.3g}, but the largest number is {precision.largest:g}"
-        return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
-    gone = ~np.isfinite(low)
-    if gone.any():
-        kind = "NaN" if np.isnan(low).any() else "infinite"
-        over = behaviour.overflows
-        verdict = GradVerdict.INCONCLUSIVE if over else GradVerdict.FAIL
+    elif gone.any():
+        kind, over = "NaN" if np.isnan(low).any() else "infinite", behaviour.overflows
+        verdict, error = GradVerdict.INCONCLUSIVE if over else GradVerdict.FAIL, float("inf")
         tail = f"; the forward overflows in {over:,} places" if over else ", while the forward is finite"
         why = f"{int(gone.any(0).sum()):,} elements of the gradient are {kind} in {name}, where float64 has up to {np.abs(double[gone]).max():.3g}{tail}"
-        return _comparison(case, i, verdict, why, scale=scale, error=float("inf"))
-    if 0 < top < precision.smallest_normal:
+    elif 0 < top < precision.smallest_normal:
         why = f"the gradient underflows {name}: at most {top:.3g}, but the smallest normal number is {precision.smallest_normal:.3g}"
-        return _comparison(case, i, GradVerdict.INCONCLUSIVE, why, scale=scale)
-    return None
+    return _comparison(case, i, verdict, why, scale=rms_size(double), error=error) if why else None
 
 
 def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
@@ -239,7 +235,7 @@ def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
     # A slope is relative; errors and tolerances are sizes of a gradient's element.
     unit = scale if found.look == "slope" else 1.0
     tried: Mapping[str, bool] = {}
-    vacuous = False
+    vacuous, name, computes = False, case.precision.name, case.problem.computes
     if found.failed:
         verdict, why = GradVerdict.FAIL, _story(case, runs, found)
         # So few elements are off that outputs which lost their digits may be behind them all.
@@ -250,8 +246,23 @@ def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
             why += f"; the forward underflows in {lost:,} places, which may be why"
     else:
         tried = judgement.low_controls(runs.low, runs.double, limits, case.precision, case.rng)
-        vacuous = scale == 0 or not all(tried.values())
-        verdict, why = _passed(case, runs, float(np.median(limits.element)), scale, tried)
+        missed = ", ".join(control for control, seen in tried.items() if not seen)
+        vacuous, typical = scale == 0 or bool(missed), float(np.median(limits.element))
+        verdict, why = GradVerdict.PASS, ""
+        # What a gradient within its limits is worth.
+        if scale == 0:
+            why = "the gradient is zero everywhere it was checked"
+        elif typical > judgement.allowance_of(name).cap * scale:
+            verdict = GradVerdict.INCONCLUSIVE
+            why = f"rounding in {name} may move the gradient by {typical / scale:.0%} of its size here"
+            if runs.forward.unrest > 4:
+                why += (
+                    f"; its forward strays {runs.forward.unrest:.0f} times more than a rounding of the inputs explains"
+                )
+        elif missed:
+            why = f"rounding in {name} hides what a check must see: {missed}"
+        elif precision_of(computes).roundoff > precision_of("float64").roundoff:
+            why = f"compared with the {computes} run, because the function computes in nothing wider"
     return _comparison(
         case,
         i,
@@ -266,27 +277,6 @@ def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
         controls=tried,
         vacuous=vacuous,
     )
-
-
-def _passed(
-    case: LowCase, runs: RunStack, typical: float, scale: float, tried: Mapping[str, bool]
-) -> tuple[GradVerdict, str]:
-    """What a gradient within its limits is worth."""
-    name = case.precision.name
-    if scale == 0:
-        return GradVerdict.PASS, "the gradient is zero everywhere it was checked"
-    if typical > judgement.allowance_of(name).cap * scale:
-        why = f"rounding in {name} may move the gradient by {typical / scale:.0%} of its size here"
-        if runs.forward.unrest > 4:
-            why += f"; its forward strays {runs.forward.unrest:.0f} times more than a rounding of the inputs explains"
-        return GradVerdict.INCONCLUSIVE, why
-    if not all(tried.values()):
-        missed = ", ".join(control for control, seen in tried.items() if not seen)
-        return GradVerdict.PASS, f"rounding in {name} hides what a check must see: {missed}"
-    computes = case.problem.computes
-    wide = precision_of(computes).roundoff <= precision_of("float64").roundoff
-    why = f"compared with the {computes} run, because the function computes in nothing wider"
-    return GradVerdict.PASS, "" if wide else why
 
 
 def _story(case: LowCase, runs: RunStack, found: judgement.LowJudgement) -> str:

@@ -87,8 +87,6 @@ def rounded(array: Array, dtype: str) -> Array:
 
 
 _SIGMAS = 6.0
-_MOST_SAVED = 16.0
-_LONG = 64
 _LEAST_LINE = 16  # shorter lines are left to the other two looks: a mean over few elements knows no more than they do
 
 
@@ -163,13 +161,13 @@ def limits_of(runs: RunStack, precision: Precision) -> Limits:
     # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
     fits = np.shape(forward.each) == np.shape(own)
     unrest = np.maximum(forward.unrest, forward.each) if fits else forward.unrest
-    saved = min(_MOST_SAVED, 2 * forward.level)
+    saved = min(16.0, 2 * forward.level)
     # The size of an element's neighbours: that of its line along whichever long axis has the smallest. A saved output
     # that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as uncertain as those
     # beside it; one whose whole row is small is not.
     beside = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
     for axis, length in enumerate(size.shape):
-        if length >= _LONG:
+        if length >= 64:
             beside = np.minimum(beside, np.sqrt(np.square(size).mean(axis, keepdims=True)))
     around = np.hypot(np.hypot(moved, own), 1.5 * np.asarray(beside))
     element = unrest * (allowed.element * around + saved * size) + 2 * precision.smallest

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from karat.gradients.adapters.framework_problem import FrameworkProblem
 
 COTANGENTS = 2  # cotangents per output
-_SAME_SCALE = 2.0**12
-_CERTAIN = 1e9
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
@@ -149,11 +147,11 @@ def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
         sizes = np.maximum(sizes, np.where(known, np.abs(one.value), 0.0))
         doubt = np.maximum(doubt, np.where(known, one.error, 0.0))
     there = sizes[sizes > 0]
-    if not there.size or there.max() <= _SAME_SCALE * there.min():
+    if not there.size or there.max() <= 2.0**12 * there.min():
         return np.ones_like(base)
     common = float(np.median(there))
     # An element whose slope is hardly known must not be made to count more than the others.
-    scales = power_of_two(np.maximum(np.where(sizes > 0, sizes, common), _CERTAIN * doubt))
+    scales = power_of_two(np.maximum(np.where(sizes > 0, sizes, common), 1e9 * doubt))
     clipped: Vector = np.clip(scales, 2.0**-960, 2.0**960)
     return clipped
 

@@ -142,7 +142,6 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def headline(self) -> str:
-        """The verdict, and why."""
         return f"{self.verdict.value} {self.op}: {self.reason}"
 
     @property
@@ -183,7 +182,6 @@ def verdict_of(comparisons: Sequence[Comparison], properties: Sequence[Property]
 
 
 def gradient_name(one: Comparison) -> str:
-    """Which gradient a comparison is about."""
     order = "" if one.order == 1 else ", second order"
     mode = "" if one.mode == "reverse" else ", forward mode"
     return f"{one.input} → {one.output} in {one.dtype}{order}{mode}"

@@ -34,7 +34,6 @@ _DEEP = (
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
 _SLIGHT = 1e-3  # a relative change from step to step that means nothing
-_OUTLYING = 256.0
 _GOOD = 1e-9  # a relative error at which finer steps are not worth their forwards
 
 
@@ -72,8 +71,7 @@ def slopes_on_line(
     """
     best: list[Slopes] = []
     for index, ladder in enumerate(steps):
-        wants = _wants_finer if index < _DEEP else _at_an_edge
-        if index and not any(wants(one, at) for one, at in zip(best, base, strict=True)):
+        if index and not any(_wants_finer(one, at, deep=index >= _DEEP) for one, at in zip(best, base, strict=True)):
             break
         right = zip(*[line(step) for step in ladder], strict=True)
         left = zip(*[line(-step) for step in ladder], strict=True)
@@ -158,19 +156,17 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))
     share = np.where(np.isfinite(share), share, 0.0)
-    outlying = share > (_OUTLYING * np.median(sample(share)) if share.size else 0.0)
+    outlying = share > (256.0 * np.median(sample(share)) if share.size else 0.0)
     rough = np.where(outlying, 0.0, 8 * one.floor)
     found: Mask = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
     return found
 
 
-def _wants_finer(one: Slopes, base: Vector) -> bool:
+def _wants_finer(one: Slopes, base: Vector, *, deep: bool) -> bool:
+    if deep:
+        return bool(np.any(~(one.error <= 0.1 * np.abs(one.value)) & (one.error > 0.1 * np.abs(base))))
     fine = np.maximum(_GOOD * sizes(one), 8 * one.floor)
     return bool(np.any((~(one.error <= fine) | one.kinked) & np.isfinite(base)))
-
-
-def _at_an_edge(one: Slopes, base: Vector) -> bool:
-    return bool(np.any(~(one.error <= 0.1 * np.abs(one.value)) & (one.error > 0.1 * np.abs(base))))
 
 
 def _pooled(spread: Vector) -> float:
@@ -244,8 +240,6 @@ def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator
 
 
 STEP = 2.0**-66  # about 1e-20: its square is far below round-off
-_MOST_UNREST = 1e-9
-_VAGUE = 1e-3
 
 
 def complex_slopes(
@@ -296,7 +290,7 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
             sizes = np.abs(one.value)
             shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
             # One element may change little by chance; what they change by typically goes for all.
-            typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), _MOST_UNREST)
+            typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
             change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
         made.append(replace(one, error=one.error + 8 * change))
     return made
@@ -307,7 +301,7 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
     found: list[Mask] = []
     for one, two in zip(exact, differences, strict=True):
         # Differences know enough to confirm anything neither at kinks nor next to zero.
-        known = (two.error <= _VAGUE * natural_sizes(two.value)) & ~two.kinked
+        known = (two.error <= 1e-3 * natural_sizes(two.value)) & ~two.kinked
         near = np.abs(one.value - two.value) <= 8 * (two.error + one.error)
         if not np.all(near | ~known) or (known.size and not known.any()):
             return None

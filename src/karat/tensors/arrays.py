@@ -147,33 +147,26 @@ def tensor_of_torch(value: Any) -> Tensor:
 
 
 def _refuse_torch(value: Any, name: str) -> None:
-    torch = sys.modules["torch"]
-    kind = type(value).__name__
+    """`CannotStore` for what has elements elsewhere, in another form, or not at all."""
+    kind, why = type(value).__name__, ""
     if value.device.type == "meta" or kind == "FakeTensor":
-        raise CannotStore(
-            f"expected a torch tensor with elements, found a {kind} on {value.device}, which has none;"
-            " run the program on real tensors"
-        )
-    if value.is_quantized:
-        raise CannotStore(
-            f"expected a plain torch tensor, found {name} with a quantizer;"
-            " pass value.int_repr(), value.q_scale() and value.q_zero_point(), or value.dequantize()"
-        )
-    if value.layout != torch.strided or value.is_nested:
+        why = f"a torch tensor with elements, found a {kind} on {value.device}, which has none; run the program on real tensors"
+    elif value.is_quantized:
+        parts = "value.int_repr(), value.q_scale() and value.q_zero_point(), or value.dequantize()"
+        why = f"a plain torch tensor, found {name} with a quantizer; pass {parts}"
+    elif value.is_nested or value.layout != sys.modules["torch"].strided:
         found = "a nested tensor" if value.is_nested else f"the layout {value.layout}"
-        raise CannotStore(
-            f"expected a dense torch tensor, found {found}; pass its parts as plain tensors, or value.to_dense()"
-        )
-    if name not in TABLE:
-        raise CannotStore(f"expected a dtype that karat knows, found torch.{name}; {_NUMPY}")
-    if value.dim() > MOST_DIMENSIONS:
-        raise CannotStore(
-            f"expected at most {MOST_DIMENSIONS} dimensions, which is all that numpy has, found {value.dim()};"
-            " pass value.reshape(…)"
-        )
+        why = f"a dense torch tensor, found {found}; pass its parts as plain tensors, or value.to_dense()"
+    elif name not in TABLE:
+        why = f"a dtype that karat knows, found torch.{name}; {_NUMPY}"
+    elif value.dim() > MOST_DIMENSIONS:
+        most = f"at most {MOST_DIMENSIONS} dimensions, which is all that numpy has"
+        why = f"{most}, found {value.dim()}; pass value.reshape(…)"
     # Subclasses that hold other tensors (DTensor, quantised weights) have elements but no memory.
-    if hasattr(value, "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__"):
-        raise CannotStore(f"expected a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}")
+    elif hasattr(value, "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__"):
+        why = f"a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}"
+    if why:
+        raise CannotStore(f"expected {why}")
 
 
 def _integers(dtype: Any) -> Any:
@@ -236,25 +229,20 @@ def is_jax(value: object) -> bool:
 def tensor_of_jax(value: Any) -> Tensor:
     """A jax array as a tensor; one that is spread over devices of this host is brought together."""
     jax = sys.modules["jax"]
+    why = ""
     if isinstance(value, jax.core.Tracer):
-        raise CannotStore(
-            f"expected a jax array with elements, found the tracer {type(value).__name__};"
-            " capture outside of jit, vmap and grad"
-        )
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        raise CannotStore(
-            f"expected a jax array of numbers, found the random key {value.dtype};"
-            " pass jax.random.key_data(value) and the name of its implementation"
-        )
-    if value.is_deleted():
-        raise CannotStore(
-            "expected a jax array with memory, found one that was donated or deleted; capture it before, or pass a copy"
-        )
-    if not value.is_fully_addressable:
-        raise CannotStore(
-            "expected a jax array whose parts are all on this host, found one that is spread over several;"
-            " gather it first (jax.experimental.multihost_utils.process_allgather)"
-        )
+        kind = type(value).__name__
+        why = f"with elements, found the tracer {kind}; capture outside of jit, vmap and grad"
+    elif jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        parts = "jax.random.key_data(value) and the name of its implementation"
+        why = f"of numbers, found the random key {value.dtype}; pass {parts}"
+    elif value.is_deleted():
+        why = "with memory, found one that was donated or deleted; capture it before, or pass a copy"
+    elif not value.is_fully_addressable:
+        gather = "gather it first (jax.experimental.multihost_utils.process_allgather)"
+        why = f"whose parts are all on this host, found one that is spread over several; {gather}"
+    if why:
+        raise CannotStore(f"expected a jax array {why}")
     try:
         array = np.asarray(value)
     except (RuntimeError, ValueError, TypeError) as error:

@@ -211,7 +211,6 @@ def _log10(value: Fraction) -> float:
 
 
 def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The index of a flat position in C order."""
     found = []
     for size in reversed(shape):
         flat, here = divmod(flat, size)

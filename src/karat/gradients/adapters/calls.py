@@ -178,7 +178,6 @@ FLOATS = tuple(name for name, of in TABLE.items() if of.kind in {"float", "compl
 
 
 def is_float(dtype: str) -> bool:
-    """Whether tensors of it can have gradients."""
     return dtype in FLOATS
 
 
@@ -223,7 +222,6 @@ class Call:
         return unflatten(args, leaves), unflatten(kwargs, leaves)
 
     def results(self, result: Any) -> list[Leaf]:
-        """Every tensor in what the function returned."""
         found: list[Leaf] = []
         flatten(result, self.adapter.owns, "", found)
         return found
@@ -256,7 +254,6 @@ class Call:
             return self.function(dtype)(*args, **kwargs)
 
     def function(self, dtype: str | None) -> Callable[..., Any]:
-        """What is called in a run of that precision."""
         if dtype not in self._functions:
             self._functions[dtype] = self.adapter.function(self.fn, dtype)
         return self._functions[dtype]

@@ -24,20 +24,15 @@ class FrameworkProblem:
     """A `Problem` over an adapter; `open_problem` makes them."""
 
     def __init__(self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None) -> None:
-        self.op = op
-        self.call = call
-        self.adapter = adapter
-        self.framework = adapter.name
-        self.device = "cpu"
-        self.backward = backward
+        self.op, self.call, self.backward = op, call, backward
+        self.adapter, self.framework, self.device = adapter, adapter.name, "cpu"
         self.inputs: tuple[Slot, ...] = ()
         self.outputs: tuple[Slot, ...] = ()
         self.point: tuple[Array, ...] = ()
         self.excluded: tuple[Excluded, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.double = True  # whether the function runs in double precision; if not, `dtype=None` runs as given
-        self.forwards = 0
-        self.backwards = 0
+        self.forwards = self.backwards = 0
         self._likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
         self._computes: str | None = None
         self._ran: dict[str | None, Linearised] = {}
@@ -100,7 +95,6 @@ class FrameworkProblem:
     # What follows is the framework's side; `laws` look at it, the mathematics does not.
 
     def flat(self, dtype: str | None) -> FlatFunction:
-        """The function over tensors, in a run of that precision."""
         return self.call.flat(self.precision(dtype))
 
     def precision(self, dtype: str | None) -> str | None:
@@ -111,7 +105,6 @@ class FrameworkProblem:
 
     @property
     def mixed(self) -> bool:
-        """Whether inputs were given in several precisions."""
         return len({slot.dtype for slot in self.inputs if not slot.complex}) > 1
 
     @property
@@ -204,12 +197,9 @@ class GradientProblem(FrameworkProblem):
     def __init__(self, first: FrameworkProblem, cotangents: Sequence[Array | None]) -> None:
         super().__init__(op=first.op, call=first.call, adapter=first.adapter)
         self.first = first
-        self.device = first.device
-        self.inputs = first.inputs
+        self.device, self.double, self.notes = first.device, first.double, first.notes
+        self.point, self.inputs = first.point, first.inputs
         self.outputs = tuple(msgspec.structs.replace(slot, name=f"grad({slot.name})") for slot in first.inputs)
-        self.point = first.point
-        self.notes = first.notes
-        self.double = first.double
         self._cotangents = tuple(cotangents)
 
     def flat(self, dtype: str | None) -> FlatFunction:

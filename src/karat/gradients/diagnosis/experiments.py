@@ -131,7 +131,6 @@ class KnownSlopes:
     exact: float = 1e-6  # how close a factor must be to 2 to be called 2
 
     def fits(self, candidate: Vector) -> bool:
-        """Whether a gradient agrees with every slope."""
         return bool(self.all) and all(one.gap(candidate) <= 1 for one in self.all)
 
     def tells(self, wrong: Vector) -> bool:

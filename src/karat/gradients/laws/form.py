@@ -13,8 +13,7 @@ from karat.gradients.laws.trial import MARGIN, Trial, TwoWays, describe_differen
 from karat.gradients.problem import Array, Unsupported, error_line
 from karat.gradients.report import GradVerdict, Property
 
-_MOST_OUTPUTS = 4
-_MOST_INPUTS = 4
+_MOST = 4  # outputs, or inputs, that are tried one by one
 # A tensor in another layout, and a plain one with the same numbers.
 Layout = Callable[[Adapter, Any], tuple[Any, Any] | None]
 
@@ -59,7 +58,7 @@ def absent_cotangent(trial: Trial) -> Property | None:
     if len(problem.outputs) < 2:
         return None
     last: Property | None = None
-    for chosen in range(min(len(problem.outputs), _MOST_OUTPUTS)):
+    for chosen in range(min(len(problem.outputs), _MOST)):
 
         def attempt(at: Sequence[Array], cotangents: Sequence[Array], chosen: int = chosen) -> TwoWays:
             absent = [one if n == chosen else None for n, one in enumerate(cotangents)]
@@ -237,7 +236,7 @@ def subset(trial: Trial, native: FrameworkProblem) -> Property | None:
     def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> TwoWays:
         usual = trial.usual(at, cotangents)
         found = list(usual)
-        for chosen in range(min(len(native.inputs), _MOST_INPUTS)):
+        for chosen in range(min(len(native.inputs), _MOST)):
             wanted = [n == chosen for n in range(len(native.inputs))]
             with native.adapter.scope():
                 ran = native.linearise(native.natives(at, None), wanted=wanted)

@@ -63,11 +63,8 @@ class Trial:
     def __init__(
         self, problem: Problem, rng: np.random.Generator, *, tolerance: Tolerance | None, runs: int, allowed: float
     ) -> None:
-        self.problem = problem
-        self.rng = rng
-        self.runs = max(2, runs)
-        self.allowed = allowed
-        self._tolerance = tolerance
+        self.problem, self.rng, self._tolerance = problem, rng, tolerance
+        self.runs, self.allowed = max(2, runs), allowed
         self.cotangents = self.draw()
         self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
 
@@ -78,7 +75,6 @@ class Trial:
 
     @cached_property
     def eps(self) -> float:
-        """Of the precision in which the function computes."""
         return eps_of(self.problem.computes)
 
     @cached_property
