@@ -109,9 +109,7 @@ def boundary_places(slot: Slot, point: Vector) -> list[int]:
     corners = product(*[(0, extent - 1) for extent in slot.shape[-4:]])
     lead = (0,) * max(0, len(slot.shape) - 4)
     flat = [
-        int(np.ravel_multi_index(lead + corner, slot.shape)) * width + part
-        for corner in corners
-        for part in range(width)
+        int(np.ravel_multi_index(lead + one, slot.shape)) * width + part for one in corners for part in range(width)
     ]
     sizes = np.where(np.isfinite(point), np.abs(point), 0.0)
     wanted = [0, point.size - 1, int(sizes.argmax()), int(sizes.argmin()), *flat]

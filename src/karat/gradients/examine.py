@@ -20,6 +20,7 @@ from karat.gradients.roundoff import natural_sizes, sample
 from karat.report.words import count
 
 PROBES = 3
+Pushed = tuple[Probe, list[Vector]]  # a probe, and J·u of every output along it
 _ROOM = 8.0  # one element's error estimate may be small by chance; sums of many are not
 
 
@@ -36,9 +37,7 @@ class Tangent:
             return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 
 
-def compare_forward(
-    seen: Observations, pair: tuple[int, int], pushed: Sequence[tuple[Probe, list[Vector]]]
-) -> Comparison | None:
+def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> Comparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
     keep = ~seen.masks[k]
@@ -255,17 +254,14 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
     """There the gradient lies between the one-sided slopes, or is wrong."""
     i, k = pair.input, pair.output
     cotangent, precision = pulled[0], seen.baseline.computes
-    gradients = [
-        np.zeros_like(point) if one is None else one
-        for one, point in zip(pulled[1], seen.baseline.flat.point, strict=True)
-    ]
+    sides = zip(pulled[1], seen.baseline.flat.point, strict=True)
+    gradients = [np.zeros_like(point) if one is None else one for one, point in sides]
     probes = [one for one in seen.probes[i] if one.sees_kinks]
     kinks = max((int(np.sum(one.slopes[k].kinked)) for one in probes), default=0)
     if not kinks:
         return pair
-    violations = [
-        slopes.kink_violation(one.direction, one.slopes[k], cotangent, gradients[i], precision) for one in probes
-    ]
+    along = [(one.direction, one.slopes[k]) for one in probes]
+    violations = [slopes.kink_violation(*each, cotangent, gradients[i], precision) for each in along]
     if seen.shift is not None:
         everything = np.concatenate(gradients)
         finite = np.isfinite(np.concatenate(seen.baseline.flat.point))
@@ -312,7 +308,7 @@ def _forward(seen: Observations, found: Sequence[Pair]) -> list[Pair]:
     """J·u along the first probes of each input: wrong where forward mode raises, unknown where it was all that was asked for."""
     made: list[Pair] = []
     for i in sorted(seen.plan.inputs):
-        pushed: list[tuple[Probe, list[Vector]]] = []
+        pushed: list[Pushed] = []
         verdict, why = GradVerdict.INCONCLUSIVE, ""
         try:
             with np.errstate(all="ignore"):

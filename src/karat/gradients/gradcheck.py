@@ -17,7 +17,18 @@ from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import NAMES, check_properties
 from karat.gradients.oracles import same_forward
-from karat.gradients.problem import FlatProblem, Slot, Unsupported, Vector, error_line, misuse, shaped, size, vector
+from karat.gradients.problem import (
+    FlatProblem,
+    Gradients,
+    Slot,
+    Unsupported,
+    Vector,
+    error_line,
+    misuse,
+    shaped,
+    size,
+    vector,
+)
 from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Mode, Property, verdict_of
 from karat.gradients.session import Checked, Focus, notify, requested_replay
 
@@ -256,9 +267,8 @@ class _Check:
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    return misuse(
-        f"{what}: expected {expected}, found {found}{hint}", "python -c 'import karat; help(karat.gradcheck)'"
-    )
+    help_command = "python -c 'import karat; help(karat.gradcheck)'"
+    return misuse(f"{what}: expected {expected}, found {found}{hint}", help_command)
 
 
 def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
@@ -345,9 +355,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     return made
 
 
-def _author_gradients(
-    flat: FlatProblem, plan: CheckPlan, grads: Any, given: Sequence[Vector | None]
-) -> list[Vector | None]:
+def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any, given: Gradients) -> list[Vector | None]:
     if callable(grads):
         point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
         sides = zip(given, flat.outputs, strict=True)

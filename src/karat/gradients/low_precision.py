@@ -19,11 +19,10 @@ from karat.gradients.adapters.calls import FLOATS
 from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
-from karat.gradients.problem import Array, Problem, error_line, misuse
+from karat.gradients.problem import Array, Gradients, Problem, error_line, misuse
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 
-Gradients = Sequence[Array | None]
 GradientRun = tuple[Gradients, Gradients, Gradients]  # of every input: low, double, and double a rounding away
 
 FIRST = 4
@@ -255,10 +254,9 @@ def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
         elif typical > judgement.allowance_of(name).cap * scale:
             verdict = GradVerdict.INCONCLUSIVE
             why = f"rounding in {name} may move the gradient by {typical / scale:.0%} of its size here"
-            if runs.forward.unrest > 4:
-                why += (
-                    f"; its forward strays {runs.forward.unrest:.0f} times more than a rounding of the inputs explains"
-                )
+            unrest = runs.forward.unrest
+            if unrest > 4:
+                why += f"; its forward strays {unrest:.0f} times more than a rounding of the inputs explains"
         elif missed:
             why = f"rounding in {name} hides what a check must see: {missed}"
         elif precision_of(computes).roundoff > precision_of("float64").roundoff:
@@ -287,9 +285,8 @@ def _story(case: LowCase, runs: RunStack, found: judgement.LowJudgement) -> str:
         return f"the {found.look} of the gradient is off in {name}: by {found.error:.3g}, but rounding explains {found.tolerance:.3g}"
     low, double = (np.asarray(one).reshape(len(one), -1)[0, found.index] for one in (runs.low, runs.double))
     if low == 0 and double != 0:
-        return (
-            f"an element of the gradient is 0 in {name} (underflow, or never written), where float64 has {double:.3g}"
-        )
+        lost = f"0 in {name} (underflow, or never written)"
+        return f"an element of the gradient is {lost}, where float64 has {double:.3g}"
     return f"an element of the gradient is {low:.6g} in {name} and {double:.6g} in float64; rounding explains {found.tolerance:.2g}"
 
 
@@ -326,9 +323,8 @@ def compare_precision(
     """The comparisons of one precision, each with the cotangent it was made with."""
     given = plan.cotangents(problem, Purpose.LOW)
     differentiable = {one.input for one in pairs if one.gradient is not None}
-    double: list[Array | None] = [
-        np.zeros(slot.shape) if i in differentiable else None for i, slot in enumerate(problem.inputs)
-    ]
+    shapes = [slot.shape for slot in problem.inputs]
+    double = [np.zeros(shape) if i in differentiable else None for i, shape in enumerate(shapes)]
     rng = plan.draw(Purpose.LOW, len(problem.outputs), *dtype.encode())
     verified = {
         (one.comparison.input, one.comparison.output): one.comparison.counts

@@ -19,6 +19,7 @@ from karat.findings import UsageError
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]
+Gradients = Sequence[Array | None]  # or cotangents: None where there is none
 Vector = NDArray[np.float64]
 
 
@@ -58,9 +59,7 @@ class Problem(Protocol):
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]: ...
 
-    def vjp(
-        self, at: Arrays, cotangents: Sequence[Array | None], *, dtype: str | None = None
-    ) -> tuple[Array | None, ...]:
+    def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:
         """Jᵀv: a gradient per input; None where the framework gives none. A None cotangent is left out.
 
         For complex inputs: the convention ∂/∂Re + i·∂/∂Im of Re⟨v, f⟩ (torch's), whatever the framework's own is.

@@ -75,9 +75,8 @@ def slopes_on_line(
             break
         right = zip(*[line(step) for step in ladder], strict=True)
         left = zip(*[line(-step) for step in ladder], strict=True)
-        finer = [
-            slopes_from_values(*values, ladder, unit=unit) for values in zip(right, left, base, noise, strict=True)
-        ]
+        found = zip(right, left, base, noise, strict=True)
+        finer = [slopes_from_values(*values, ladder, unit=unit) for values in found]
         best = [sharper(*each) for each in zip(best, finer, strict=True)] if index else finer
     return best
 
@@ -182,10 +181,8 @@ def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], ba
     edge = has_right != has_left
     if not edge.any():
         return found
-    sided = [
-        (np.where(has_right, r, le) - base) / np.where(has_right, h, -h)
-        for r, le, h in zip(right, left, ladder, strict=True)
-    ]
+    rungs = zip(right, left, ladder, strict=True)
+    sided = [(np.where(has_right, r, le) - base) / np.where(has_right, h, -h) for r, le, h in rungs]
     value, spread = extrapolated(sided, _ONE_SIDED)
     floor = found.floor + _AMPLIFIED * roundoff.ULPS * 2.0**-53 * np.abs(value) / ladder[-1]
     error = np.where(np.isfinite(value), 4 * spread + 4 * floor, np.inf)

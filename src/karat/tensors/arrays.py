@@ -133,9 +133,8 @@ def tensor_of_torch(value: Any) -> Tensor:
             flat = bare.view(_integers(bare.dtype)).contiguous().reshape(-1)
             data: memoryview = flat.cpu().numpy().view(np.uint8).data
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise CannotStore(
-            f"expected a torch tensor whose memory can be read, found {type(value).__name__}: {error}"
-        ) from error
+        kind = type(value).__name__
+        raise CannotStore(f"expected a torch tensor whose memory can be read, found {kind}: {error}") from error
     return Tensor(
         dtype=name,
         shape=tuple(value.shape),

@@ -311,10 +311,8 @@ def _by_input(call: Call, arguments: Sequence[Any], result: Any) -> list[Any]:
         # One gradient per argument, None for those that are not tensors.
         own = [g for arg, g in zip(arguments, found, strict=True) if call.adapter.owns(arg)]
         return [own[index] for index in call.chosen]
-    wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
-    raise MalformedGradient(
-        f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
-    )
+    wanted = f"1 gradient ({chosen[0]})" if len(chosen) == 1 else f"{len(chosen)} gradients ({', '.join(chosen)})"
+    raise MalformedGradient(f"backward: expected {wanted}, each an array or None, found {len(found)}")
 
 
 def _gradients_in(result: Any, owns: Callable[[object], bool]) -> list[Any]:

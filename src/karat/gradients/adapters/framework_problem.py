@@ -12,7 +12,7 @@ import numpy as np
 from karat.findings import suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
 from karat.gradients.adapters.calls import Backward, Call, Leaf, flatten, is_complex, is_float, unflatten
-from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line, misuse
+from karat.gradients.problem import Array, Arrays, Gradients, Slot, Unsupported, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
 from karat.report.words import few
@@ -49,9 +49,7 @@ class FrameworkProblem:
             outputs = self.run(self.natives(at, dtype), dtype)
             return tuple(self.adapter.to_numpy(out) for out in outputs)
 
-    def vjp(
-        self, at: Arrays, cotangents: Sequence[Array | None], *, dtype: str | None = None
-    ) -> tuple[Array | None, ...]:
+    def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:
         """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
         with self.adapter.scope():
             # At the problem's own point once for all, where nothing can keep state.
@@ -78,7 +76,7 @@ class FrameworkProblem:
             inputs = [self._in_double(*each) for each in zip(at, self._likes, strict=True)]
             return tuple(self.adapter.to_numpy(out) for out in self.run(inputs, None))
 
-    def gradient_problem(self, cotangents: Sequence[Array | None]) -> FrameworkProblem:
+    def gradient_problem(self, cotangents: Gradients) -> FrameworkProblem:
         """The map x ↦ Jᵀv at a fixed v, as a problem of its own; Unsupported where the framework cannot.
 
         It runs once, so that what cannot be differentiated says so now.
@@ -115,9 +113,8 @@ class FrameworkProblem:
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
         """Arrays as tensors of the framework, in memory of their own."""
         precision = self.precision(dtype)
-        dtypes = [
-            slot.dtype if precision is None else calls.of_precision(precision, slot.dtype) for slot in self.inputs
-        ]
+        own = (slot.dtype for slot in self.inputs)
+        dtypes = [dtype if precision is None else calls.of_precision(precision, dtype) for dtype in own]
         return [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self._likes, strict=True)]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
@@ -139,7 +136,7 @@ class FrameworkProblem:
             return calls.linearise_written(self.call, self.backward, inputs, wanted, self.precision(dtype))
         return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
 
-    def native_cotangents(self, ran: Linearised, cotangents: Sequence[Array | None]) -> list[Any | None]:
+    def native_cotangents(self, ran: Linearised, cotangents: Gradients) -> list[Any | None]:
         """Cotangents as tensors like the outputs; real for a real one, where an imaginary part has no meaning."""
         found: list[Any | None] = []
         for one, out in zip(cotangents, ran.outputs, strict=True):
@@ -152,7 +149,7 @@ class FrameworkProblem:
         self.backwards += 1
         return ran.pullback(cotangents)
 
-    def gradients(self, ran: Linearised, cotangents: Sequence[Array | None]) -> tuple[Array | None, ...]:
+    def gradients(self, ran: Linearised, cotangents: Gradients) -> tuple[Array | None, ...]:
         return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
     def arrays(self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None) -> tuple[Array | None, ...]:
@@ -194,7 +191,7 @@ def _of_another_shape(slot: Slot, found: Array) -> str:
 class GradientProblem(FrameworkProblem):
     """The gradient of another problem, for one cotangent; its outputs are named `grad(x)`."""
 
-    def __init__(self, first: FrameworkProblem, cotangents: Sequence[Array | None]) -> None:
+    def __init__(self, first: FrameworkProblem, cotangents: Gradients) -> None:
         super().__init__(op=first.op, call=first.call, adapter=first.adapter)
         self.first = first
         self.device, self.double, self.notes = first.device, first.double, first.notes
@@ -252,9 +249,8 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     adapter = adapter_of([leaf.value for leaf in values], framework)
     args, named = _brought(adapter, args, framework), _brought(adapter, named, framework)
     leaves: list[Leaf] = []
-    form_args = tuple(
-        flatten(one, adapter.owns, label, leaves) for one, label in zip(args, labels[: len(args)], strict=True)
-    )
+    by_order = zip(args, labels[: len(args)], strict=True)
+    form_args = tuple(flatten(one, adapter.owns, label, leaves) for one, label in by_order)
     form_named = {
         key: flatten(one, adapter.owns, label, leaves)
         for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)

@@ -183,14 +183,11 @@ class PaddleAdapter(Adapter):
             with paddle.enable_grad(), tying() as leads:
                 leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
                 outputs = function(leaves)
-                given = [
-                    None if one is None else one.astype(out.dtype) for one, out in zip(cotangents, outputs, strict=True)
-                ]
+                sides = zip(cotangents, outputs, strict=True)
+                given = [None if one is None else one.astype(out.dtype) for one, out in sides]
                 found = _gradients(outputs, [*leaves, *leads], given, create_graph=True)
-            return tuple(
-                paddle.zeros_like(leaf) if one is None else one
-                for one, leaf in zip(found[: len(leaves)], leaves, strict=True)
-            )
+            asked = zip(found[: len(leaves)], leaves, strict=True)
+            return tuple(paddle.zeros_like(leaf) if one is None else one for one, leaf in asked)
 
         return gradient
 
@@ -243,9 +240,8 @@ def _leaf(value: Any, *, wants: bool) -> Any:
 def _gradients(
     outputs: Sequence[Any], leaves: Sequence[Any], cotangents: Sequence[Any | None], *, create_graph: bool
 ) -> tuple[Any, ...]:
-    pairs = [
-        (out, one) for out, one in zip(outputs, cotangents, strict=True) if one is not None and not out.stop_gradient
-    ]
+    both = zip(outputs, cotangents, strict=True)
+    pairs = [(out, one) for out, one in both if one is not None and not out.stop_gradient]
     return gradients_of(_paddle().grad, pairs, leaves, create_graph=create_graph)
 
 

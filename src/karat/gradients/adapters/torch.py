@@ -92,9 +92,7 @@ class TorchAdapter(Adapter):
                 for one in generators:
                     one.manual_seed(seed)
                 begun = [one.get_state() for one in generators]
-                yield lambda: any(
-                    not one.get_state().equal(state) for one, state in zip(generators, begun, strict=True)
-                )
+                yield lambda: not all(map(torch.equal, (one.get_state() for one in generators), begun))
             finally:
                 for one, state in zip(generators, states, strict=True):
                     one.set_state(state)
@@ -123,15 +121,11 @@ class TorchAdapter(Adapter):
                 # What torch says of its own scripts when forward mode is first used.
                 warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
                 # Leaves that want gradients, so that a function which takes some itself can be pushed through too.
-                duals = [
-                    ad.make_dual(one.detach().requires_grad_(), tangent)
-                    for one, tangent in zip(inputs, tangents, strict=True)
-                ]
+                sides = zip(inputs, tangents, strict=True)
+                duals = [ad.make_dual(one.detach().requires_grad_(), tangent) for one, tangent in sides]
                 pairs = [ad.unpack_dual(out) for out in function(duals)]
-                return tuple(
-                    torch.zeros_like(pair.primal).detach() if pair.tangent is None else pair.tangent.detach()
-                    for pair in pairs
-                )
+                found = (torch.zeros_like(one.primal) if one.tangent is None else one.tangent for one in pairs)
+                return tuple(one.detach() for one in found)
         except NotImplementedError as error:
             raise Unsupported(f"torch has no forward mode here: {error}") from error
         except RuntimeError as error:
@@ -148,17 +142,14 @@ class TorchAdapter(Adapter):
                 leaves = [one if one.requires_grad else one.detach().requires_grad_() for one in inputs]
                 outputs = function(leaves)
                 # With a graph of their own: a backward that is differentiable once looks at them alone.
-                given = [
-                    None if one is None else one.detach().to(out.dtype).requires_grad_()
-                    for one, out in zip(cotangents, outputs, strict=True)
-                ]
+                sides = zip(cotangents, outputs, strict=True)
+                given = [None if one is None else one.detach().to(out.dtype).requires_grad_() for one, out in sides]
                 found = _gradients(outputs, leaves, given, create_graph=True)
             # torch puts an error into the graph of a once_differentiable backward, and never comes to it.
             if any(name.endswith("Error") for name in graph_nodes(found)):
                 raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
-            return tuple(
-                torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)
-            )
+            asked = zip(found, leaves, strict=True)
+            return tuple(torch.zeros_like(leaf) if one is None else one for one, leaf in asked)
 
         return gradient
 

@@ -16,14 +16,7 @@ from itertools import chain, combinations, permutations
 import numpy as np
 
 from karat.gradients.diagnosis import experiments
-from karat.gradients.diagnosis.experiments import (
-    BoundedOracle,
-    KnownSlope,
-    KnownSlopes,
-    Slope,
-    WrongGradient,
-    coordinate,
-)
+from karat.gradients.diagnosis.experiments import BoundedOracle, KnownSlope, KnownSlopes, Slope, WrongGradient
 from karat.gradients.draws import random_weights
 from karat.gradients.low_precision import rounded_run
 from karat.gradients.low_precision_judgement import precision_of
@@ -207,7 +200,7 @@ class _Case:
         places = range(first, first + self.failure.parts)
         known = self.known.whole and np.isfinite(self.gradient).all()
         slope = self.known.along if known else self.slope
-        expected = [float(slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
+        expected = [float(slope(experiments.coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
         return _Culprit(place, expected, [float(self.gradient[i]) for i in places], hint)
 
     def at_with_hint(self, place: int) -> _Culprit:
@@ -320,7 +313,7 @@ def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         return float(np.dot(vector(failure.cotangent), vector(out)))
 
     if scales.size <= experiments.WHOLE:
-        columns = [pushed(coordinate(scales, i)) for i in range(scales.size)]
+        columns = [pushed(experiments.coordinate(scales, i)) for i in range(scales.size)]
         gradient = np.divide(columns, scales, out=np.zeros(scales.size), where=scales > 0)
         case = _Case(failure, gradient, slope, scales)
         guess = case.guess()
@@ -336,7 +329,7 @@ def _forward_mode(failure: _Failure, slope: Slope, scales: Vector) -> _Culprit:
     if wrong is None:
         return _Culprit(hint=wrong_mode)
     first = wrong - wrong % failure.parts
-    ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + failure.parts)]
+    ones = [(experiments.coordinate(scales, i), scales[i]) for i in range(first, first + failure.parts)]
     expected = [float(slope(one)[0] / scale) for one, scale in ones]
     return _Culprit(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], wrong_mode)
 

@@ -330,9 +330,8 @@ def missing_term(wrong: WrongGradient) -> str:
     out = wrong.problem.forward(wrong.problem.point)[wrong.output]
     for axis in axes:
         if _no_deviation(wrong, _balanced(wrong, axis, out)):
-            return (
-                f"the deviation is proportional to the output along axis {axis}: a term with a sum over it is missing"
-            )
+            missing = "a term with a sum over it is missing"
+            return f"the deviation is proportional to the output along axis {axis}: {missing}"
     return ""
 
 

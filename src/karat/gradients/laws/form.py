@@ -222,9 +222,8 @@ def non_contiguous(trial: Trial, native: FrameworkProblem) -> Property | None:
     try:
         return trial.judge(name, what, attempt, moving=True)
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
-        return trial.outcome(
-            name, f"the forward takes inputs that are not contiguous, the backward does not: {error_line(error)}"
-        )
+        refused = "the forward takes inputs that are not contiguous, the backward does not"
+        return trial.outcome(name, f"{refused}: {error_line(error)}")
 
 
 @needs_framework
@@ -249,10 +248,8 @@ def subset(trial: Trial, native: FrameworkProblem) -> Property | None:
     except Unsupported:
         return None
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
-        return trial.outcome(
-            "subset",
-            f"the backward raised where one input alone wants a gradient, as with a frozen one: {error_line(error)}",
-        )
+        raised = "the backward raised where one input alone wants a gradient, as with a frozen one"
+        return trial.outcome("subset", f"{raised}: {error_line(error)}")
 
 
 def forward_reverse(trial: Trial) -> Property | None:

@@ -10,16 +10,8 @@ import numpy as np
 from karat.gradients.adapters.calls import Call
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.laws.form import unmodified
-from karat.gradients.laws.trial import (
-    Gradients,
-    Trial,
-    TwoWays,
-    describe_difference,
-    largest,
-    largest_gap,
-    needs_framework,
-)
-from karat.gradients.problem import Array, Slot, Unsupported
+from karat.gradients.laws.trial import Trial, TwoWays, describe_difference, largest, largest_gap, needs_framework
+from karat.gradients.problem import Array, Gradients, Slot, Unsupported
 from karat.gradients.report import GradVerdict, Property
 
 _ELSEWHERE = 2.0**-7  # how far away, relatively, the second forward of an interleaved pair runs
@@ -119,10 +111,8 @@ def accumulation(trial: Trial, native: FrameworkProblem) -> Property | None:
             with adapter.scope():
                 inputs = native.natives(at, None)
                 outputs = native.run(inputs, None)
-                given = [
-                    adapter.from_numpy(one, adapter.dtype_of(out), out)
-                    for one, out in zip(cotangents, outputs, strict=True)
-                ]
+                sides = zip(cotangents, outputs, strict=True)
+                given = [adapter.from_numpy(one, adapter.dtype_of(out), out) for one, out in sides]
                 native.forwards += times
                 native.backwards += times
                 before = native.natives(held, None)

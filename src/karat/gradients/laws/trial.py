@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from karat.gradients.adapters.framework_problem import FrameworkProblem
-from karat.gradients.problem import Array, Problem
+from karat.gradients.problem import Array, Gradients, Problem
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import eps_of
 
@@ -23,7 +23,6 @@ MARGIN = 64.0
 _LOOKS = 3  # how often a deviation that is too large is looked at again
 
 Tolerance = Callable[[Array], float]
-Gradients = Sequence[Array | None]
 # Gradients for a point and cotangents, in two ways.
 Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 
