@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.diagnosis.cause import diagnose
 from karat.gradients.problem import FlatProblem, Problem, vector
-from karat.gradients.report import Comparison, Diagnosis, GradVerdict
+from karat.gradients.report import Diagnosis, GradComparison as Comparison, GradVerdict
 
 Array = NDArray[Any]
 Backward = Callable[[Any, Any, Any], Any]

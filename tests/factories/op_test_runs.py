@@ -10,7 +10,7 @@ import numpy as np
 
 from karat import OpTest
 from karat.gradients import session
-from karat.gradients.session import Checked, Declared, Event, NoGrad
+from karat.gradients.session import Declared, Event, GradChecked as Checked, NoGrad
 
 
 @dataclass

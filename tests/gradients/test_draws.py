@@ -16,7 +16,7 @@ from karat.gradients.draws import (
     random_weights,
     seed_of,
 )
-from karat.gradients.problem import Slot
+from karat.gradients.problem import TensorSlot as Slot
 
 
 def _slot(*shape: int, complex_: bool = False) -> Slot:

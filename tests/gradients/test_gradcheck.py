@@ -78,7 +78,7 @@ def test_it_is_told_after_comparing() -> None:
             _check(lambda _x: 1 / 0, (X,), _sin)
     finally:
         stop()
-    assert heard == [session.Checked(report=report, test="t")]
+    assert heard == [session.GradChecked(report=report, test="t")]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 import karat
 from karat.findings import UsageError
-from karat.gradients.report import Comparison, GradReport, GradVerdict
+from karat.gradients.report import GradComparison as Comparison, GradReport, GradVerdict
 
 X = np.random.default_rng(2).standard_normal((3, 5))
 

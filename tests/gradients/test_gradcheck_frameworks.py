@@ -11,7 +11,7 @@ import pytest
 
 import karat
 from conftest import framework
-from karat.gradients.report import Comparison, GradReport, GradVerdict
+from karat.gradients.report import GradComparison as Comparison, GradReport, GradVerdict
 
 X = np.random.default_rng(5).standard_normal((3, 5))
 

@@ -15,7 +15,7 @@ from factories.tried import broken, passed, tried
 from karat.findings import UsageError
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.laws import LAWS, NAMES, check_properties
-from karat.gradients.problem import Slot
+from karat.gradients.problem import TensorSlot as Slot
 from karat.gradients.report import GradVerdict
 from karat.gradients.roundoff import eps_of
 

@@ -14,7 +14,7 @@ from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.gradcheck import gradcheck
 from karat.gradients.low_precision import compare_low
 from karat.gradients.low_precision_judgement import allowance_of
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison as Comparison, GradVerdict
 
 Function = Callable[..., Any]
 

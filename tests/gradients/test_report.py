@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 import karat
-from karat.gradients.report import SCHEMA, Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Property
+from karat.gradients.report import (
+    SCHEMA,
+    Diagnosis,
+    Excluded,
+    GradComparison as Comparison,
+    GradReport,
+    GradVerdict,
+    Property,
+)
 
 PUBLISHED = json.loads(
     resources.files("karat").joinpath("schemas", "karat.grad-report.1.json").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
 from karat.gradients import session
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison as Comparison, GradVerdict
 from karat.gradients.session import Focus, parse_focus, parse_seed, replay_command, requested_replay
 
 AIM = Focus(input="x", output="out", dtype="float64")

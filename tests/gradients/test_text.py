@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
-from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Property
+from karat.gradients.report import Diagnosis, Excluded, GradComparison as Comparison, GradReport, GradVerdict, Property
 from karat.gradients.text import WIDTH, number, shortened, text
 from karat.report.words import printable
 

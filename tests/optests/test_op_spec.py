@@ -96,7 +96,7 @@ def test_functions_that_take_no_names_get_what_is_named_in_order() -> None:
     stop = session.listen(heard.append)
     spec_checks.gradient(only(made))
     stop()
-    (report,) = [one.report for one in heard if isinstance(one, session.Checked)]
+    (report,) = [one.report for one in heard if isinstance(one, session.GradChecked)]
     assert {one.input for one in report.comparisons if one.counts} == {"x", "y"}
     assert {one.oracle for one in report.comparisons} == {"reference"}
 
@@ -139,7 +139,7 @@ def test_low_precision_meets_double() -> None:
     stop = session.listen(heard.append)
     spec_checks.gradient(only(spec(dtypes=("bfloat16",))))
     stop()
-    (checked,) = [one for one in heard if isinstance(one, session.Checked)]
+    (checked,) = [one for one in heard if isinstance(one, session.GradChecked)]
     assert {one.dtype for one in checked.report.comparisons if one.counts} == {"float64", "bfloat16"}
     assert checked.report.op == "softmax"
 
@@ -239,7 +239,7 @@ def test_every_floating_input_is_declared_whatever_is_checked() -> None:
     spec_checks.gradient(only(spec(op="product", fn=product, samples=samples, no_grad=("y",))))
     stop()
     (declared,) = [one for one in heard if isinstance(one, session.Declared)]
-    (checked,) = [one for one in heard if isinstance(one, session.Checked)]
+    (checked,) = [one for one in heard if isinstance(one, session.GradChecked)]
     assert declared.inputs == {"x": "float64", "y": "float64"}
     assert declared.no_grad == ("y",)
     assert {one.input for one in checked.report.comparisons} == {"x"}

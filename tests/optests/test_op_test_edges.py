@@ -12,7 +12,7 @@ import pytest
 
 from conftest import framework
 from factories.op_test_runs import ClassRun, ScaleOp, run_class, scale
-from karat.gradients.session import Checked
+from karat.gradients.session import GradChecked as Checked
 
 DOUBLE = {("X", "float64"), ("Y", "float64")}
 

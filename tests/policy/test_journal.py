@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
-from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
-from karat.gradients.session import Checked, Declared, NoGrad
+from karat.gradients.report import GradComparison as Comparison, GradReport, GradVerdict, Property
+from karat.gradients.session import Declared, GradChecked as Checked, NoGrad
 from karat.policy.journal import Evidence, NoGradAsked, OpTested, Recorder, Reported, read_journal, unit_of
 from karat.schemas import schema
 

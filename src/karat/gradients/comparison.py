@@ -15,7 +15,7 @@ from karat.gradients import roundoff
 from karat.gradients.draws import Purpose
 from karat.gradients.oracles import Observations, Probe
 from karat.gradients.problem import Vector
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import element_scales, norm
 
 
@@ -225,7 +225,7 @@ class PairVerdict:
     groups: Sequence[Group]
     none: bool  # whether the framework gave no gradient at all
 
-    def comparison(self) -> tuple[Comparison, bool]:
+    def comparison(self) -> tuple[GradComparison, bool]:
         """The comparison, and whether the derivative is zero everywhere it was checked."""
         measured = [one for _, some in self.groups for one in some]
         judged, rtol = judge(measured), self.seen.plan.rtol

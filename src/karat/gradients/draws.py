@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, size
+from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size
 
 
 def identity_of(problem: Problem, given: str | None) -> str:
@@ -85,7 +85,7 @@ def random_weights(count: int, rng: np.random.Generator) -> Vector:
     return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
 
 
-def directions(slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bool = True) -> list[Vector]:
+def directions(slot: TensorSlot, point: Vector, rng: np.random.Generator, *, whole: bool = True) -> list[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few."""
     count = point.size
     drawn = [random_weights(count, rng) for _ in range(DENSE)]
@@ -94,7 +94,7 @@ def directions(slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bo
     return [*drawn, boundary(slot, point, rng)]
 
 
-def boundary(slot: Slot, point: Vector, rng: np.random.Generator) -> Vector:
+def boundary(slot: TensorSlot, point: Vector, rng: np.random.Generator) -> Vector:
     """The corners and the extreme values alone, so that nothing else drowns them."""
     places = boundary_places(slot, point)
     distinct = (128 + (np.arange(len(places)) * 37) % 128) / 256
@@ -103,7 +103,7 @@ def boundary(slot: Slot, point: Vector, rng: np.random.Generator) -> Vector:
     return sparse
 
 
-def boundary_places(slot: Slot, point: Vector) -> list[int]:
+def boundary_places(slot: TensorSlot, point: Vector) -> list[int]:
     """First and last, the ends of every axis, the largest and the smallest |x|."""
     width = 2 if slot.complex else 1
     corners = product(*[(0, extent - 1) for extent in slot.shape[-4:]])

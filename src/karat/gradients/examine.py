@@ -13,9 +13,9 @@ import numpy as np
 from karat.gradients import comparison, oracles, roundoff, slopes
 from karat.gradients.adapters import MalformedGradient
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
-from karat.gradients.oracles import Baseline, Observations, Probe, ReferenceFlat, baseline, observe
+from karat.gradients.oracles import ForwardBaseline, Observations, Probe, ReferenceFlat, baseline, observe
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
 from karat.report.words import count
 
@@ -37,7 +37,7 @@ class Tangent:
             return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 
 
-def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> Comparison | None:
+def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> GradComparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
     keep = ~seen.masks[k]
@@ -138,12 +138,12 @@ class Pair:
 
     input: int
     output: int
-    comparison: Comparison
+    comparison: GradComparison
     cotangent: Vector | None = None
     gradient: Vector | None = None
     masked: bool = False  # whether output elements were left out
     zero: bool = False  # whether the derivative is zero everywhere it was checked
-    baseline: Baseline | None = None
+    baseline: ForwardBaseline | None = None
     probes: Sequence[Probe] = ()  # what was asked of the function, along which directions
 
     @property
@@ -163,7 +163,7 @@ class Pullback:
     nudged: list[Vector | None]
 
 
-def examine_point(at: Baseline, plan: CheckPlan) -> list[Pair]:
+def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     seen = observe(at, plan)
     pulled: dict[int, Pullback] = {}
     found: list[Pair] = []
@@ -334,7 +334,7 @@ class Examination:
     """All pairs, each at the most telling point."""
 
     pairs: list[Pair]
-    here: Baseline  # the given point
+    here: ForwardBaseline  # the given point
     notes: tuple[str, ...]
 
 
@@ -373,7 +373,7 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
 
 def _baseline_at(
     problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None, at: Sequence[Vector] | None
-) -> Baseline:
+) -> ForwardBaseline:
     flat = FlatProblem(problem, at)
     source = None if reference is None else ReferenceFlat(problem, reference, at)  # type: ignore[arg-type]
     return baseline(flat, source, delta=plan.delta)

@@ -20,7 +20,7 @@ from karat.gradients.oracles import same_forward
 from karat.gradients.problem import (
     FlatProblem,
     Gradients,
-    Slot,
+    TensorSlot,
     Unsupported,
     Vector,
     error_line,
@@ -29,8 +29,17 @@ from karat.gradients.problem import (
     size,
     vector,
 )
-from karat.gradients.report import Comparison, Diagnosis, Excluded, GradReport, GradVerdict, Mode, Property, verdict_of
-from karat.gradients.session import Checked, Focus, notify, requested_replay
+from karat.gradients.report import (
+    Diagnosis,
+    Excluded,
+    GradComparison,
+    GradReport,
+    GradVerdict,
+    Mode,
+    Property,
+    verdict_of,
+)
+from karat.gradients.session import Focus, GradChecked, notify, requested_replay
 
 _MODES = ("reverse", "forward")
 _NUMBER = int | float | np.integer | np.floating
@@ -133,7 +142,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         check.low(dtypes)
         check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
     report = check.report(whole, started)
-    notify(Checked(report=report, test=identity or ""))
+    notify(GradChecked(report=report, test=identity or ""))
     return report
 
 
@@ -145,7 +154,7 @@ class _Check:
     plan: CheckPlan
     focus: Focus | None
     pairs: list[Pair] = field(default_factory=list)
-    rest: list[Comparison] = field(default_factory=list)
+    rest: list[GradComparison] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -189,7 +198,7 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
             missing = isinstance(error, Unsupported)
             self.rest += [
-                Comparison(
+                GradComparison(
                     input=name,
                     output=f"grad({name})",
                     dtype=self.problem.computes,
@@ -271,7 +280,7 @@ def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError
     return misuse(f"{what}: expected {expected}, found {found}{hint}", help_command)
 
 
-def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
+def _wanted_outputs(slots: Sequence[TensorSlot], outputs: Any) -> frozenset[int]:
     if outputs is None:
         return frozenset(range(len(slots)))
     known = [slot.name for slot in slots]
@@ -282,7 +291,7 @@ def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
     return frozenset(known.index(name) for name in names)
 
 
-def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vector | None]:
+def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[TensorSlot]) -> list[Vector | None]:
     """The caller's own cotangents, one per output or None."""
     if cotangents is None:
         return []
@@ -300,7 +309,7 @@ def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -
     return found
 
 
-def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[Comparison]:
+def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[GradComparison]:
     """Each input's gradient against the author's: weak evidence, as nothing checked that one.
 
     A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as Paddle's tests have it:
@@ -334,7 +343,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
         error = gap / scale if scale else gap
         fine = error <= tolerance
         made += [
-            Comparison(
+            GradComparison(
                 input=flat.inputs[i].name,
                 output=flat.outputs[k].name,
                 dtype=flat.problem.computes,

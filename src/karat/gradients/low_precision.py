@@ -20,7 +20,7 @@ from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
 from karat.gradients.problem import Array, Gradients, Problem, error_line, misuse
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import coarseness
 
 GradientRun = tuple[Gradients, Gradients, Gradients]  # of every input: low, double, and double a rounding away
@@ -135,7 +135,7 @@ def rms_size(array: Array) -> float:
 
 def compare_low(
     problem: Problem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients, double: Gradients
-) -> tuple[Comparison, ...]:
+) -> tuple[GradComparison, ...]:
     """Each input against each output in a low precision.
 
     Nothing for a precision that is no narrower than what the double run computes in. Inputs without a gradient in
@@ -144,7 +144,7 @@ def compare_low(
     if coarseness(dtype) <= coarseness(problem.computes):
         return ()
     precision = precision_of(dtype)
-    found: list[Comparison] = []
+    found: list[GradComparison] = []
     # A numpy function that overflows says so by its result; a warning would end it where warnings are errors.
     with np.errstate(all="ignore"):
         for i, cotangent in enumerate(cotangents):
@@ -154,7 +154,7 @@ def compare_low(
     return tuple(found)
 
 
-def _of_output(case: LowCase, double: Gradients) -> Iterator[Comparison]:
+def _of_output(case: LowCase, double: Gradients) -> Iterator[GradComparison]:
     wanted = [i for i, gradient in enumerate(double) if gradient is None or gradient.size]
     name, at = case.precision.name, case.point
     verdict, why = GradVerdict.INCONCLUSIVE, ""
@@ -184,7 +184,7 @@ def _of_output(case: LowCase, double: Gradients) -> Iterator[Comparison]:
             yield compared
 
 
-def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour) -> Comparison | None:
+def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: ForwardBehaviour) -> GradComparison | None:
     sides: list[list[Any]] = [[run[side][i] for run in runs] for side in range(3)]
     first, usual = sides[0][0], sides[1][0]
     if usual is None:
@@ -210,7 +210,7 @@ def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: For
     return _judged(case, i, stacks)
 
 
-def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour) -> Comparison | None:
+def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBehaviour) -> GradComparison | None:
     """What became infinite, NaN or zero on the way."""
     name, precision = case.precision.name, case.precision
     top, gone = float(np.abs(double).max(initial=0.0)), ~np.isfinite(low)
@@ -227,7 +227,7 @@ def _lost(case: LowCase, i: int, low: Array, double: Array, behaviour: ForwardBe
     return _comparison(case, i, verdict, why, scale=rms_size(double), error=error) if why else None
 
 
-def _judged(case: LowCase, i: int, runs: RunStack) -> Comparison:
+def _judged(case: LowCase, i: int, runs: RunStack) -> GradComparison:
     limits = judgement.limits_of(runs, case.precision)
     found = judgement.judge_low(runs.low, runs.double, limits)
     scale, deviation = rms_size(runs.double), rms(runs.low - runs.double)
@@ -290,8 +290,8 @@ def _story(case: LowCase, runs: RunStack, found: judgement.LowJudgement) -> str:
     return f"an element of the gradient is {low:.6g} in {name} and {double:.6g} in float64; rounding explains {found.tolerance:.2g}"
 
 
-def _comparison(case: LowCase, i: int, verdict: GradVerdict, why: str, **more: Any) -> Comparison:
-    return Comparison(
+def _comparison(case: LowCase, i: int, verdict: GradVerdict, why: str, **more: Any) -> GradComparison:
+    return GradComparison(
         input=case.problem.inputs[i].name,
         output=case.problem.outputs[case.output].name,
         dtype=case.precision.name,
@@ -319,7 +319,7 @@ def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[s
 
 def compare_precision(
     problem: Problem, plan: CheckPlan, dtype: str, pairs: Sequence[Pair]
-) -> list[tuple[Comparison, Array | None]]:
+) -> list[tuple[GradComparison, Array | None]]:
     """The comparisons of one precision, each with the cotangent it was made with."""
     given = plan.cotangents(problem, Purpose.LOW)
     differentiable = {one.input for one in pairs if one.gradient is not None}

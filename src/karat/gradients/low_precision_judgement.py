@@ -145,7 +145,7 @@ class LowJudgement(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class LowLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What may deviate how much; made once, used for the gradient and for every corruption of it."""
 
     element: Any
@@ -153,7 +153,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     line: float
 
 
-def limits_of(runs: RunStack, precision: Precision) -> Limits:
+def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
     allowed, forward = allowance_of(precision.name), runs.forward
     moved = rms(runs.near - runs.double) / runs.reach
     size = precision.roundoff * rms(runs.double)
@@ -172,14 +172,14 @@ def limits_of(runs: RunStack, precision: Precision) -> Limits:
     around = np.hypot(np.hypot(moved, own), 1.5 * np.asarray(beside))
     element = unrest * (allowed.element * around + saved * size) + 2 * precision.smallest
     unit = precision.roundoff * forward.unrest
-    return Limits(
+    return LowLimits(
         element=element,
         slope=unit * (allowed.common + saved / np.sqrt(forward.outputs)),
         line=unit * (allowed.common + saved),
     )
 
 
-def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
+def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
     """The gravest of the three looks at finite arrays."""
     deviation = low - double
     looks = [_elements(deviation, limits)]
@@ -190,7 +190,7 @@ def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
     return max(looks, key=lambda look: look.ratio)
 
 
-def _elements(deviation: Array, limits: Limits) -> LowJudgement:
+def _elements(deviation: Array, limits: LowLimits) -> LowJudgement:
     error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
     if not error.size:
         return _judgement("element", 0.0, 0.0, -1)
@@ -200,7 +200,7 @@ def _elements(deviation: Array, limits: Limits) -> LowJudgement:
     return _judgement("element", float(error[worst]), float(limit[worst]), worst)
 
 
-def _slope(low: Array, double: Array, limits: Limits) -> LowJudgement:
+def _slope(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
     """Regression through the origin, weighted so that small elements count as much as large ones."""
     runs = len(double)
     weight = 1 / np.maximum(limits.element, np.finfo(np.float64).tiny).reshape(-1)
@@ -220,7 +220,7 @@ def _slope(low: Array, double: Array, limits: Limits) -> LowJudgement:
     return _judgement("slope", abs(slope - 1), limit, -1)
 
 
-def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> LowJudgement:
+def _line(deviation: Array, double: Array, axis: int, limits: LowLimits) -> LowJudgement:
     """The mean deviation along each line of an axis; the worst line, over all runs."""
     length = double.shape[axis]
     means = deviation.mean(axis)
@@ -250,7 +250,7 @@ _LARGEST_FACTORS = {1e-6: (1.01, 1.1), 1e-3: (1.1, 1.5), 1e-2: (1.25, 2.0)}
 
 
 def low_controls(
-    low: Array, double: Array, limits: Limits, precision: Precision, rng: np.random.Generator
+    low: Array, double: Array, limits: LowLimits, precision: Precision, rng: np.random.Generator
 ) -> Mapping[str, bool]:
     """Corruption → whether it was noticed."""
     if not np.any(double):

@@ -17,7 +17,7 @@ from karat.gradients import roundoff, slopes
 from karat.gradients.adapters.calls import Leaf, flatten, takes_positional_only, unflatten
 from karat.gradients.draws import CheckPlan, Purpose, directions
 from karat.gradients.problem import Array, FlatProblem, Vector, vector
-from karat.gradients.report import Comparison, GradVerdict, Mode, Oracle, Property
+from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
 from karat.report.words import count
@@ -42,7 +42,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class ForwardBaseline:
     """What every probe at a point starts from."""
 
     flat: FlatProblem  # the function that is checked
@@ -64,28 +64,28 @@ class Baseline:
         return "complex-step" if self.source is self.flat else "reference"
 
 
-def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None) -> Baseline:
+def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None) -> ForwardBaseline:
     """The forward at the point, and how rough it is."""
     computes, source = flat.problem.computes, flat if source is None else source
     precision = computes if source is flat else "float64"
     with np.errstate(all="ignore"):
         base = source.base()
         rough = roundoff.noise(source, base, precision)
-    return Baseline(flat, source, base, rough, computes, precision, ladders(precision, delta))
+    return ForwardBaseline(flat, source, base, rough, computes, precision, ladders(precision, delta))
 
 
-def slopes_along(at: Baseline, index: int, direction: Vector) -> list[Slopes]:
+def slopes_along(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes]:
     """The slopes of all outputs along any direction of one input, by differences."""
     return _slopes(at, lambda distance: at.source.moved(index, distance * direction))
 
 
-def _slopes(at: Baseline, line: Line) -> list[Slopes]:
+def _slopes(at: ForwardBaseline, line: Line) -> list[Slopes]:
     with np.errstate(all="ignore"):
         unit = roundoff.unit(at.precision)
         return slopes_on_line(line, at.base, at.noise, at.steps, unit=unit)
 
 
-def slopes_of_common_shift(at: Baseline) -> tuple[float, list[Slopes]]:
+def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
     """The slopes where everything moves by the same: what is tied stays tied, and a maximum has one slope again.
 
     The first is the distance that counts as one.
@@ -95,7 +95,7 @@ def slopes_of_common_shift(at: Baseline) -> tuple[float, list[Slopes]]:
     return unit, _slopes(at, lambda distance: at.source.shifted(distance * unit))
 
 
-def probe_input(at: Baseline, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
+def probe_input(at: ForwardBaseline, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
     """The probes of one input: the first by differences, the rest by complex steps if those agree with it.
 
     `whole` looks at the whole Jacobian where it is small.
@@ -123,7 +123,7 @@ def probe_input(at: Baseline, index: int, rng: np.random.Generator, *, whole: bo
     return [replace(one, dense=np.count_nonzero(one.direction) == movable) for one in made]
 
 
-def _complex_slopes(at: Baseline, index: int, direction: Vector) -> list[Slopes] | None:
+def _complex_slopes(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes] | None:
     """Complex steps here and a few units in the last place away."""
     found = slopes.complex_slopes(at.source, index, direction, at.base, at.precision)
     if found is None:
@@ -160,7 +160,7 @@ def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
 class Observations:
     """All that the probes of one point know."""
 
-    baseline: Baseline
+    baseline: ForwardBaseline
     plan: CheckPlan
     probes: list[list[Probe]]  # per input; none for those that were not asked for or hold nothing
     masks: list[Mask]  # per output, elements that the main comparison leaves out: no slope, or two
@@ -183,12 +183,12 @@ class Observations:
 
     def comparison(
         self, pair: tuple[int, int], verdict: GradVerdict, reason: str, *, mode: Mode = "reverse", **more: Any
-    ) -> Comparison:
+    ) -> GradComparison:
         """A comparison of one input and one output, with what is the same for all."""
         flat, dtype, (i, k) = self.baseline.flat, self.baseline.computes, pair
         if flat.inputs[i].complex:
             dtype = {"float64": "complex128", "float32": "complex64"}.get(dtype, dtype)
-        return Comparison(
+        return GradComparison(
             input=flat.inputs[i].name,
             output=flat.outputs[k].name,
             dtype=dtype,
@@ -201,7 +201,7 @@ class Observations:
         )
 
 
-def observe(at: Baseline, plan: CheckPlan) -> Observations:
+def observe(at: ForwardBaseline, plan: CheckPlan) -> Observations:
     """Every probe's slopes, and what they leave open."""
     found: list[list[Probe]] = [[] for _ in at.flat.point]
     for index, point in enumerate(at.flat.point):

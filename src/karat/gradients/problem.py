@@ -23,7 +23,7 @@ Gradients = Sequence[Array | None]  # or cotangents: None where there is none
 Vector = NDArray[np.float64]
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class TensorSlot(msgspec.Struct, frozen=True, kw_only=True):
     """A place where a differentiable tensor goes in or comes out."""
 
     name: str
@@ -47,8 +47,8 @@ class Problem(Protocol):
     framework: str
     device: str
     # Differentiable inputs alone; integers, booleans and non-tensors are bound inside.
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
     point: tuple[Array, ...]
     forwards: int
     backwards: int
@@ -150,7 +150,7 @@ class FlatProblem:
         return [shaped(one, slot) for one, slot in zip(at, self.inputs, strict=True)]
 
 
-def size(slot: Slot) -> int:
+def size(slot: TensorSlot) -> int:
     """How many real numbers a slot holds."""
     return int(np.prod(slot.shape, dtype=np.int64)) * (2 if slot.complex else 1)
 
@@ -163,13 +163,13 @@ def vector(array: Array) -> Vector:
     return whole.astype(np.float64, copy=False)
 
 
-def shaped(one: Vector, slot: Slot) -> Array:
+def shaped(one: Vector, slot: TensorSlot) -> Array:
     """A vector in its slot's shape, as an array of its own."""
     whole = np.array(one, dtype=np.float64)
     return (whole.view(np.complex128) if slot.complex else whole).reshape(slot.shape)
 
 
-def _checked(found: Array, slot: Slot) -> Vector:
+def _checked(found: Array, slot: TensorSlot) -> Vector:
     found = np.asarray(found)
     if found.shape != slot.shape:
         raise WrongShape(f"{slot.name} has shape {slot.shape}, its derivative {found.shape}")

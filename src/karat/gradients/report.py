@@ -27,7 +27,7 @@ Oracle = Literal["complex-step", "differences", "reference", "float64", "user"]
 Mode = Literal["reverse", "forward"]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class GradComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One input against one output, in one dtype, mode and order: the unit of evidence."""
 
     input: str
@@ -98,7 +98,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     identity: str  # what the seed was made from
     verdict: GradVerdict
     reason: str
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[GradComparison, ...] = ()
     properties: tuple[Property, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     excluded: tuple[Excluded, ...] = ()
@@ -162,7 +162,7 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-def verdict_of(comparisons: Sequence[Comparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
+def verdict_of(comparisons: Sequence[GradComparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
     """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
     failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
     if failed is not None:
@@ -181,7 +181,7 @@ def verdict_of(comparisons: Sequence[Comparison], properties: Sequence[Property]
     return (GradVerdict.PASS, f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen")
 
 
-def gradient_name(one: Comparison) -> str:
+def gradient_name(one: GradComparison) -> str:
     order = "" if one.order == 1 else ", second order"
     mode = "" if one.mode == "reverse" else ", forward mode"
     return f"{one.input} → {one.output} in {one.dtype}{order}{mode}"

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from karat.findings import UsageError
-from karat.gradients.report import Comparison, GradReport
+from karat.gradients.report import GradComparison, GradReport
 
 
 def running_test() -> str | None:
@@ -48,7 +48,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     skip_reason: str | None = None  # `skip_check_grad_ci(reason=…)` of this very class
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class GradChecked(msgspec.Struct, frozen=True, kw_only=True):
     """A gradient check came to its end."""
 
     report: GradReport
@@ -65,7 +65,7 @@ class NoGrad(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Event = Declared | Checked | NoGrad
+Event = Declared | GradChecked | NoGrad
 _listeners: list[Callable[[Event], None]] = []
 
 
@@ -124,10 +124,10 @@ def requested_replay() -> tuple[int | None, Focus | None]:
     return parse_seed(seed) if seed else None, parse_focus(focus) if focus else None
 
 
-def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
+def replay_command(*, seed: int, focus: Focus | GradComparison | None = None) -> str:
     """One line for a shell that runs the check again with the same probes."""
     aim = focus
-    if isinstance(focus, Comparison):
+    if isinstance(focus, GradComparison):
         aim = Focus(input=focus.input, output=focus.output, dtype=focus.dtype)
     running = running_test()
     if running is not None:

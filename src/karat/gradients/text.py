@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from karat.gradients.report import Comparison, Diagnosis, GradReport, GradVerdict, Property
+from karat.gradients.report import Diagnosis, GradComparison, GradReport, GradVerdict, Property
 from karat.gradients.session import replay_command
 from karat.report.terminal import aligned, widths
 from karat.report.words import elide, printable
@@ -44,7 +44,7 @@ def text(report: GradReport) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _table(comparisons: Sequence[GradComparison]) -> Iterator[str]:
     if not comparisons:
         return
     ranked = sorted(comparisons, key=lambda one: (_GRAVITY[one.verdict], not one.vacuous))
@@ -71,11 +71,11 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield f"  and {len(ranked) - _ROWS:,} more ({parts})"
 
 
-def _word(one: Comparison) -> str:
+def _word(one: GradComparison) -> str:
     return "no evidence" if one.vacuous and one.verdict is GradVerdict.PASS else one.verdict.value
 
 
-def _remarks(one: Comparison) -> Iterator[str]:
+def _remarks(one: GradComparison) -> Iterator[str]:
     """What a row cannot say: the reason, and what weakens it."""
     passed = one.verdict is GradVerdict.PASS
     remarks = [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
@@ -105,7 +105,7 @@ def _properties(properties: Sequence[Property]) -> Iterator[str]:
         yield f"    and {len(bad) - _PROPERTIES:,} more"
 
 
-def _controls(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _controls(comparisons: Sequence[GradComparison]) -> Iterator[str]:
     """How the check did on gradients that were made wrong on purpose."""
     tried = [(name, seen) for one in comparisons for name, seen in _tried(one).items()]
     if not tried:
@@ -121,7 +121,7 @@ def _controls(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield from _wrapped(f"unnoticed for {where}: {unseen}", indent="      ", first="    ")
 
 
-def _tried(one: Comparison) -> Mapping[str, bool]:
+def _tried(one: GradComparison) -> Mapping[str, bool]:
     """A gradient that is wrong by that very corruption is mended by it; of that there is nothing to tell."""
     if one.verdict is not GradVerdict.FAIL:
         return one.controls

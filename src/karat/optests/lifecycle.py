@@ -204,7 +204,7 @@ def _end(cls: type) -> None:
         if callable(getattr(record.last, "python_api", None)):
             from karat.optests.checks import probe
 
-            reports = [event.report for event in record.events if isinstance(event, session.Checked)]
+            reports = [event.report for event in record.events if isinstance(event, session.GradChecked)]
             ops = {event.op for event in record.declared}
             checked = {one.input for report in reports if report.op in ops for one in report.comparisons if one.counts}
             with suppress(UsageError):  # the tests have reported it

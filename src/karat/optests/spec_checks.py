@@ -16,7 +16,7 @@ import numpy as np
 from karat.findings import UsageError, suggest
 from karat.gradients import session
 from karat.gradients.adapters.calls import takes_positional_only
-from karat.gradients.report import Comparison, GradReport, GradVerdict
+from karat.gradients.report import GradComparison, GradReport, GradVerdict
 from karat.gradients.session import running_test
 from karat.optests import frameworks
 from karat.optests.checks import OutputTolerance, array_of, assert_close, gradients_of
@@ -185,7 +185,7 @@ def _law(case: OpCase, name: str, **more: Any) -> None:
         pytest.skip(f"{case.id}: nothing was compared: {why}")
 
 
-def _passed(case: OpCase, report: GradReport, what: str, mine: list[Comparison]) -> None:
+def _passed(case: OpCase, report: GradReport, what: str, mine: list[GradComparison]) -> None:
     """A claim holds: something of it was compared, and was right; zero everywhere is no evidence either way."""
     if report.verdict is GradVerdict.FAIL:
         report.require()

@@ -33,7 +33,7 @@ def digest_of(tensor: Either) -> str:
     return str(running.hexdigest())
 
 
-class BlockReader:
+class TensorBlocks:
     """The bytes of one side, for one thread, in blocks of up to so many bytes; the last `buffers` blocks stay.
 
     What is not in memory is read into the same buffers again and again, because fresh memory is slow to touch.

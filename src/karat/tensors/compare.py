@@ -19,7 +19,7 @@ import numpy as np
 from karat.findings import Finding, fail
 from karat.system.pool import available_cores
 from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import BlockReader, Either, Hashing, find_damage, is_seekable, require_whole
+from karat.tensors.blocks import Either, Hashing, TensorBlocks, find_damage, is_seekable, require_whole
 from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
@@ -153,8 +153,8 @@ def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = 
     kernel = _kernel(plan, stop - start)
     buffers = 1 if hashing is None else Hashing.BUFFERS
     with (
-        closing(BlockReader(plan.expected, plan.read * size, buffers)) as one,
-        closing(BlockReader(plan.actual, plan.read * other, buffers)) as two,
+        closing(TensorBlocks(plan.expected, plan.read * size, buffers)) as one,
+        closing(TensorBlocks(plan.actual, plan.read * other, buffers)) as two,
         np.errstate(all="ignore"),
     ):
         for first in range(start, stop, plan.read):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from karat.tensors.bits import Bits, Values, decode, per_element, widened, work_dtype
-from karat.tensors.blocks import BlockReader, Either, require_whole
+from karat.tensors.blocks import Either, TensorBlocks, require_whole
 from karat.tensors.comparison import Statistics
 from karat.tensors.dtypes import Dtype, dtype_named
 from karat.tensors.kernels import dot, has_arithmetic
@@ -31,7 +31,7 @@ def statistics(tensor: Either, name: str = "tensor") -> Statistics:
     require_whole(tensor, name, "only")
     running = _Running(dtype)
     size, total = _CHUNK * dtype.itemsize, prod(tensor.shape) * dtype.itemsize
-    with closing(BlockReader(tensor, size)) as side, np.errstate(all="ignore"):
+    with closing(TensorBlocks(tensor, size)) as side, np.errstate(all="ignore"):
         for at in range(0, total, size):
             running.see(side.block(at, min(total, at + size)))
     return running.result()

@@ -193,7 +193,7 @@ def of_precision(dtype: str, given: str) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class BoundCall:
     """A function and its arguments; the leaves at `chosen` are what goes in."""
 
     fn: Callable[..., Any]
@@ -269,7 +269,7 @@ floating ones, or for those that are checked; as a tuple, a dict by name, or as 
 
 
 def linearise_written(
-    call: Call, backward: Backward, inputs: Sequence[Any], wanted: Sequence[bool], dtype: str | None
+    call: BoundCall, backward: Backward, inputs: Sequence[Any], wanted: Sequence[bool], dtype: str | None
 ) -> Linearised:
     """A forward run, and the hand-written backward that goes with it."""
     args, kwargs = call.arguments(inputs, dtype)
@@ -290,7 +290,7 @@ def linearise_written(
     return Linearised(call.differentiable(found), pullback)
 
 
-def _by_input(call: Call, arguments: Sequence[Any], result: Any) -> list[Any]:
+def _by_input(call: BoundCall, arguments: Sequence[Any], result: Any) -> list[Any]:
     """What a hand-written backward gave, for each input that is checked."""
     chosen = [call.leaves[index].name for index in call.chosen]
     tensors = [leaf.name for leaf in call.leaves]

@@ -11,8 +11,8 @@ import numpy as np
 
 from karat.findings import suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
-from karat.gradients.adapters.calls import Backward, Call, Leaf, flatten, is_complex, is_float, unflatten
-from karat.gradients.problem import Array, Arrays, Gradients, Slot, Unsupported, error_line, misuse
+from karat.gradients.adapters.calls import Backward, BoundCall, Leaf, flatten, is_complex, is_float, unflatten
+from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, Unsupported, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
 from karat.report.words import few
@@ -23,11 +23,11 @@ Inputs = Sequence[Any] | Mapping[str, Any] | Any
 class FrameworkProblem:
     """A `Problem` over an adapter; `open_problem` makes them."""
 
-    def __init__(self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None) -> None:
+    def __init__(self, *, op: str, call: BoundCall, adapter: Adapter, backward: Backward | None = None) -> None:
         self.op, self.call, self.backward = op, call, backward
         self.adapter, self.framework, self.device = adapter, adapter.name, "cpu"
-        self.inputs: tuple[Slot, ...] = ()
-        self.outputs: tuple[Slot, ...] = ()
+        self.inputs: tuple[TensorSlot, ...] = ()
+        self.outputs: tuple[TensorSlot, ...] = ()
         self.point: tuple[Array, ...] = ()
         self.excluded: tuple[Excluded, ...] = ()
         self.notes: tuple[str, ...] = ()
@@ -152,11 +152,13 @@ class FrameworkProblem:
     def gradients(self, ran: Linearised, cotangents: Gradients) -> tuple[Array | None, ...]:
         return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
-    def arrays(self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None) -> tuple[Array | None, ...]:
+    def arrays(
+        self, gradients: Sequence[Any | None], slots: Sequence[TensorSlot] | None = None
+    ) -> tuple[Array | None, ...]:
         pairs = zip(gradients, slots or self.inputs, strict=True)
         return tuple(None if one is None else self._array(one, slot) for one, slot in pairs)
 
-    def _array(self, gradient: Any, slot: Slot) -> Array:
+    def _array(self, gradient: Any, slot: TensorSlot) -> Array:
         if self.adapter.owns(gradient):
             found = self.adapter.to_numpy(gradient)
         else:
@@ -174,7 +176,7 @@ class FrameworkProblem:
         return found
 
 
-def _of_another_shape(slot: Slot, found: Array) -> str:
+def _of_another_shape(slot: TensorSlot, found: Array) -> str:
     text = f"gradient of {slot.name}: expected shape {slot.shape}, found {found.shape}"
     extra = found.ndim - len(slot.shape)
     if extra > 0 and found.shape[extra:] == slot.shape and set(found.shape[:extra]) == {1}:
@@ -269,7 +271,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         key: flatten(one, adapter.owns, key, leaves)
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
     }
-    call = Call(fn, (form_args, form_named), leaves, chosen, adapter)
+    call = BoundCall(fn, (form_args, form_named), leaves, chosen, adapter)
     problem = FrameworkProblem(op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward)
     dtypes = [(leaf.name, adapter.dtype_of(leaf.value)) for leaf in leaves]
     problem.excluded = tuple(
@@ -355,9 +357,9 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
     return found
 
 
-def _slot(adapter: Adapter, name: str, value: Any) -> Slot:
+def _slot(adapter: Adapter, name: str, value: Any) -> TensorSlot:
     dtype = adapter.dtype_of(value)
-    return Slot(name=name, shape=adapter.shape_of(value), dtype=dtype, complex=is_complex(dtype))
+    return TensorSlot(name=name, shape=adapter.shape_of(value), dtype=dtype, complex=is_complex(dtype))
 
 
 def _brought(adapter: Adapter, value: Any, framework: str | None) -> Any:

@@ -13,7 +13,7 @@ from karat.gradients.diagnosis.cause import diagnose
 from karat.gradients.diagnosis.experiments import KnownSlope
 from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
-from karat.gradients.oracles import Baseline, Probe, slopes_along
+from karat.gradients.oracles import ForwardBaseline, Probe, slopes_along
 from karat.gradients.problem import Array, Problem, Vector, shaped, vector
 from karat.gradients.report import Diagnosis
 from karat.gradients.roundoff import element_scales
@@ -64,7 +64,7 @@ def diagnosis_of(problem: Problem, plan: CheckPlan, pair: Pair, cotangent: Array
 class _PairOracle:
     """⟨v, J·u⟩ of a failed pair along any direction, for its cotangent v."""
 
-    at: Baseline
+    at: ForwardBaseline
     pair: Pair
     cotangent: Vector
 

@@ -20,8 +20,8 @@ from karat.gradients.diagnosis.experiments import BoundedOracle, KnownSlope, Kno
 from karat.gradients.draws import random_weights
 from karat.gradients.low_precision import rounded_run
 from karat.gradients.low_precision_judgement import precision_of
-from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, size, vector
-from karat.gradients.report import Comparison, Diagnosis
+from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size, vector
+from karat.gradients.report import Diagnosis, GradComparison
 from karat.gradients.roundoff import element_scales, norm
 from karat.report.words import count
 
@@ -35,7 +35,7 @@ Directional = Callable[[Array], tuple[float, float]]
 
 def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     problem: Problem,
-    failed: Comparison,
+    failed: GradComparison,
     *,
     cotangent: Array,
     gradient: Array | None,
@@ -96,7 +96,7 @@ class _Failure:
     """The comparison that failed, and the problem it is of."""
 
     problem: Problem
-    failed: Comparison
+    failed: GradComparison
     input: int
     output: int
     cotangent: Array
@@ -109,7 +109,7 @@ class _Failure:
         return self.problem.forwards >= self.until
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> TensorSlot:
         return self.problem.inputs[self.input]
 
     @property
@@ -343,7 +343,7 @@ class Guess:
     odd: bool = False  # a factor without a name, which may be chance: there is one for every constant gradient of a sum
 
 
-def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Guess | None:
+def recognise(wrong: Vector, slot: TensorSlot, output: TensorSlot, known: KnownSlopes) -> Guess | None:
     """The first pattern that explains a wrong gradient; None if no pattern does."""
     if not np.isfinite(wrong).all() or not np.any(wrong) or not known.tells(wrong):
         return None
@@ -351,7 +351,7 @@ def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Gu
     return next((one for one in guesses if known.fits(one.right)), None)
 
 
-def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
+def _multiples(wrong: Vector, slot: TensorSlot, output: TensorSlot, known: KnownSlopes) -> Iterator[Guess]:
     """The wrong gradient times a factor; what the factor is, in words."""
     factor = known.factor(wrong)
     if not np.isfinite(factor) or factor == 0:
@@ -373,7 +373,7 @@ def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> I
         yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
 
 
-def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
+def _lengths(slot: TensorSlot, output: TensorSlot) -> Iterator[tuple[int, str]]:
     # Axes of the output that the input has not, or has with length 1, come first.
     lead = len(output.shape) - len(slot.shape)
     own = (1,) * lead + slot.shape if lead >= 0 else output.shape
@@ -389,7 +389,7 @@ def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
             yield size, f"the number of elements of {one.name}"
 
 
-def _moved(wrong: Vector, slot: Slot) -> Iterator[Guess]:
+def _moved(wrong: Vector, slot: TensorSlot) -> Iterator[Guess]:
     """The same numbers in other places, also with the sign flipped."""
     whole = wrong.reshape((*slot.shape, 2) if slot.complex else slot.shape)
     for hint, right in _rearranged(whole, range(len(slot.shape))):

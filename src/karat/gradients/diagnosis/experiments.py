@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.gradients.draws import random_weights
-from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, vector
+from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, vector
 from karat.gradients.roundoff import norm
 
 # A direction → the derivative along it, and how far that may be off.
@@ -193,7 +193,7 @@ class WrongGradient:
     dtype: str | None = None  # the precision that it failed in; None for double
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> TensorSlot:
         return self.problem.inputs[self.input]
 
     def again(self, cotangent: Array, at: Sequence[Array] | None = None, *, dtype: str | None = None) -> Vector | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters.calls import Call
+from karat.gradients.adapters.calls import BoundCall
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.laws.form import unmodified
 from karat.gradients.laws.trial import Trial, TwoWays, describe_difference, largest, largest_gap, needs_framework
-from karat.gradients.problem import Array, Gradients, Slot, Unsupported
+from karat.gradients.problem import Array, Gradients, TensorSlot, Unsupported
 from karat.gradients.report import GradVerdict, Property
 
 _ELSEWHERE = 2.0**-7  # how far away, relatively, the second forward of an interleaved pair runs
@@ -41,7 +41,7 @@ def deterministic_forward(trial: Trial) -> Property:
     return trial.outcome("deterministic-forward", failure, measured, trial.allowed)
 
 
-def _largest_change(slots: Sequence[Slot], first: Gradients, others: Sequence[Gradients]) -> tuple[float, str]:
+def _largest_change(slots: Sequence[TensorSlot], first: Gradients, others: Sequence[Gradients]) -> tuple[float, str]:
     """What repetition changes at most, relative to the largest element; and where."""
     measured, where = 0.0, ""
     for run in others:
@@ -131,7 +131,7 @@ def in_place(trial: Trial, variant: Callable[..., Any]) -> Property | None:
     if native is None:
         return None
     adapter, call = native.adapter, native.call
-    other = Call(variant, call.form, call.leaves, call.chosen, adapter)
+    other = BoundCall(variant, call.form, call.leaves, call.chosen, adapter)
     other.outputs, other.random_on = call.outputs, call.random_on
 
     def written(inputs: Any) -> tuple[Any, ...]:
