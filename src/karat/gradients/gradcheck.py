@@ -20,7 +20,6 @@ from karat.gradients.oracles import same_forward
 from karat.gradients.problem import (
     FlatProblem,
     Gradients,
-    TensorSlot,
     Unsupported,
     Vector,
     error_line,
@@ -29,16 +28,7 @@ from karat.gradients.problem import (
     size,
     vector,
 )
-from karat.gradients.report import (
-    Diagnosis,
-    Excluded,
-    GradComparison,
-    GradReport,
-    GradVerdict,
-    Mode,
-    Property,
-    verdict_of,
-)
+from karat.gradients.report import Diagnosis, Excluded, GradComparison, GradReport, GradVerdict, Mode, Property
 from karat.gradients.session import Focus, GradChecked, notify, requested_replay
 
 _MODES = ("reverse", "forward")
@@ -120,13 +110,13 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     plan = CheckPlan(
         seed=draws.seed_of(whole) if seed is None else seed,
         inputs=frozenset(range(len(problem.inputs))),
-        outputs=_wanted_outputs(problem.outputs, outputs),
+        outputs=_wanted_outputs(problem, outputs),
         forward="forward" in modes,
         forward_alone="forward" in modes and "reverse" not in modes,
         rtol=rtol,
         atol=atol,
         delta=delta,
-        extra=_given_cotangents(cotangents, problem.outputs),
+        extra=_given_cotangents(problem, cotangents),
     )
     check = _Check(problem, plan, focus)
     if "reverse" not in modes:
@@ -244,17 +234,14 @@ class _Check:
             return
         if which is None and not self.plan.forward:
             which = [name for name in NAMES if name != "forward-reverse"]
+        rng = self.plan.draw(Purpose.PROPERTIES)
         self.properties += check_properties(
-            self.problem,
-            rng=self.plan.draw(Purpose.PROPERTIES),
-            nondeterminism_bound=bound,
-            in_place=in_place,
-            which=which,
+            self.problem, rng=rng, nondeterminism_bound=bound, in_place=in_place, which=which
         )
 
     def report(self, identity: str, started: float) -> GradReport:
         problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)
-        verdict, reason = verdict_of(comparisons, self.properties)
+        verdict, reason = GradReport.verdict_of(comparisons, self.properties)
         unasked = [slot.name for k, slot in enumerate(problem.outputs) if k not in self.plan.outputs]
         return GradReport(
             op=problem.op,
@@ -280,10 +267,10 @@ def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError
     return misuse(f"{what}: expected {expected}, found {found}{hint}", help_command)
 
 
-def _wanted_outputs(slots: Sequence[TensorSlot], outputs: Any) -> frozenset[int]:
+def _wanted_outputs(problem: FrameworkProblem, outputs: Any) -> frozenset[int]:
+    known = [slot.name for slot in problem.outputs]
     if outputs is None:
-        return frozenset(range(len(slots)))
-    known = [slot.name for slot in slots]
+        return frozenset(range(len(known)))
     names = list(outputs) if isinstance(outputs, list | tuple | set | frozenset) else [outputs]
     for name in names:
         if name not in known:
@@ -291,8 +278,9 @@ def _wanted_outputs(slots: Sequence[TensorSlot], outputs: Any) -> frozenset[int]
     return frozenset(known.index(name) for name in names)
 
 
-def _given_cotangents(cotangents: Sequence[Any] | None, slots: Sequence[TensorSlot]) -> list[Vector | None]:
+def _given_cotangents(problem: FrameworkProblem, cotangents: Sequence[Any] | None) -> list[Vector | None]:
     """The caller's own cotangents, one per output or None."""
+    slots = problem.outputs
     if cotangents is None:
         return []
     if len(cotangents) != len(slots):

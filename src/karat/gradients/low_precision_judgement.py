@@ -172,11 +172,8 @@ def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
     around = np.hypot(np.hypot(moved, own), 1.5 * np.asarray(beside))
     element = unrest * (allowed.element * around + saved * size) + 2 * precision.smallest
     unit = precision.roundoff * forward.unrest
-    return LowLimits(
-        element=element,
-        slope=unit * (allowed.common + saved / np.sqrt(forward.outputs)),
-        line=unit * (allowed.common + saved),
-    )
+    slope = unit * (allowed.common + saved / np.sqrt(forward.outputs))
+    return LowLimits(element=element, slope=slope, line=unit * (allowed.common + saved))
 
 
 def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:

@@ -154,31 +154,34 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         """Whether a comparison could not have failed."""
         return any(one.vacuous for one in self.comparisons)
 
+    @staticmethod
+    def verdict_of(comparisons: Sequence[GradComparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
+        """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
+        failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
+        if failed is not None:
+            return GradVerdict.FAIL, f"{gradient_name(failed)}: {failed.reason}"
+        broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
+        if broken is not None:
+            return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
+        strong = [one for one in comparisons if one.strength == "strong"]
+        if not strong:
+            return GradVerdict.INCONCLUSIVE, "nothing was compared"
+        doubtful = next((one for one in strong if not one.counts), None)
+        if doubtful is not None:
+            return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
+        sees = max(one.smallest_error for one in strong)
+        hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
+        return (
+            GradVerdict.PASS,
+            f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen",
+        )
+
     def require(self) -> GradReport:
         """Itself if it passed and could have failed; else AssertionError with the whole report."""
         __tracebackhide__ = True  # a failure is of the line that asked
         if not self or self.vacuous or not self.comparisons:
             raise AssertionError(str(self))
         return self
-
-
-def verdict_of(comparisons: Sequence[GradComparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
-    """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
-    failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
-    if failed is not None:
-        return GradVerdict.FAIL, f"{gradient_name(failed)}: {failed.reason}"
-    broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
-    if broken is not None:
-        return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
-    strong = [one for one in comparisons if one.strength == "strong"]
-    if not strong:
-        return GradVerdict.INCONCLUSIVE, "nothing was compared"
-    doubtful = next((one for one in strong if not one.counts), None)
-    if doubtful is not None:
-        return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
-    sees = max(one.smallest_error for one in strong)
-    hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
-    return (GradVerdict.PASS, f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen")
 
 
 def gradient_name(one: GradComparison) -> str:

@@ -189,12 +189,8 @@ def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], ba
     # Slopes that move ever faster as the step shrinks have no limit within reach: asin next to 1.
     late, early = np.abs(sided[-1] - sided[-2]), np.abs(sided[-2] - sided[-3])
     error[late > 0.9 * early + 4 * floor] = np.inf
-    return Slopes(
-        np.where(edge, value, found.value),
-        np.where(edge, error, found.error),
-        np.where(edge, 0.0, found.jump),
-        found.floor,
-    )
+    value, error = np.where(edge, value, found.value), np.where(edge, error, found.error)
+    return Slopes(value, error, np.where(edge, 0.0, found.jump), found.floor)
 
 
 def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> Mask:

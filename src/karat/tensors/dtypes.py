@@ -245,13 +245,12 @@ def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
 
 def tolerance_for(expected: str, actual: str, rtol: float | None, atol: float | None, *, equal_nan: bool) -> Tolerance:
     """The tolerance of a comparison: what is given, and the wider default of both dtypes for the rest."""
-    sides = [for_dtype(name) for name in (expected, actual)]
-    given = rtol is not None or atol is not None
+    one, other = for_dtype(expected), for_dtype(actual)
     return Tolerance(
-        rtol=_checked("rtol", rtol, max(side.rtol for side in sides)),
-        atol=_checked("atol", atol, max(side.atol for side in sides)),
+        rtol=_checked("rtol", rtol, max(one.rtol, other.rtol)),
+        atol=_checked("atol", atol, max(one.atol, other.atol)),
         equal_nan=equal_nan,
-        origin="given" if given else "dtype",
+        origin="dtype" if rtol is None and atol is None else "given",
     )
 
 

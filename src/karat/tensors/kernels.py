@@ -133,7 +133,13 @@ class Quick:
         rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), own.ones)
         rest = float(difference[whole:].sum(dtype=np.float64))
         tally.sum_abs.add(float(rows.sum(dtype=np.float64)) + rest)
-        self._see_difference(tally, largest, expected, actual)
+        if largest >= tally.abs.size * (1 - self.limits.slack):
+            # The largest difference: rounding keeps order, so it is among those that look largest.
+            at = np.flatnonzero(np.equal(difference, largest, out=own.low[:size]))
+            e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
+            sizes = np.abs(a - e)
+            best = int(sizes.argmax())
+            tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
         risen, fallen = self._see_quotient(tally, expected, actual)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
@@ -155,17 +161,6 @@ class Quick:
             return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
         aa = dot(actual, actual)
         return (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
-
-    def _see_difference(self, tally: Tally, largest: float, expected: Values, actual: Values) -> None:
-        """The largest difference: rounding keeps order, so it is among those that look largest."""
-        if largest < tally.abs.size * (1 - self.limits.slack):
-            return
-        absolute = self.buffers.difference[: expected.size]
-        at = np.flatnonzero(np.equal(absolute, largest, out=self.buffers.low[: expected.size]))
-        e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
-        sizes = np.abs(a - e)
-        best = int(sizes.argmax())
-        tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
 
     def _see_quotient(self, tally: Tally, expected: Values, actual: Values) -> tuple[float, float]:
         """The largest quotient; returns the extremes of all, infinite where something came of zero."""

@@ -254,12 +254,8 @@ class _Case:
         turned = experiments.conjugated(wrong)
         if turned is not None and self.known.fits(turned):
             return "the conjugate is missing"
-        return (
-            experiments.misbehaviour(wrong)
-            or experiments.shifted(wrong)
-            or experiments.missing_term(wrong)
-            or experiments.other_axis(wrong)
-        )
+        looks = (experiments.misbehaviour, experiments.shifted, experiments.missing_term, experiments.other_axis)
+        return next(filter(None, (look(wrong) for look in looks)), "")
 
     def wrong(self) -> WrongGradient:
         off = [abs(float(np.dot(self.gradient, one.direction)) - one.expected) for one in self.known.all]

@@ -88,12 +88,8 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
 
 
 def _raised(name: str, error: Exception, dtype: str) -> Property:
-    return Property(
-        name=name,
-        verdict=GradVerdict.FAIL,
-        detail=f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {error_line(error)}",
-        dtype=dtype,
-    )
+    detail = f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {error_line(error)}"
+    return Property(name=name, verdict=GradVerdict.FAIL, detail=detail, dtype=dtype)
 
 
 def _wanted(which: Collection[str] | None) -> set[str]:

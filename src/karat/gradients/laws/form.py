@@ -177,12 +177,8 @@ def finite(trial: Trial) -> Property | None:
             at = [int(n) for n in np.argwhere(np.isnan(one))[0]]
             failure = f"gradient of {slot.name}{at}: expected a number, as the outputs are finite, found NaN"
             return trial.outcome("finite", failure)
-    return Property(
-        name="finite",
-        verdict=GradVerdict.INCONCLUSIVE,
-        detail="a gradient is infinite where the outputs are finite",
-        dtype=problem.computes,
-    )
+    detail = "a gradient is infinite where the outputs are finite"
+    return Property(name="finite", verdict=GradVerdict.INCONCLUSIVE, detail=detail, dtype=problem.computes)
 
 
 @needs_framework

@@ -123,14 +123,8 @@ class Trial:
         self, name: str, failure: str = "", measured: float | None = None, bound: float | None = None
     ) -> Property:
         """The law's outcome, in the precision it was tried in; it holds where there is no failure."""
-        return Property(
-            name=name,
-            verdict=GradVerdict.FAIL if failure else GradVerdict.PASS,
-            detail=failure,
-            measured=measured,
-            bound=bound,
-            dtype=self.problem.computes,
-        )
+        verdict, dtype = GradVerdict.FAIL if failure else GradVerdict.PASS, self.problem.computes
+        return Property(name=name, verdict=verdict, detail=failure, measured=measured, bound=bound, dtype=dtype)
 
     def judge(self, name: str, what: str, attempt: Attempt, *, moving: bool = False) -> Property:
         """Whether two ways of computing gradients agree within round-off; the worst input is reported.
