@@ -234,18 +234,10 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
             expected = comparison.expectation(one, k, cotangent, base)
             measured.append(comparison.measure(found, expected, seen.baseline.computes, unrest=share))
         groups.append((found, measured))
-    none = all(one is None for one in given)
+    none, masked = all(one is None for one in given), bool(seen.masks[k].any())
     compared, zero = comparison.PairVerdict(seen, pair, groups, none).comparison()
     made = Pair(
-        i,
-        k,
-        compared,
-        cotangent=pulled.cotangents[0],
-        gradient=given[0],
-        masked=bool(seen.masks[k].any()),
-        zero=zero,
-        baseline=seen.baseline,
-        probes=probes,
+        i, k, compared, pulled.cotangents[0], given[0], masked=masked, zero=zero, baseline=seen.baseline, probes=probes
     )
     return made if pulled.at_kinks is None else _at_kinks(seen, made, pulled.at_kinks)
 

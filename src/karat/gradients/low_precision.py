@@ -32,7 +32,7 @@ MORE = 8  # made only where the first ones failed: few samples make a poor estim
 class LowCase(msgspec.Struct, frozen=True, kw_only=True):
     """One output's cotangent in one precision."""
 
-    problem: Any
+    problem: Problem
     output: int
     cotangent: Any
     precision: Precision
@@ -50,8 +50,7 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
     def vjp(self, at: Sequence[Array], cotangent: Array, dtype: str | None = None) -> Gradients:
         """The gradients of every input for a cotangent of the one output."""
         given = [cotangent if i == self.output else None for i in range(len(self.problem.outputs))]
-        found: Gradients = self.problem.vjp(at, given, dtype=dtype)
-        return found
+        return self.problem.vjp(at, given, dtype=dtype)
 
     def neighbour(self, i: int) -> tuple[list[Array], Array]:
         """Run 0: the given point and cotangent, rounded. Others: a rounding or two away, with other signs and sizes."""
@@ -72,22 +71,14 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
         return np.asarray(array * (1 + self.rng.uniform(-size, size, array.shape)))
 
 
-def rounded_run(problem: Problem, dtype: str, cotangents: Gradients) -> tuple[Gradients, Gradients]:
-    """The gradients in a low precision and in double, both at the rounded inputs and cotangents."""
-    at = [rounded(one, dtype) for one in problem.point]
-    given = [None if one is None else rounded(one, dtype) for one in cotangents]
-    return problem.vjp(at, given, dtype=dtype), problem.vjp(at, given)
-
-
 def forward_behaviour(case: LowCase) -> ForwardBehaviour:
     """How the forward responds to roundings."""
-    runs = []
+    runs, forward = [], case.problem.forward
     for i in range(FIRST):
         at, _ = case.neighbour(i)
         beside = [case.moved(one, case.reach) for one in at]
-        low = case.problem.forward(at, dtype=case.precision.name)
-        double, near = case.problem.forward(at), case.problem.forward(beside)
-        runs.append([real_parts(one[case.output]) for one in (low, double, near)])
+        found = (forward(at, dtype=case.precision.name), forward(at), forward(beside))
+        runs.append([real_parts(one[case.output]) for one in found])
     low, double, near = (np.stack(side) for side in zip(*runs, strict=True))
     usable = np.isfinite(double) & np.isfinite(low) & np.isfinite(near)
     lost = np.isfinite(double) & ~np.isfinite(low)

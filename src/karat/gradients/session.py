@@ -85,7 +85,6 @@ FOCUS = "KARAT_GRAD_FOCUS"
 SEED_OPTION = "--karat-grad-seed"
 FOCUS_OPTION = "--karat-grad-focus"
 _EXAMPLE = f"{SEED}=7 {FOCUS}=x:out:float64 pytest"
-_LONGEST = 2000
 # What a person may have typed on a command line, and must not be repeated in a report.
 _SECRET = re.compile(r"token|secret|passw|api.?key|credential|://[^/]*@", re.IGNORECASE)
 
@@ -141,6 +140,6 @@ def replay_command(*, seed: int, focus: Focus | GradComparison | None = None) ->
     settings = [f"{SEED}={seed}", *([f"{FOCUS}={shlex.quote(str(aim))}"] if aim else [])]
     # How this process was started, without the interpreter's own path; `python` alone if at a prompt.
     shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), sys.orig_argv[1:]))
-    if len(" ".join(shown)) > _LONGEST or shown == ["-c"]:
+    if len(" ".join(shown)) > 2000 or shown == ["-c"]:
         shown = []
     return " ".join([*settings, shlex.join(["python", *shown])])

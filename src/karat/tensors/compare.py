@@ -86,24 +86,12 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
         if digests is not None:
             find_damage(name, expected, actual, digests)
         return result
-    tally = _tally(name, _plan(expected, actual, tolerance, block), threads, digests)
-    # Packed types hold two numbers to an element, side by side.
-    *outer, inner = expected.shape or (1,)
-    shape = expected.shape if packed == 1 else (*outer, packed * inner)
-    numbers = tally.numbers(shape, with_ulps=dtype.layout is not None and same_dtype)
-    findings += tuple(mismatch_findings(name, tally, numbers, tolerance, shape))
-    return msgspec.structs.replace(result, numbers=numbers, findings=findings)
-
-
-def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) -> Plan:
-    dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
-    largest = max(dtype.itemsize, other.itemsize, 1)
     # Partial sums are over as many elements, however much was read at once and by which thread.
-    work = work_dtype(dtype.name) if dtype.name == other.name else None
-    chunk = _PIECE if work is None else CHUNK // work.itemsize // per_element(dtype.name)
+    work = work_dtype(dtype.name) if same_dtype else None
+    chunk = _PIECE if work is None else CHUNK // work.itemsize // packed
     if dtype.kind == "opaque":
         chunk = max(1, READ // max(1, dtype.itemsize))
-    return Plan(
+    plan = Plan(
         expected=expected,
         actual=actual,
         dtype=dtype,
@@ -111,8 +99,15 @@ def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) ->
         tolerance=tolerance,
         elements=prod(expected.shape),
         chunk=chunk,
-        read=max(1, block // (largest * chunk)) * chunk,
+        read=max(1, block // (max(dtype.itemsize, other.itemsize, 1) * chunk)) * chunk,
     )
+    tally = _tally(name, plan, threads, digests)
+    # Packed types hold two numbers to an element, side by side.
+    *outer, inner = expected.shape or (1,)
+    shape = expected.shape if packed == 1 else (*outer, packed * inner)
+    numbers = tally.numbers(shape, with_ulps=dtype.layout is not None and same_dtype)
+    findings += tuple(mismatch_findings(name, tally, numbers, tolerance, shape))
+    return msgspec.structs.replace(result, numbers=numbers, findings=findings)
 
 
 def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:

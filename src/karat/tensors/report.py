@@ -38,9 +38,7 @@ def cells(numbers: TensorNumbers | None) -> tuple[str, ...]:
 
 def decibel(value: float | None) -> str:
     """A ratio in decibels; `exact` where there is no noise at all."""
-    if value is None:
-        return ""
-    return "exact" if value == inf else f"{value:.1f}"
+    return "" if value is None else "exact" if value == inf else f"{value:.1f}"
 
 
 def place(index: Sequence[int] | None) -> str | None:

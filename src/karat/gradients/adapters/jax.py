@@ -89,14 +89,10 @@ def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None])
     """Jᵀv in torch's convention: jax's own transposes without conjugation."""
     zeros = _jax().numpy.zeros_like
     given = tuple(
-        zeros(out) if one is None else one.conj() if _is_complex(one) else one
+        zeros(out) if one is None else one.conj() if one.dtype.kind == "c" else one
         for one, out in zip(cotangents, outputs, strict=True)
     )
-    return tuple(one.conj() if _is_complex(one) else one for one in pull(given))
-
-
-def _is_complex(value: Any) -> bool:
-    return bool(value.dtype.kind == "c")
+    return tuple(one.conj() if one.dtype.kind == "c" else one for one in pull(given))
 
 
 def _dtype(name: str) -> Any:

@@ -18,8 +18,7 @@ import numpy as np
 from karat.gradients.diagnosis import experiments
 from karat.gradients.diagnosis.experiments import BoundedOracle, KnownSlope, KnownSlopes, Slope, WrongGradient
 from karat.gradients.draws import random_weights
-from karat.gradients.low_precision import rounded_run
-from karat.gradients.low_precision_judgement import precision_of
+from karat.gradients.low_precision_judgement import precision_of, rounded
 from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size, vector
 from karat.gradients.report import Diagnosis, GradComparison
 from karat.gradients.roundoff import element_scales, norm
@@ -275,11 +274,12 @@ class _Case:
 
 def _low(failure: _Failure) -> _Culprit:
     """In low precision the expected gradient is known in full: it is the double run's."""
-    dtype, outputs = failure.failed.dtype, range(len(failure.problem.outputs))
-    given = [failure.cotangent if k == failure.output else None for k in outputs]
-    low, double = rounded_run(failure.problem, dtype, given)
-    found, expected = low[failure.input], double[failure.input]
-    prefix = f"only in {dtype}, {failure.problem.computes} is right"
+    problem, dtype = failure.problem, failure.failed.dtype
+    # Both at the rounded inputs and the rounded cotangent.
+    at, cotangent = [rounded(one, dtype) for one in problem.point], rounded(failure.cotangent, dtype)
+    given = [cotangent if k == failure.output else None for k in range(len(problem.outputs))]
+    found, expected = (problem.vjp(at, given, dtype=name)[failure.input] for name in (dtype, None))
+    prefix = f"only in {dtype}, {problem.computes} is right"
     if found is None or expected is None:
         return _Culprit(hint=f"{prefix}: there is no gradient (None)")
     right, unit = vector(expected), precision_of(dtype).roundoff

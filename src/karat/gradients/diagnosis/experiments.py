@@ -228,9 +228,7 @@ def _one_slice(wrong: WrongGradient) -> str:
     """Whether only one slice of the cotangent is used."""
     shape = wrong.cotangent.shape
     for axis in range(min(len(shape), MOST_AXES)):
-        for place, word in ((0, "first"), (shape[axis] - 1, "last")):
-            if shape[axis] < 2:
-                continue
+        for place, word in ((0, "first"), (-1, "last")) if shape[axis] > 1 else ():
             only = np.zeros_like(wrong.cotangent)
             at = (slice(None),) * axis + (place,)
             only[at] = wrong.cotangent[at]
