@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from karat.findings import CannotVerify, Finding, warn
-from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.session import Declared, Event, NoGrad
 from karat.report.json import sayable
 from karat.report.words import few
@@ -345,7 +345,7 @@ def encode(record: Record) -> bytes:
         return msgspec.json.encode(sayable(msgspec.to_builtins(record)))
 
 
-_SHARED = [name for name in Evidence.__struct_fields__ if name in Comparison.__struct_fields__]
+_SHARED = [name for name in Evidence.__struct_fields__ if name in GradComparison.__struct_fields__]
 
 
 def records_of(event: Event, test: str) -> list[Record]:
