@@ -22,13 +22,6 @@ _LISTED = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LOOK_AGAIN = 1.0
 
 
-class Gpu(msgspec.Struct, frozen=True):
-    name: str
-    """As CUDA_VISIBLE_DEVICES has it."""
-    id: str
-    """The same for every process of this machine."""
-
-
 class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     cores: int
@@ -97,45 +90,46 @@ def _locks(wanted: SlotRequest) -> tuple[dict[str, Path], dict[str, Path]]:
         said = "expected a system that pins processes to cores (Linux), found another; cores = 0 does without"
         raise UsageError(said, next_command=EDIT)
     cores = sorted(os.sched_getaffinity(0)) if wanted.cores else []
-    gpus = visible_gpus() if wanted.gpus else ()
+    gpus = visible_gpus() if wanted.gpus else {}
     for what, each, there in (("cores", wanted.cores, len(cores)), ("GPUs", wanted.gpus, len(gpus))):
         if wanted.slots * each > there:
             found = f"{wanted.slots} slots with {each} each, which makes {wanted.slots * each}"
             said = f"expected no more {what} than the {there} that this process may use, found {found}"
             raise UsageError(said, next_command=EDIT)
-    files = {gpu.name: re.sub(r"[^\w-]", "_", gpu.id) for gpu in gpus}
+    files = {name: re.sub(r"[^\w-]", "_", uuid) for name, uuid in gpus.items()}
     return (
         {str(core): users_folder() / f"core-{core}.lock" for core in cores},
         {name: users_folder() / f"gpu-{file}.lock" for name, file in files.items()},
     )
 
 
-def visible_gpus() -> tuple[Gpu, ...]:
-    """Those in CUDA_VISIBLE_DEVICES, or all there are; CannotVerify where nothing lists them."""
+def visible_gpus() -> dict[str, str]:
+    """Those in CUDA_VISIBLE_DEVICES, or all there are; CannotVerify where nothing lists them.
+
+    A name as that variable has it → an id that is the same for every process of this machine.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "-L"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
-        )
+        nothing = subprocess.DEVNULL
+        done = subprocess.run(["nvidia-smi", "-L"], stdin=nothing, capture_output=True, timeout=60, check=True)
         listed = dict(_LISTED.findall(done.stdout.decode("utf-8", "replace")))
     except (OSError, subprocess.SubprocessError) as error:
         if visible is None:
-            raise CannotVerify(
-                "expected `nvidia-smi -L` to list the GPUs of this machine, since each probe is to have some for "
-                f"itself, found: {getattr(error, 'strerror', None) or error}",
-                next_command="export CUDA_VISIBLE_DEVICES=0  # or gpus = 0 under [engine]",
-            ) from error
+            found = getattr(error, "strerror", None) or error
+            said = f"expected `nvidia-smi -L` to list the GPUs, of which each probe gets its own, found: {found}"
+            following = "export CUDA_VISIBLE_DEVICES=0  # or gpus = 0 under [engine]"
+            raise CannotVerify(said, next_command=following) from error
         listed = {}
     if visible is None:
-        return tuple(Gpu(index, uuid) for index, uuid in listed.items())
+        return listed
     # A GPU may be named by its number, its id, or the beginning of that; one that is named twice is one.
-    once: dict[str, Gpu] = {}
+    once: dict[str, str] = {}
     for name in map(str.strip, visible.split(",")):
         if name and name != "-1":
             starts = (uuid for uuid in listed.values() if uuid.startswith(name))
             uuid = listed.get(name) or next(starts, name)
-            once.setdefault(uuid, Gpu(name, uuid))
-    return tuple(once.values())
+            once.setdefault(uuid, name)
+    return {name: uuid for uuid, name in once.items()}
 
 
 class _Ticket(msgspec.Struct):

@@ -114,11 +114,9 @@ class RayEngine:
         try:
             result = msgspec.msgpack.decode(self._ray.get(ref), type=JobResult)
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
-            raise CannotVerify(
-                "expected the nodes of the Ray cluster to run karat, which is sent to them, with the msgspec they have; "
-                f"found: {_line(error, -1)}",
-                next_command="pip install msgspec  # on every node, for the Python that Ray runs on",
-            ) from error
+            said = f"the nodes of the Ray cluster cannot run karat, which needs msgspec there: {_line(error, -1)}"
+            following = "pip install msgspec  # on every node, for the Python that Ray runs on"
+            raise CannotVerify(said, next_command=following) from error
         except errors.RayError as error:
             seconds, lost = time.time() - flight.started, f"{type(error).__name__}: {_line(error)}"
             result = JobResult(key=flight.job.key, started=flight.started, seconds=seconds, lost=lost)
@@ -203,11 +201,9 @@ def _connect(ray: Any, address: str, following: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=sent)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise CannotVerify(
-            f"expected a Ray cluster at {address} that lets karat in, found: {_line(error)}. "
-            "RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH must be as on its nodes, and so must the version of Ray",
-            next_command=following,
-        ) from error
+        said = f"cannot connect to a Ray cluster at {address}: {_line(error)}"
+        hint = "RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH and the version of Ray must be the same as on its nodes"
+        raise CannotVerify(f"{said}. {hint}", next_command=following) from error
 
 
 def _require_reachable(address: str, following: str) -> None:

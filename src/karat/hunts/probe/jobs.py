@@ -31,13 +31,7 @@ def print_versions(*names: str) -> tuple[str, ...]:
 
 
 def job_for(
-    timeline: Timeline,
-    point: Point,
-    settings: HuntSettings,
-    *,
-    key: str,
-    known: Sequence[str] = (),
-    place: Workspace | None = None,
+    timeline: Timeline, point: Point, settings: HuntSettings, *, key: str, place: Workspace, known: Sequence[str] = ()
 ) -> Job:
     """Everything that is run at a point, in order."""
     probe, engine = settings.probe, settings.engine
@@ -46,7 +40,7 @@ def job_for(
         "KARAT_POINT": point.id,
         "KARAT_STAGE": timeline.name,
         "KARAT_OUT": "@OUT@",
-        **({"KARAT_ROOT": str(place.root)} if place is not None else {}),
+        "KARAT_ROOT": str(place.root),
         **probe.env,
     }
     wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
@@ -68,16 +62,11 @@ def run_folder(probe: ProbeSettings, number: int) -> str:
     return "" if probe.repeats == 1 else f"run-{number + 1}"
 
 
-def reads_failures(probe: ProbeSettings) -> bool:
-    """Whether a run that fails is a measurement all the same: a metric reads its exit code or its report."""
-    return any(metric.reads_failures for metric in probe.metrics)
-
-
 def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobCommand]:
     """Setup, what tells the identity, warm-ups, then the measured runs."""
     timeout = parse_duration(probe.timeout)
     # `{point}` and `{root}` are filled in; other braces are the command's own.
-    named = {"{point}": env["KARAT_POINT"], "{root}": env.get("KARAT_ROOT", "{root}")}
+    named = {"{point}": env["KARAT_POINT"], "{root}": env["KARAT_ROOT"]}
     setup, identify, argv = (
         tuple(fill_in(word, named) for word in split_command(words))
         for words in (probe.setup, probe.identify, probe.command)
@@ -92,7 +81,7 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
     for number in range(probe.warmups):
         yield made(role="warmup", name=f"warm-up {number + 1}", argv=argv, env=env)
     # If failures are not read, the first one is the answer, and more runs of it would cost time for nothing.
-    may_fail = reads_failures(probe)
+    may_fail = any(metric.reads_failures for metric in probe.metrics)
     for number in range(probe.repeats):
         folder = run_folder(probe, number)  # which the runner makes
         mine = {**env, "KARAT_OUT": f"@OUT@/{folder}"} if folder else env

@@ -28,7 +28,7 @@ from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import signature as signature_of
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
-from karat.hunts.probe.jobs import reads_failures, run_folder
+from karat.hunts.probe.jobs import run_folder
 from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, matches, output_lines, value_of
 from karat.hunts.settings import CrashSettings, HuntSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
@@ -189,12 +189,32 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
         code = f"exit code {ran.exit_code}"
         return _broken(code, f"{code} means that it cannot be tested here")
     failed = ran.exit_code != 0
+    # Of a run that failed, those values that can be read all the same.
+    metrics = [metric for metric in probe.metrics if metric.reads_failures or not failed]
+    values: dict[str, float] = {}
+    notes: list[str] = []
     try:
-        if failed and (ran.timed_out or probe.crash is not None or not reads_failures(probe)):
+        if failed and (ran.timed_out or probe.crash is not None or not metrics):
             return _failure(ran, probe)
-        return _values(run, probe, root, failed=failed)
+        for metric in metrics:
+            try:
+                if metric.golden is None:
+                    values[metric.name] = value_of(metric, run)
+                else:
+                    from karat.hunts.probe.golden import compare_with_golden
+
+                    values[metric.name], note = compare_with_golden(metric, run, root)
+                    notes += [note] if note else []
+            except NoValue as error:
+                if failed or probe.crash is not None:
+                    return _failure(ran, probe, "" if failed else str(error))
+                return RunReading(outcome=Outcome.CRASH, signature=str(error), values=values)
     except Unverified as error:
         return _broken("cannot verify", str(error))
+    hunted = None
+    if probe.crash is not None:
+        values[CRASH], hunted = 0.0, False
+    return RunReading(outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=hunted)
 
 
 def _broken(signature: str, note: str, *, hunted: bool | None = None) -> RunReading:
@@ -211,31 +231,6 @@ def _failure(ran: Ran, probe: ProbeSettings, why: str = "") -> RunReading:
         return RunReading(outcome=outcome, signature=said, hunted=True, values={CRASH: 1.0})
     # Another error says nothing of the one that is hunted.
     return _broken(said, f"another error: {said}", hunted=False)
-
-
-def _values(run: RunOutput, probe: ProbeSettings, root: Path, *, failed: bool) -> RunReading:
-    """The values of a run that ended; of one that failed, those that can be read all the same."""
-    values: dict[str, float] = {}
-    notes: list[str] = []
-    for metric in probe.metrics:
-        if failed and not metric.reads_failures:
-            continue
-        try:
-            if metric.golden is None:
-                values[metric.name] = value_of(metric, run)
-            else:
-                from karat.hunts.probe.golden import compare_with_golden
-
-                values[metric.name], note = compare_with_golden(metric, run, root)
-                notes += [note] if note else []
-        except NoValue as error:
-            if failed or probe.crash is not None:
-                return _failure(run.ran, probe, "" if failed else str(error))
-            return RunReading(outcome=Outcome.CRASH, signature=str(error), values=values)
-    hunted = None
-    if probe.crash is not None:
-        values[CRASH], hunted = 0.0, False
-    return RunReading(outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=hunted)
 
 
 def is_hunted_crash(crash: CrashSettings, ran: Ran, signature: str) -> bool:

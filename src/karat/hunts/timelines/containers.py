@@ -163,13 +163,12 @@ def open_registry(own: ContainerSettings, references: Sequence[Reference], engin
         raise mistake(f"containers.image: expected one registry, found several in {own.image!r}")
     if first.is_local:
         return None
-    login = (
-        registry_auth.from_variable(own.username, own.password_env, os.environ)
-        if own.password_env
-        else registry_auth.stored(first, os.environ)
-    )
-    # A password of one's own is what was refused then, not the engine's login.
-    advice = f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
+    if not own.password_env:
+        advice, login = f"{engine.name} login {first.host}", registry_auth.stored(first, os.environ)
+    else:
+        # That is what was refused then, not the engine's login.
+        advice = f"export {own.password_env}=…"
+        login = registry_auth.from_variable(own.username, own.password_env, os.environ)
     return Registry(first, login, insecure=own.insecure, advice=advice)
 
 
@@ -429,15 +428,11 @@ class Containers(Timeline):
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The commits that labels tell of, and the image itself."""
         before, after = self.identity(old), self.identity(new)
-        moved = [
-            Suspect(
-                part=name.removeprefix("commit."),
-                id=after[name],
-                title=f"after {before[name][:12]}" if name in before else "",
-            )
-            for name in after
-            if name.startswith("commit.") and before.get(name) != after[name]
-        ]
+        moved = []
+        for name, commit in after.items():
+            if name.startswith("commit.") and before.get(name) != commit:
+                title = f"after {before[name][:12]}" if name in before else ""
+                moved.append(Suspect(part=name.removeprefix("commit."), id=commit, title=title))
         names = (self._images[point.id].reference.text for point in (old, new))
         changed = changed_labels(self._labels_of(old), self._labels_of(new))
         title = "; ".join((" → ".join(names), *changed))
@@ -504,16 +499,11 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
     registry = open_registry(own, list(references.values()), engine)
     try:
         images = list_images(references, engine, registry)
-        points = [
-            Point(
-                id=name,
-                label=name,
-                when=when,
-                parts={"image": images[name].run or references[name].text},
-                missing="" if images[name].run else f"no image {references[name].text}",
-            )
-            for name, when in named.items()
-        ]
+        points = []
+        for name, when in named.items():
+            run, tagged = images[name].run, references[name].text
+            missing = "" if run else f"no image {tagged}"
+            points.append(Point(id=name, label=name, when=when, parts={"image": run or tagged}, missing=missing))
         return Containers(settings, place, engine, registry, images, points)
     except BaseException:
         if registry is not None:

@@ -84,9 +84,6 @@ class Timeline(Protocol):
         return
 
 
-Factory = Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
-
-
 def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Timeline:
     """The timeline of a stage: its points are listed, and nothing is pulled or built yet."""
     for number, metric in enumerate(settings.probe.metrics, 1):
@@ -95,7 +92,7 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
             where = f"probe.metrics number {number} ({metric.name})"
             raise mistake(f"{where}: expected a golden in {place.root / metric.golden}, found none")
     name = stage.timeline
-    factory: Factory
+    factory: Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
     if name in _BUILT_IN:
         factory = pkgutil.resolve_name(f"karat.hunts.timelines.{_BUILT_IN[name]}:open_{name}")
     else:
