@@ -105,11 +105,10 @@ class CollectedFiles:
                 continue
             if before and before.get(path) == _stamp(path):
                 self._notes.append(f"{name}: an earlier run left it, this one did not write it; left out")
-                continue
-            if len(self.files) >= _MOST_COLLECTED:
+            elif len(self.files) >= _MOST_COLLECTED:
                 self._notes.append(f"more than {_MOST_COLLECTED:,} files match; the rest was left out")
                 return
-            if is_inside(path, folder):
+            elif is_inside(path, folder):
                 self._take(name, path)
             else:
                 self._notes.append(f"{name}: points outside its folder; left out")

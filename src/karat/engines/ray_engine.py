@@ -194,8 +194,25 @@ def _connect(ray: Any, address: str, following: str) -> None:
     if address == "local":
         said = 'expected the address of a Ray cluster that runs, found "local", which would start one'
         raise UsageError(said, next_command="karat hunt --engine local")
-    if address != "auto":
-        _require_reachable(address, following)
+    parts = _ADDRESS.fullmatch(address)
+    if parts is not None:
+        # Ray waits long for a cluster that is not there, and may end the whole process then.
+        try:
+            with socket.create_connection((parts[2].strip("[]"), int(parts[3])), _REACH) as to:
+                answers = os.environ.get("RAY_USE_TLS", "0") != "0"  # what is under it cannot be seen from here
+                if not answers:
+                    to.sendall(_HELLO)
+                    frame = to.recv(9, socket.MSG_WAITALL)
+                    answers = len(frame) == 9 and frame[3] == _SETTINGS
+        except (OSError, UnicodeError) as error:
+            said = f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}"
+            raise CannotVerify(said, next_command=following) from error
+        if not answers:
+            said = f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another"
+            raise CannotVerify(said, next_command=following)
+    elif address != "auto":
+        said = f"expected the address of a Ray cluster, HOST:PORT or ray://HOST:PORT, found {address!r}"
+        raise UsageError(said, next_command=following)
     # The nodes run this very karat, whichever they have.
     sent = {"py_modules": [str(Path(karat.__file__).parent)], "excludes": ["__pycache__"]}
     try:
@@ -204,27 +221,6 @@ def _connect(ray: Any, address: str, following: str) -> None:
         said = f"cannot connect to a Ray cluster at {address}: {_line(error)}"
         hint = "RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH and the version of Ray must be the same as on its nodes"
         raise CannotVerify(f"{said}. {hint}", next_command=following) from error
-
-
-def _require_reachable(address: str, following: str) -> None:
-    """Ray waits long for a cluster that is not there, and may end the whole process then."""
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        said = f"expected the address of a Ray cluster, HOST:PORT or ray://HOST:PORT, found {address!r}"
-        raise UsageError(said, next_command=following)
-    try:
-        with socket.create_connection((parts[2].strip("[]"), int(parts[3])), _REACH) as to:
-            answers = os.environ.get("RAY_USE_TLS", "0") != "0"  # what is under it cannot be seen from here
-            if not answers:
-                to.sendall(_HELLO)
-                frame = to.recv(9, socket.MSG_WAITALL)
-                answers = len(frame) == 9 and frame[3] == _SETTINGS
-    except (OSError, UnicodeError) as error:
-        said = f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}"
-        raise CannotVerify(said, next_command=following) from error
-    if not answers:
-        said = f"expected a Ray cluster at {address}, found something else there; the dashboard's port is another"
-        raise CannotVerify(said, next_command=following)
 
 
 def run_on_worker(packed: bytes, hunt: str) -> bytes:

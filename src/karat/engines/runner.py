@@ -37,8 +37,6 @@ _LOOK_AGAIN = 50  # milliseconds
 _PATIENCE = 120.0
 _UNLESS_TIMEOUT = 60.0
 _LINE = re.compile(r"\s*([A-Za-z_][\w.\-/+]{0,199})\s*=\s*(.*?)\s*")
-_LONGEST = 4096
-_MOST = 1000
 _MEASURED = {"warmup", "measure"}
 _KILLED, _CANCELLED = "the supervisor of the job was killed", "cancelled"
 
@@ -106,12 +104,12 @@ def read_identity(output: bytes) -> dict[str, str]:
     except (ValueError, RecursionError):
         pairs = {}
     pairs = pairs or {match[1]: match[2] for match in matches if match}
-    return {_text(name): _text(value) for name, value in list(pairs.items())[:_MOST]}
+    return {_text(name): _text(value) for name, value in list(pairs.items())[:1000]}
 
 
 def _text(said: str) -> str:
     """Text that can be stored and sent: JSON may hold lone surrogates."""
-    return said[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+    return said[:4096].encode("utf-8", "backslashreplace").decode()
 
 
 def identity_key(identity: Mapping[str, str]) -> str:

@@ -31,8 +31,6 @@ _AFTERWARDS = 60.0
 _A_DAY = 86400.0
 """As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
 _SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
-FIRST = 1 << 20
-LAST = 4 << 20
 _PIECE = 1 << 16
 """A program that prints letter by letter must not cost an object for each."""
 
@@ -40,7 +38,7 @@ _PIECE = 1 << 16
 class RecentOutput:
     """The first MiB and the last four of what was printed; memory does not grow beyond."""
 
-    def __init__(self, first: int = FIRST, last: int = LAST) -> None:
+    def __init__(self, first: int = 1 << 20, last: int = 4 << 20) -> None:
         self._first, self._last = first, last
         self._head = bytearray()
         self._tail: deque[bytearray] = deque()

@@ -37,7 +37,6 @@ from karat.report.words import printable
 
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
 _DID = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
-_LAST_BYTES = 8192
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHELL_SIGNALS = range(129, 193)
 """A shell, and a container, say 128 + N for what signal N killed."""
@@ -110,7 +109,7 @@ def _failure_before(failed: Ran) -> tuple[str, str]:
     if failed.error:
         return f"{name}: could not be started", f"{name} could not be started: {_printable_text(failed.error)}"
     said = _signature(failed)
-    lines = failed.output[-_LAST_BYTES:].decode(errors="replace").strip().splitlines()
+    lines = failed.output[-8192:].decode(errors="replace").strip().splitlines()
     if failed.role == "prepare" and lines and said == f"exit code {failed.exit_code}":
         # What a client such as docker's says last is its error, even if it does not call it so.
         said = signature_of(f"error: {lines[-1]}")

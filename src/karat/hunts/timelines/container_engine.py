@@ -33,7 +33,6 @@ Kind = Literal["docker", "podman"]
 _NAMES: tuple[Kind, ...] = ("docker", "podman")
 _ANSWER_SECONDS = 30.0
 _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
-_LAST_BYTES = 8192
 # What a client writes last when it, and not the command inside, has failed. Programs, too, end with 1 and with 255, and
 # may well write "Error: …" then; of those only what is said of the container itself is taken for the client's word.
 _OWN_LINES = {
@@ -67,9 +66,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     def pull(self, image: str, *, insecure: bool = False) -> tuple[str, ...]:
         return (self.program, "pull", "--quiet", *self._tls_options(insecure=insecure), image)
 
-    def has_image(self, image: str) -> tuple[str, ...]:
-        return (self.program, "image", "inspect", "--format", "{{.Id}}", image)
-
     def run(self, image: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         """Runs a command in a fresh container, which is gone afterwards."""
         return (self.program, "run", "--rm", *options, image, *argv)
@@ -94,9 +90,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         # podman first asks nicely, and waits ten seconds.
         now = ("--time", "0") if self.name == "podman" else ()
         return (self.program, "rm", "--force", *now, *names)
-
-    def remove_images(self, *images: str) -> tuple[str, ...]:
-        return (self.program, "image", "rm", *images)
 
     def labels(self, hunt: str) -> tuple[str, ...]:
         """Options by which the containers of a hunt, and of this process, are known."""
@@ -217,7 +210,7 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
 def engine_failure(exit_code: int | None, output: bytes) -> str:
     """What the client itself said, if it and not the command inside has failed; else nothing."""
     own = _OWN_LINES.get(exit_code) if exit_code is not None else None
-    lines = output[-_LAST_BYTES:].decode(errors="replace").split("\n")
+    lines = output[-8192:].decode(errors="replace").split("\n")
     # After its own line docker advises a look at its help, or logs that it waits no longer.
     said = [line.strip() for line in lines if line.strip() and not _AFTERWARDS.search(line)]
     return said[-1] if own and said and own.match(said[-1]) else ""

@@ -393,8 +393,8 @@ class Containers(Timeline):
         image = self._images[point.id].run
         commands = [JobCommand(role="prepare", name="clear", argv=self._engine.remove(self._container), may_fail=True)]
         if surplus := self._cache.use(image):
-            argv = self._engine.remove_images(*surplus)
-            commands.append(JobCommand(role="prepare", name="make room", argv=argv, may_fail=True))
+            remove = (self._engine.program, "image", "rm", *surplus)
+            commands.append(JobCommand(role="prepare", name="make room", argv=remove, may_fail=True))
         here, pull = self._pull_words(image)
         commands.append(JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=7200.0))
         if self._stays:
@@ -452,7 +452,7 @@ class Containers(Timeline):
         return self._pull_words(image)
 
     def _pull_words(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        here = self._engine.has_image(image)
+        here = (self._engine.program, "image", "inspect", "--format", "{{.Id}}", image)
         if self._registry is None:
             return here, here  # there is nowhere to pull it from
         return here, self._engine.pull(image, insecure=self._registry.insecure)

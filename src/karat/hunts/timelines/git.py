@@ -299,10 +299,8 @@ def _window_times(hunt: HuntSettings, repositories: Repositories, window: Window
     at the end, and on both sides what a day somewhere on earth is before or after UTC's.
     """
     if window.old.when is None or window.new.when is None:
-        raise mistake(
-            "expected the coarser stage to tell the commits of each repository "
-            "(probe.identify that prints commit.NAME=…), or points that have a time, found neither"
-        )
+        commits = "the commits of each repository (probe.identify that prints commit.NAME=…)"
+        raise mistake(f"expected the coarser stage to tell {commits}, or points that have a time, found neither")
     margin = parse_duration(repositories.settings.margin)
     start, end = window.old.when.timestamp() - margin, window.new.when.timestamp() + margin
     dated = IMAGE in window.new.parts and not set(repositories.mirrors) & set(window.new.parts)

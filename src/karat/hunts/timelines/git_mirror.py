@@ -83,11 +83,9 @@ def _in_order(commits: Sequence[Commit]) -> list[Commit]:
 
 def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
     """Commits of `TIME ID` lines, oldest first; and how many dates were not believed."""
-    pairs = [line.split() for line in lines if line]
-    dates = [int(time) for time, _ in pairs]
-    right = ordered_dates(dates)
-    commits = [Commit(commit, time) for (_, commit), time in zip(pairs, right, strict=True)]
-    return commits, sum(1 for a, b in zip(dates, right, strict=True) if a != b)
+    listed = [Commit(commit, int(time)) for time, commit in (line.split() for line in lines if line)]
+    commits = _in_order(listed)
+    return commits, sum(a != b for a, b in zip(listed, commits, strict=True))
 
 
 def index_at(commits: Sequence[Commit], time: float) -> int:
@@ -262,10 +260,7 @@ class Mirror:
         back = [*reversed(self.listed("--first-parent", old, f"^{base}")[0][:-1])]
         forward: CommitLine = [], []
         if base == new:
-            note = (
-                f"{self.name}: the newer point has an older commit ({after}, before {before}); "
-                "the line goes back, and each step removes a commit"
-            )
+            note = f"{self.name}: the newer point has an older commit ({after}, before {before}); each step removes a commit"
         else:
             forward = self._forward(base, new, every=every)
             note = (
