@@ -88,7 +88,7 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "accepted-incomplete": Kind("an incomplete golden was taken because of --accept-incomplete"),
     "ambiguous-job": Kind("an artifact could belong to several jobs, and there is no way to tell which"),
-    "approval-missing": Kind("an exemption, skip or widened tolerance was added or changed without an approval by one of its approvers"),
+    "approval-missing": Kind("an exemption, a skip or a wider tolerance was added or changed, and none of its approvers has approved it"),
     "approvers-changed": Kind("the range changes the list of approvers; the approvers at its base still apply"),
     "archive-refused": Kind("an archive is unsafe: path traversal, links, a zip bomb or colliding names"),
     "artifact-corrupt": Kind("an artifact's bytes do not match their checksum", unverified=True),

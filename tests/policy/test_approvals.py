@@ -51,8 +51,8 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
     "only a comment": (lambda p: p.review("bob", "COMMENTED"), "no approver has approved"),
     "a draft": (lambda p: p.review("bob", "PENDING"), "no approver has approved"),
     "a ghost": (lambda p: p.review(None), "no approver has approved"),
-    "somebody else": (lambda p: p.review("mallory"), "@mallory approved, and may not"),
-    "the other rule's approver": (lambda p: p.review("carol"), "@carol approved, and may not"),
+    "somebody else": (lambda p: p.review("mallory"), "@mallory approved, but may not"),
+    "the other rule's approver": (lambda p: p.review("carol"), "@carol approved, but may not"),
     "leak 8: withdrawn": (
         lambda p: (p.review("bob"), p.review("bob", "CHANGES_REQUESTED")),
         "@bob: their latest review requests changes",
@@ -248,7 +248,7 @@ def test_a_branch_does_not_appoint_its_own_approvers(world: World) -> None:
     assert told.exit_code == 1
     assert {f.kind for f in told.findings} == {"approvers-changed", "approval-missing"}
     assert {one.waiver.rule for one in told.judged} == {"gradient", "policy"}
-    assert all("@mallory approved, and may not" in "; ".join(one.missing) for one in told.judged)
+    assert all("@mallory approved, but may not" in "; ".join(one.missing) for one in told.judged)
 
 
 def test_whoever_main_has_dismissed_since_may_not_approve(world: World) -> None:
@@ -258,7 +258,7 @@ def test_whoever_main_has_dismissed_since_may_not_approve(world: World) -> None:
     world.tree.repository.commit("bob has left")
     git("checkout", "--quiet", "topic")
     world.pull.review("bob")
-    assert "@bob approved, and may not" in why(world.ask())
+    assert "@bob approved, but may not" in why(world.ask())
 
 
 @pytest.mark.slow

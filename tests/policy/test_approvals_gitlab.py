@@ -69,7 +69,7 @@ APPROVE: Step = lambda w: w.request.approve("bob")  # noqa: E731 - a step like t
 NOREPLY = "12-bob@users.noreply.gitlab.com"
 MISSING: dict[str, tuple[list[Step], str]] = {
     "nobody": ([], "no approver has approved"),
-    "somebody else": ([lambda w: w.request.approve("mallory")], "@mallory approved, and may not"),
+    "somebody else": ([lambda w: w.request.approve("mallory")], "@mallory approved, but may not"),
     "withdrawn": ([APPROVE, lambda w: w.request.withdraw("bob")], "no approver has approved"),
     "before the last push": ([APPROVE, push_again], "before the head was pushed"),
     "before the same head came again": ([APPROVE, push_back], "before the head was pushed"),

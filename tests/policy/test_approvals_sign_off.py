@@ -86,7 +86,7 @@ def test_the_list_says_what_is_signed(world: World) -> None:
     ("who", "said"),
     [
         ("author", "wrote commit"),
-        ("stranger", "zoe@example.org (sign-off.toml.stranger.sig) approved, and may not"),
+        ("stranger", "zoe@example.org (sign-off.toml.stranger.sig) approved, but may not"),
         ("unknown", "it is no signature by a key of the list"),
         ("wild", "which is not a user name"),
     ],

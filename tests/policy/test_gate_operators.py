@@ -148,7 +148,7 @@ def test_no_namespaces_no_process(tmp_path: Path) -> None:
         ("import sys; sys.exit('bye')", "SystemExit: bye"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("import os; print('last words', flush=True); os._exit(7)", "it ended with 7: last words"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it was ended by signal 9"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it was killed by signal 9"),
         ("CONSTANT = 1", "it has no public callables"),
     ],
 )
@@ -170,4 +170,4 @@ def test_a_broken_part_does_not_hide_the_others(project: Path) -> None:
 def test_one_that_never_ends_is_called_off(tmp_path: Path) -> None:
     write(tmp_path / "hanging.py", "import threading; threading.Event().wait()")
     walked = walk(["hanging"], folder=tmp_path, seconds=0.5)
-    assert "it was not done after 0.5 s" in walked.findings[0].message
+    assert "it did not finish within 0.5 s" in walked.findings[0].message

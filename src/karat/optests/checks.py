@@ -330,9 +330,8 @@ def _arrays(
     return tuple(made)
 
 
-ProbeOutcome = Literal["raises", "zero", "gradient"]
 # Input → what came of asking for its gradient, and a detail.
-Answers = dict[str, tuple[ProbeOutcome, str]]
+Answers = dict[str, tuple[Literal["raises", "zero", "gradient"], str]]
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:

@@ -108,10 +108,9 @@ def device_name(place: Any, framework: str) -> str:
         return "cpu"
     if hasattr(place, "platform") and hasattr(place, "id"):  # a device of jax
         return f"{place.platform}:{place.id}"
-    text = str(place).strip().lower()
-    found = _PADDLE.fullmatch(str(place).strip())
-    text = found[1].lower() if found else text
-    kind, colon, number = text.partition(":")
+    text = str(place).strip()
+    found = _PADDLE.fullmatch(text)
+    kind, colon, number = (found[1] if found else text).lower().partition(":")
     if kind in {"gpu", "cuda"}:
         kind = _GPU.get(framework, kind)
     return f"{kind}{colon}{number}"

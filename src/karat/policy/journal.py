@@ -241,7 +241,7 @@ class Recorder:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.session = session or new_session()
+        self.session = session or os.urandom(6).hex()
         self.worker = worker
         self._root = root
         self.current: str | None = None
@@ -325,10 +325,6 @@ class Recorder:
 def run_of(environment: Mapping[str, str]) -> str | None:
     """The CI run, or what KARAT_SESSION says."""
     return environment.get("KARAT_SESSION") or ci.facts(environment).get("run")
-
-
-def new_session() -> str:
-    return os.urandom(6).hex()
 
 
 def place_of(root: Path) -> str:

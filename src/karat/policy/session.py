@@ -21,7 +21,7 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import session as events
-from karat.policy.journal import Collected, ItemOutcome, Recorder, new_session, place_of, unit_of
+from karat.policy.journal import Collected, ItemOutcome, Recorder, place_of, unit_of
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
 _KEY = "karat_policy"
@@ -104,7 +104,8 @@ class GateSession:
             if not asked:
                 self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
             folder = str(self._scratch or self._config.invocation_params.dir / asked)
-            self._shared = SessionInfo(folder=folder, session=new_session(), narrowed=is_narrowed(self._config))
+            session, narrowed = os.urandom(6).hex(), is_narrowed(self._config)
+            self._shared = SessionInfo(folder=folder, session=session, narrowed=narrowed)
         name = self._worker["workerid"] if self._worker else "main"
         root = place_of(self._config.rootpath)
         self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, root=root)

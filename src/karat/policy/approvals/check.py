@@ -21,6 +21,7 @@ from karat.policy.approvals.reviews import Authors, Request, SignOff, latest_rev
 from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
 from karat.report.json import encode_report
 from karat.report.words import count, printable
+from karat.system import git
 from karat.system.command import Command
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
     """A waiver that a range adds or makes laxer, and whether that is approved."""
 
     state: Literal["approved", "missing", "unknown"]
-    """unknown: whether somebody who may has approved could not be found out."""
+    """unknown: it could not be found out whether an approver has approved."""
     change: Literal["added", "changed"]
     digest: str
     """What a sign-off is bound to."""
@@ -96,7 +97,8 @@ def approvals(folder: Path, options: Options) -> Approvals:
             forge = FORGES[place.forge](place.repo, place.number, options)
             request = forge.request()
             if request.head != sides.span.head:
-                parents = sides.parents()
+                line = git.run_git(sides.root, "rev-list", "--parents", "-n1", sides.span.head, "--")
+                parents = line.decode().split()[1:]
                 if len(parents) != 2 or parents[1] != request.head:
                     raise CannotVerify(
                         f"the head of {request.label} is {request.head[:12]}, but {sides.span.head[:12]} is checked out; "
@@ -311,7 +313,7 @@ class ApprovalJudge:
                 yield f"{name}: {people_among(found)} of {section.count} approvals"
         others = [v.name for v in given if not v.why and not self._of([v], need.words, ignored)]
         if others:
-            yield f"{', '.join(others)} approved, and may not"
+            yield f"{', '.join(others)} approved, but may not"
         if self._sign_off and not given:
             yield f"no signature on {self._sign_off.path} is for this change"
 
@@ -352,7 +354,7 @@ def findings_of(
             yield fail(
                 "cannot-read" if one.unknown else "approval-missing",
                 f"{one.change} {waiver.label}: {waiver.shown}{note}; expected approval of {head} by"
-                f" {' or '.join(one.needed) or 'somebody'}, found: {one.reasons}",
+                f" {' or '.join(one.needed) or 'an approver'}, found: {one.reasons}",
                 path=waiver.path,
                 where=f"line {waiver.line}" if waiver.line else None,
                 next=str(_next(one, place, sign_off, options.again)),
@@ -397,7 +399,7 @@ def _row(one: ChangeApproval) -> tuple[str, ...]:
     before = f"{one.before.shown} → " if one.before and not one.note else ""
     what = f"{one.change} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
     outcome = ", ".join(one.approved_by) or one.reasons
-    who = " or ".join(one.needed) or "nobody"
+    who = " or ".join(one.needed) or "an approver"
     return tuple(map(printable, (one.state, waiver.rule, what, waiver.place, who, outcome)))
 
 

@@ -155,10 +155,6 @@ class Sides:
         self._before = Side(self.root, self.span.base)
         self._after = Side(self.root, self.span.head)
 
-    def parents(self) -> list[str]:
-        line = git.run_git(self.root, "rev-list", "--parents", "-n1", self.span.head, "--")
-        return line.decode().split()[1:]
-
     def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
         old, new = self._placed(self._within)

@@ -174,15 +174,19 @@ class _WaiverVisitor(ast.NodeVisitor):
 
     visit_ImportFrom = visit_Delete = visit_Import  # noqa: N815
 
-    def visit_Assign(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            self._assignment(target, node.value)
-        self._value(node.value, alias=all(isinstance(t, ast.Name) for t in node.targets))
+    def visit_Assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        value, targets = node.value, node.targets if isinstance(node, ast.Assign) else [node.target]
+        if value is None:
+            return
+        for target in targets:
+            self._assignment(target, value)
+        # `skip = skip_check_grad_ci` is an alias, and reported where it is used.
+        alias = all(isinstance(target, ast.Name) for target in targets)
+        if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
+            self._applied.add(id(value))
+        self.visit(value)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._assignment(node.target, node.value)
-            self._value(node.value, alias=isinstance(node.target, ast.Name))
+    visit_AnnAssign = visit_Assign  # noqa: N815
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self._assignment(node.target, node.value)
@@ -232,12 +236,6 @@ class _WaiverVisitor(ast.NodeVisitor):
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
             key = str(target.slice.value)
             self._named(key, value, f"{key} in a dict")
-
-    def _value(self, value: ast.expr, *, alias: bool) -> None:
-        """`skip = skip_check_grad_ci` is an alias, and reported where it is used."""
-        if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
-            self._applied.add(id(value))
-        self.visit(value)
 
     def _skip(self, call: ast.Call, applied_to: Sequence[ast.expr] = ()) -> None:
         if id(call.func) in self._applied:

@@ -26,7 +26,6 @@ from karat.report.words import count
 SCHEMA = "karat.policy-gate/1"
 _GRAVITY: tuple[State, ...] = get_args(State)
 _SHOWN = 20
-_LACKING = frozenset({"missing", "no-grad", "float64", "weak", "vacuous", "inconclusive"})
 _WORDS = {ExitCode.OK: "passed", ExitCode.FAIL: "failed", ExitCode.CANNOT_VERIFY: "not verified"}
 
 
@@ -148,10 +147,10 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     for (severity, kind), messages in kinds.items():
         rest = [f"{len(messages) - _SHOWN:,} more; --json F has all"] if len(messages) > _SHOWN else []
         yield from (f"{severity.value:4}  {kind}: {message}" for message in (*messages[:_SHOWN], *rest))
-    lacking = [one for one in gated.tests if one.state in _LACKING]
+    lacking = [one for one in gated.tests if one.state in needs.KINDS]
     if lacking:
         first, more = lacking[0], len(lacking) - 1
-        names = [n.input for n in first.needs if n.state in _LACKING and n.input != "*"]
+        names = [n.input for n in first.needs if n.state in needs.KINDS and n.input != "*"]
         yield ""
         yield f"{needs.RULE} Three ways to fix {first.test}{f' (and {more:,} more)' if more else ''}:"
         ways = needs.ways(first.test, first.op, names, reason=first.skip_reason or "", today=today)

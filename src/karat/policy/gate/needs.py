@@ -32,7 +32,7 @@ DOUBLE = frozenset({"float64", "complex128"})
 _SAME = {"gpu": "cuda", "rocm": "cuda"}
 _BENDS: dict[str, tuple[str, ...]] = {"float64": ("gradient", "float64"), "weak": ("gradient", "weak")}
 """State → the rules an exemption from which covers it; only from gradient for the others."""
-_KINDS: dict[State, str] = {
+KINDS: dict[State, str] = {
     "missing": "evidence-missing",
     "no-grad": "evidence-missing",
     "float64": "evidence-missing",
@@ -113,11 +113,10 @@ def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Nee
     """The same, exempt if an entry covers it; a gradient that is wrong is never exempt."""
     if need.state in {"evidence", "failed"}:
         return need
+    rules = _BENDS.get(need.state, ("gradient",))
     for entry in entries:
-        if entry.kind == "integer-only":
-            continue  # such inputs need nothing, and this one is none of them
-        rules = _BENDS.get(need.state, ("gradient",))
-        about = any(entry.covers(rule, op) for rule in rules)
+        # Inputs that are integers need nothing, and this one is none of them.
+        about = entry.kind != "integer-only" and any(entry.covers(rule, op) for rule in rules)
         if about and entry.speaks_of(test, need.input, need.dtype):
             return msgspec.structs.replace(need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line)
     return need
@@ -131,17 +130,14 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[S
     strong = [e for e in here if e.counts]
     if any(e.dtype in DOUBLE for e in strong):
         return "evidence", ""
-    found: list[tuple[State, str]] = []
     if strong:
-        found = [("float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}")]
-    elif any(e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here):
-        found = [("weak", "compared with the author's own gradients, and with nothing else")]
-    vacuous = (e.reason or "corrupted gradients passed the same check" for e in here if e.vacuous)
-    found += (("vacuous", why) for why in vacuous)
-    unclear = (e.reason for e in here if e.verdict is GradVerdict.INCONCLUSIVE)
-    found += (("inconclusive", why or "the check could not decide") for why in unclear)
-    if found:
-        return found[0]
+        return "float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}"
+    if any(e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here):
+        return "weak", "compared with the author's own gradients, and with nothing else"
+    if vacuous := [e.reason for e in here if e.vacuous]:
+        return "vacuous", vacuous[0] or "corrupted gradients passed the same check"
+    if unclear := [e.reason for e in here if e.verdict is GradVerdict.INCONCLUSIVE]:
+        return "inconclusive", unclear[0] or "the check could not decide"
     if set_aside:
         return "no-grad", "left out by no_grad_set, without a reason"
     return "missing", f"compared only {beside}" if beside else ""
@@ -235,7 +231,7 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
             text = reports[0].reason or "a gradient check failed"
         failed = (evidence or reports)[0]
         yield _finding("grad-failed", judged, text, {"seed": failed.seed}, _replay(judged.test, failed))
-    lacking = [need for need in judged.needs if need.state in _KINDS]
+    lacking = [need for need in judged.needs if need.state in KINDS]
     if judged.skip_reason is not None and lacking:
         reason = judged.skip_reason
         names = [need.input for need in lacking if need.input != "*"]
@@ -249,7 +245,7 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
         return
     kinds: dict[str, list[Need]] = {}
     for need in lacking:
-        kinds.setdefault(_KINDS[need.state], []).append(need)
+        kinds.setdefault(KINDS[need.state], []).append(need)
     if evidence or reports:  # a check that failed is the reason why there is no evidence, and has been reported
         kinds.pop("evidence-missing", None)
     for kind, mine in kinds.items():

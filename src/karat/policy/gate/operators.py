@@ -65,14 +65,14 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
             )
             try:
                 code = child.wait(seconds)
-                status = f"it ended with {code}" if code >= 0 else f"it was ended by signal {-code}"
+                status = f"it ended with {code}" if code >= 0 else f"it was killed by signal {-code}"
             except BaseException as error:
                 # Not reaped yet, so the number is still its own; whatever it started ends with it.
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                status = f"it was not done after {seconds:g} s"
+                status = f"it did not finish within {seconds:g} s"
         output = log.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
         try:
             found = msgspec.json.decode(answer.read_bytes(), type=FoundOps)
