@@ -225,9 +225,6 @@ def _brought(value: Any, case: OpCase, like: Any) -> Any:
 
     adapter = adapter_named(case.framework)
 
-    def is_one(leaf: object) -> bool:
-        return adapter.owns(leaf) or isinstance(leaf, (np.ndarray, np.generic))
-
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, (np.ndarray, np.generic)):
             return adapter.fresh(leaf)  # a function may write to it, and another test needs it
@@ -236,7 +233,7 @@ def _brought(value: Any, case: OpCase, like: Any) -> Any:
             dtype = "complex128"
         return adapter.from_numpy(array, dtype if array.dtype.kind in "fVc" else str(array.dtype), like)
 
-    return _mapped(value, is_one, one)
+    return _mapped(value, lambda leaf: adapter.owns(leaf) or isinstance(leaf, (np.ndarray, np.generic)), one)
 
 
 def _mapped(value: Any, is_leaf: Callable[[object], bool], one: Callable[[Any], Any]) -> Any:

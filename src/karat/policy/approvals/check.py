@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code, fail, warn
+from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, fail, warn
 from karat.net.client import Refused
 from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
@@ -109,8 +109,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             if options.sign_off is not None:
-                keys = sides.keys() if options.signers is None else _keys(options.signers)
-                sign_off = read(options.sign_off, keys, unsigned=options.unsigned)
+                sign_off = read(options.sign_off, sides.keys(options.signers), unsigned=options.unsigned)
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
             approvers, owners = sides.trusted.settings.approvers, sides.owners()
             needed = [required_approval(change, approvers, owners) for change in found.changes]
@@ -132,14 +131,6 @@ def _sides(folder: Path, options: Options) -> Sides:
     sides = Sides(folder, options.base, options.head)
     sides.forge = forge_of(options, sides.trusted.settings.forge)
     return sides
-
-
-def _keys(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        text = f"cannot read {path}: {error.strerror or error}"
-        raise UsageError(text, next_command=Command("ls", "-l", str(path))) from error
 
 
 class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):

@@ -194,9 +194,13 @@ class Sides:
         found = (side or self.tip).first(PLACES[self._kind])
         return parse(found[1].decode("utf-8", "replace"), self._kind) if found else None
 
-    def keys(self) -> bytes | None:
-        """Whose keys may sign, as the base has it."""
-        return self.tip.read(self.trusted.settings.signers)
+    def keys(self, file: Path | None) -> bytes | None:
+        """Whose keys may sign, as a file says, or as the base has it."""
+        try:
+            return self.tip.read(self.trusted.settings.signers) if file is None else file.read_bytes()
+        except OSError as error:
+            text = f"cannot read {file}: {error.strerror or error}"
+            raise UsageError(text, next_command=Command("ls", "-l", str(file))) from error
 
     def authors(self) -> Authors:
         """Whose work the range is, by its commits; merges make nobody an author."""
