@@ -11,7 +11,18 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.bundles.index import NAME, Archive, Index, IndexedCase, IndexedFile, build, check, decode, encode, read
+from karat.bundles.index import (
+    NAME,
+    Index,
+    IndexedArchive,
+    IndexedCase,
+    IndexedFile,
+    build,
+    check,
+    decode,
+    encode,
+    read,
+)
 from karat.bundles.places import open_place
 from karat.findings import Finding
 from karat.schemas import names, schema
@@ -25,12 +36,12 @@ INDEXES = st.builds(
     st.just("0.1.0"),
     st.lists(st.builds(IndexedCase, path=PATHS, sha256=HEX), max_size=4),
     st.lists(st.builds(IndexedFile, path=PATHS, size=st.integers(0, 2**62)), max_size=4),
-    st.none() | st.builds(Archive, size=st.integers(0, 2**62), sha256=HEX),
+    st.none() | st.builds(IndexedArchive, size=st.integers(0, 2**62), sha256=HEX),
 )
 FILES = {"s/f/c/manifest.json": b'{"sha256":"' + b"a" * 64 + b'"}', "s/f/c/x.bin": b"12345"}
 
 
-def index_of(files: dict[str, bytes], archive: Archive | None = None) -> Index:
+def index_of(files: dict[str, bytes], archive: IndexedArchive | None = None) -> Index:
     listed = [IndexedFile(path=path, size=len(data)) for path, data in files.items()]
     return build("0.1.0", [IndexedCase(path="s/f/c", sha256="a" * 64)], listed, archive)
 
@@ -73,7 +84,7 @@ def test_anything_else_is_damaged_and_nothing_worse(data: bytes) -> None:
 
 def test_an_index_fits_its_schema() -> None:
     assert "karat.index/1" in names()
-    index = index_of(FILES, Archive(size=3, sha256="0" * 64))
+    index = index_of(FILES, IndexedArchive(size=3, sha256="0" * 64))
     jsonschema.validate(json.loads(encode(index)), schema("karat.index/1"))
 
 
@@ -123,7 +134,7 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
         for name, data in files.items():
             writer.add(name, [data], len(data))
         file.seek(0)
-        archive = Archive(size=writer.size, sha256=sha256(file.read()).hexdigest())
+        archive = IndexedArchive(size=writer.size, sha256=sha256(file.read()).hexdigest())
         data = encode(index_of(files, archive))
         writer.add(NAME, [data], len(data), stored=True)
         writer.close()
@@ -179,7 +190,7 @@ def test_what_lies_between_the_archive_s_end_and_the_index_is_noticed(tmp_path: 
         for name, data in FILES.items():
             writer.add(name, [data], len(data))
         file.seek(0)
-        archive = Archive(size=writer.size, sha256=sha256(file.read()).hexdigest())
+        archive = IndexedArchive(size=writer.size, sha256=sha256(file.read()).hexdigest())
         writer.add("s/f/c/y.bin", [b"more"], 4)
         index = encode(index_of(more, archive))
         writer.add(NAME, [index], len(index), stored=True)

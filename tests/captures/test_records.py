@@ -18,8 +18,8 @@ from karat.bundles.manifest import Identity
 from karat.captures.pytest_session import summarize
 from karat.captures.records import (
     AlreadyClaimed,
+    CaptureClaim,
     CaptureJournal,
-    Claim,
     claim_path,
     host,
     mark_missing,
@@ -36,9 +36,9 @@ from karat.findings import Finding, Severity
 from karat.schemas import schema
 
 
-def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> Claim:
+def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> CaptureClaim:
     identity = Identity(suite="s", flow="f", test="t", subtest="")
-    return Claim(identity=identity, path="s/f/t", by=by, host=on or host(), pid=pid or os.getpid())
+    return CaptureClaim(identity=identity, path="s/f/t", by=by, host=on or host(), pid=pid or os.getpid())
 
 
 def dead_pid() -> int:
@@ -129,7 +129,7 @@ def test_a_claim_that_is_being_written_is_taken(tmp_path: Path) -> None:
 
 def test_who_finds_a_claim_finds_it_whole(tmp_path: Path) -> None:
     """Eight at once, many times: those who come late always read who came first."""
-    taken: list[Claim | None] = []
+    taken: list[CaptureClaim | None] = []
 
     def race(start: threading.Barrier, turn: int) -> None:
         start.wait()
@@ -247,7 +247,7 @@ def staged(root: Path, pid: int, *, on: str | None = None) -> Path:
     books = root / ".karat" / "session"
     name = staging_name("gw0", pid).replace(host(), on or host())
     (books / "staging" / name / "1").mkdir(parents=True)
-    claim = Claim(
+    claim = CaptureClaim(
         identity=Identity(suite="s", flow="f", test="t"), path="s/f/t", by="t in gw0", host=on or host(), pid=pid
     )
     take_claim(claim_path(books / "claims", "s/f/t"), claim)

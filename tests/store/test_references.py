@@ -16,7 +16,7 @@ from karat.schemas import schema
 from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import key_of, seal
 from karat.store.references import (
-    Reference,
+    SnapshotReference,
     check_name,
     ci_of,
     entries,
@@ -32,8 +32,8 @@ from karat.store.references import (
 NOW = datetime(2026, 11, 14, 2, 5, 1, 250, tzinfo=UTC)
 
 
-def reference(name: str = "models/nightly", digest: str = "a" * 64, at: datetime = NOW) -> Reference:
-    return Reference(
+def reference(name: str = "models/nightly", digest: str = "a" * 64, at: datetime = NOW) -> SnapshotReference:
+    return SnapshotReference(
         name=name,
         digest=digest,
         date=format_date(at),

@@ -40,7 +40,7 @@ class IndexedCase(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Archive(msgspec.Struct, frozen=True, kw_only=True):
+class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of the zip before the index."""
 
     size: int
@@ -54,12 +54,12 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     karat: str
     cases: tuple[IndexedCase, ...]
     files: tuple[IndexedFile, ...]
-    archive: Archive | None = None
+    archive: IndexedArchive | None = None
     sha256: str = ""
 
 
 def build(
-    karat: str, cases: Iterable[IndexedCase], files: Iterable[IndexedFile], archive: Archive | None = None
+    karat: str, cases: Iterable[IndexedCase], files: Iterable[IndexedFile], archive: IndexedArchive | None = None
 ) -> Index:
     by_path = attrgetter("path")
     sorted_cases, sorted_files = tuple(sorted(cases, key=by_path)), tuple(sorted(files, key=by_path))
@@ -123,7 +123,7 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
             yield _damaged(path, f"expected the seal {case.sha256}, found {found}", place)
 
 
-def _check_archive(place: Place, expected: Archive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
+def _check_archive(place: Place, expected: IndexedArchive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
     path = Path(place.name)
     try:
         with path.open("rb") as file:

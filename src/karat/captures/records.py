@@ -36,7 +36,7 @@ Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "not
 _KEPT_DAYS = 7
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class CaptureClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Who captures an identity in a session, and how far that is."""
 
     schema: str = SCHEMA
@@ -56,7 +56,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 class AlreadyClaimed(Exception):  # noqa: N818 - a state of the claim
     """Another capture has it; `claim` is None if it is just being written."""
 
-    def __init__(self, claim: Claim | None) -> None:
+    def __init__(self, claim: CaptureClaim | None) -> None:
         super().__init__()
         self.claim = claim
 
@@ -80,7 +80,7 @@ def claim_path(claims: Path, path: str) -> Path:
     return claims / f"{sha256_hex(path.encode())[:40]}.json"
 
 
-def take_claim(path: Path, claim: Claim) -> None:
+def take_claim(path: Path, claim: CaptureClaim) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         _create(path, claim)
@@ -98,7 +98,7 @@ def take_claim(path: Path, claim: Claim) -> None:
             raise AlreadyClaimed(read_claim(path)) from None
 
 
-def update_claim(path: Path, claim: Claim) -> None:
+def update_claim(path: Path, claim: CaptureClaim) -> None:
     """Change the claim's state; readers see the old claim or the new one."""
     write_bytes(path, msgspec.json.encode(claim), durable=False)
 
@@ -108,15 +108,15 @@ def withdraw_claim(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def read_claim(path: Path) -> Claim | None:
+def read_claim(path: Path) -> CaptureClaim | None:
     """The claim; None if it is gone, or just being written."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Claim)
+        return msgspec.json.decode(path.read_bytes(), type=CaptureClaim)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _create(path: Path, claim: Claim) -> None:
+def _create(path: Path, claim: CaptureClaim) -> None:
     """Whole or not there, for concurrent readers and after a kill."""
     scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
     try:
@@ -142,7 +142,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def _withdraw_exactly(path: Path, claim: Claim) -> bool:
+def _withdraw_exactly(path: Path, claim: CaptureClaim) -> bool:
     """Remove this very claim; False if another capture was quicker."""
     aside = path.with_suffix(f".{os.urandom(6).hex()}.void")
     try:

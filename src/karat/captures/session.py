@@ -52,7 +52,7 @@ class SameSession(Exception):  # noqa: N818 - a state of the place
 class StagedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case on disk that nobody sees yet."""
 
-    claim: records.Claim
+    claim: records.CaptureClaim
     claimed: Path
     folder: Path
     number: int
@@ -91,7 +91,7 @@ class Session:
         node, path = case.identity.test, ""
         try:
             path = case_path(case.identity)
-            claim = records.Claim(
+            claim = records.CaptureClaim(
                 identity=case.identity,
                 path=path,
                 by=f"{node} in {self.journal.worker}",
@@ -153,7 +153,7 @@ class Session:
         shutil.rmtree(self._staging, ignore_errors=True)
         self.journal.close()
 
-    def _mark(self, path: Path, claim: records.Claim, state: Any) -> None:
+    def _mark(self, path: Path, claim: records.CaptureClaim, state: Any) -> None:
         try:
             records.update_claim(path, msgspec.structs.replace(claim, state=state))
         except OSError:
@@ -195,7 +195,7 @@ class Session:
             test = f"{os.path.relpath(self._root / file, self._here)}::{name}"
         return str(Command("pytest", test, f"--karat-capture={self.directory}", "--karat-strict"))
 
-    def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
+    def _twice(self, identity: Identity, first: records.CaptureClaim | None) -> Finding:
         by = f" by {first.by}" if first else ""
         said = f"{identity.label} was captured before in session {self.name}{by}; the first capture stands"
         ours = first is not None and first.run == self.run

@@ -114,7 +114,7 @@ def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | No
     for change in changes:
         if change.path in partner:
             other, way = partner[change.path]
-            note = info("moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path)
+            note = info("moved-golden", f"moved {way} {other}: the bytes there are the same", path=change.path)
             kept = (f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
             change = replace(change, findings=(*kept, note))  # noqa: PLW2901 - the same change, marked
         marked.append(change)

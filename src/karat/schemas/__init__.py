@@ -53,11 +53,11 @@ _STRUCTS: dict[str, PublishedSchema] = {
         limits={"digest": _SHA256, "change": {"enum": ["added", "changed"]}},
         open=("*",),
     ),
-    "captures.records:Claim": PublishedSchema(
+    "captures.records:CaptureClaim": PublishedSchema(
         name="karat.claim/1",
         title="a claim of a capture session",
         description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
-        optional=("Claim.run",),
+        optional=("CaptureClaim.run",),
         open=("*",),
     ),
     "bundles.manifest:Manifest": PublishedSchema(
@@ -90,7 +90,7 @@ _STRUCTS: dict[str, PublishedSchema] = {
         limits={"sha256": _SHA256},
         never_null=("SnapshotFile.pack",),
     ),
-    "store.references:Reference": PublishedSchema(
+    "store.references:SnapshotReference": PublishedSchema(
         name="karat.reference/1",
         title="a reference of a store",
         description="One push under a name: refs/NAME/DATE-DIGEST.json.",

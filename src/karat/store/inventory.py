@@ -9,7 +9,7 @@ import msgspec
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend
-from karat.store.references import Reference
+from karat.store.references import SnapshotReference
 
 
 class ListedReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ def list_cases(backend: Backend, word: str) -> StoreListing:
     return StoreListing(store=backend.url, references=(listed,), cases=cases)
 
 
-def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
+def _listed(reference: SnapshotReference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
     pin = pinned.get(reference.digest)
     listed = msgspec.convert(reference, ListedReference, from_attributes=True)
     return msgspec.structs.replace(listed, pinned=None if pin is None else pin.reason, entries=entries)

@@ -102,14 +102,14 @@ def pull(
         sizing(pulled.size)
     with staging(target, digest[:12]) as folder:
         discard_others(folder, wanted)
-        fetched = _Fetch(backend, snapshot, folder, area, watch).run(options.workers)
+        fetched = _PullFetch(backend, snapshot, folder, area, watch).run(options.workers)
         write_bytes(folder / RECORD, msgspec.json.encode(record), durable=False)
         install(folder, target, replace=options.replace)
     clear(target)
     return msgspec.structs.replace(pulled, fetched_bytes=fetched)
 
 
-class _Fetch:
+class _PullFetch:
     """The files of a snapshot, on their way into a folder."""
 
     def __init__(self, backend: Backend, snapshot: Snapshot, folder: Path, area: str, watch: Watch | None) -> None:

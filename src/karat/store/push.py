@@ -20,7 +20,7 @@ from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, create_store, is_store, lifecycle
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
 from karat.store.objects import EXPIRING, Part, Watch
-from karat.store.references import Reference
+from karat.store.references import SnapshotReference
 from karat.store.upload import (
     CaseFiles,
     StoreComparison,
@@ -136,7 +136,7 @@ def push(
         held.check()
         now = datetime.fromtimestamp(held.now(), UTC)
         told = _result(backend, name, plan, parts, compared)
-        reference = Reference(
+        reference = SnapshotReference(
             name=name,
             digest=plan.digest,
             date=references.format_date(now),

@@ -35,7 +35,7 @@ _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{12})\.json")
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True):
     """One push under a name."""
 
     schema: str = SCHEMA
@@ -113,11 +113,11 @@ def unrecognised(backend: Backend) -> list[str]:
     return [one.key for one in backend.list(PREFIX) if _entry(one.key) is None]
 
 
-def read(backend: Backend, entry: ReferenceEntry) -> Reference:
+def read(backend: Backend, entry: ReferenceEntry) -> SnapshotReference:
     """What an entry says, held against its own key."""
     what = f"a reference ({SCHEMA})"
     try:
-        found = read_sealed(backend, entry.key, Reference, what)
+        found = read_sealed(backend, entry.key, SnapshotReference, what)
     except Absent:
         raise unreadable(backend, entry.key, what, "nothing") from None
     try:
@@ -131,7 +131,7 @@ def read(backend: Backend, entry: ReferenceEntry) -> Reference:
     return found
 
 
-def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -> list[Reference]:
+def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -> list[SnapshotReference]:
     """What several entries say, in their order; all of them, or the error of one."""
     found, errors = read_each(backend, chosen, workers)
     if errors:
@@ -141,10 +141,10 @@ def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -
 
 def read_each(
     backend: Backend, chosen: Sequence[ReferenceEntry], workers: int
-) -> tuple[list[Reference], list[CannotVerify]]:
+) -> tuple[list[SnapshotReference], list[CannotVerify]]:
     """What several entries say, in their order; one that cannot be read does not hide the others."""
 
-    def numbered(number: int, entry: ReferenceEntry) -> tuple[int, Reference | CannotVerify]:
+    def numbered(number: int, entry: ReferenceEntry) -> tuple[int, SnapshotReference | CannotVerify]:
         try:
             return number, read(backend, entry)
         except CannotVerify as error:
@@ -153,10 +153,10 @@ def read_each(
     tasks = [partial(numbered, i, entry) for i, entry in enumerate(chosen)]
     found = [one for _, one in sorted(in_parallel(tasks, workers), key=itemgetter(0))]
     errors = [one for one in found if isinstance(one, CannotVerify)]
-    return [one for one in found if isinstance(one, Reference)], errors
+    return [one for one in found if isinstance(one, SnapshotReference)], errors
 
 
-def resolve(backend: Backend, word: str) -> Reference:
+def resolve(backend: Backend, word: str) -> SnapshotReference:
     """The reference that is meant; `reference-missing` if there is none."""
     wanted = parse(word)
     known = entries(backend, wanted.name)
@@ -189,12 +189,12 @@ def resolve(backend: Backend, word: str) -> Reference:
     raise StoreProblem("reference-missing", said, next_command=command, path=word)
 
 
-def nameless(digest: str, name: str = "", date: str = "") -> Reference:
+def nameless(digest: str, name: str = "", date: str = "") -> SnapshotReference:
     """A snapshot of which no reference is left."""
-    return Reference(name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat="")
+    return SnapshotReference(name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat="")
 
 
-def write(backend: Backend, reference: Reference) -> Reference:
+def write(backend: Backend, reference: SnapshotReference) -> SnapshotReference:
     """Add an entry that is newer than all others of its name; this makes a push visible."""
     moment = parse_date(reference.date)
     others = entries(backend, reference.name)
@@ -209,7 +209,7 @@ def write(backend: Backend, reference: Reference) -> Reference:
         moment += timedelta(microseconds=1)
 
 
-def key_for(reference: Reference) -> str:
+def key_for(reference: SnapshotReference) -> str:
     """Where a reference lies; its key says the same as itself."""
     moment = parse_date(reference.date).astimezone(UTC)
     return f"{PREFIX}{reference.name}/{moment.strftime(_STAMP)}-{reference.digest[:12]}.json"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
 import msgspec
 
 from karat import __version__
-from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, encode
+from karat.bundles.index import NAME, IndexedArchive, IndexedCase, IndexedFile, build, encode
 from karat.bundles.verify import Watch, Witness
 from karat.bundles.zip_format import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
@@ -197,7 +197,7 @@ def _finish(
 ) -> PackedFile:
     """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
-    archive = Archive(size=start, sha256=whole.hexdigest())
+    archive = IndexedArchive(size=start, sha256=whole.hexdigest())
     data = encode(build(__version__, cases, files, archive))
     writer.add(NAME, [data], len(data), stored=True)
     writer.close()
