@@ -96,7 +96,18 @@ class ZipPlace(Place):
             method="zstd" if member.info.compress_type == ZSTD else "deflate",
             name=member.name,
         )
-        return self._unpacked(stream) if member.size <= _SMALL else stream
+        if member.size > _SMALL:
+            return stream
+        with self._lock:
+            if path in self._kept:
+                self._kept.move_to_end(path)
+                return self._kept[path]
+        made = MemoryExtent(data=read_all(stream, None, path), name=path)
+        with self._lock:
+            self._kept[path] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
 
     def close(self) -> None:
         with self._lock:
@@ -106,19 +117,6 @@ class ZipPlace(Place):
         """The bytes of the member as they lie in the file."""
         whole = FileExtent(path=self._path, start=0, size=self._size, file_size=self._size, name=member.name)
         return msgspec.structs.replace(whole, start=_data_start(whole, member), size=member.packed)
-
-    def _unpacked(self, stream: StreamExtent) -> MemoryExtent:
-        name = stream.name
-        with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
-        made = MemoryExtent(data=read_all(stream, None, name), name=name)
-        with self._lock:
-            self._kept[name] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
 
 
 def _data_start(whole: FileExtent, member: Member) -> int:

@@ -12,7 +12,6 @@ from karat.cli.store import Report, jobs_option, notice, settings_of, store_opti
 from karat.findings import CannotVerify, UsageError
 
 if TYPE_CHECKING:
-    from karat.store.backends import Backend
     from karat.store.inventory import StoreListing
     from karat.store.pins import Pinned
 
@@ -99,6 +98,7 @@ def pin(  # noqa: PLR0913 - one parameter per option
     """
     from karat.store import pins, references, report
     from karat.store.backends import open_store
+    from karat.store.pins import read_lock, store_of
     from karat.system.command import Command
 
     one_report_each({"--json": json_file})
@@ -113,7 +113,13 @@ def pin(  # noqa: PLR0913 - one parameter per option
     workers = workers_of(jobs)
 
     def work() -> Pinned:
-        words = [(open_store(url), reference)] if reference is not None else _lines(Path(str(lock)), store)
+        if reference is not None:
+            words = [(open_store(url), reference)]
+        else:  # each in the store that its line of the lock names, unless another was said
+            file = Path(str(lock))
+            lines = {name: (store or store_of(file, line.store), line) for name, line in read_lock(file).items()}
+            opened = {place: open_store(place) for place in {place for place, _ in lines.values()}}
+            words = [(opened[place], f"{name}@sha256:{line.digest}") for name, (place, line) in lines.items()]
         # All are looked up before any is touched.
         found = [(backend, references.resolve(backend, word)) for backend, word in words]
         done = []
@@ -128,21 +134,6 @@ def pin(  # noqa: PLR0913 - one parameter per option
         return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
 
     return Report("karat.pin/1", json_file, quiet=quiet).of(work, lambda done: report.pin_lines(done, reason))
-
-
-def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
-    """What a lock names, each in the store that its line names, unless another was said."""
-    from karat.store.backends import open_store
-    from karat.store.pins import read_lock, store_of
-
-    opened: dict[str, Backend] = {}
-    words = []
-    for name, line in read_lock(lock).items():
-        url = store or store_of(lock, line.store)
-        if url not in opened:
-            opened[url] = open_store(url)
-        words.append((opened[url], f"{name}@sha256:{line.digest}"))
-    return words
 
 
 @click.command(epilog=_GC_EXAMPLES)
