@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from karat.findings import Finding
-from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
+from karat.sources.source import Artifact, CiJob as Job, Fetched, Listing, Progress, Run
 
 
 class Listed:

@@ -12,7 +12,7 @@ from karat.findings import Finding, Severity
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport
 from karat.refreshes.settings import RefreshOptions
-from karat.sources.source import Artifact, Job
+from karat.sources.source import Artifact, CiJob as Job
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
 H100, GB200 = ["dgx-h100"], ["dgx-gb200"]

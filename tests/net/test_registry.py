@@ -21,7 +21,7 @@ from factories.guarded_registries import GIVEN, PASSWORD, USER, GuardedRegistry
 from factories.registries import Image, Registry as RealRegistry, packed
 from karat.findings import CannotVerify, UsageError
 from karat.net import registry_auth
-from karat.net.image_reference import Reference, parse
+from karat.net.image_reference import ImageReference as Reference, parse
 from karat.net.registry import Registry
 from karat.net.registry_auth import Authorizer, Challenge, Login, challenge_of
 from karat.net.transport import Transport, is_private, redirect_target

@@ -16,7 +16,7 @@ from karat.findings import ExitCode, Severity, exit_code
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State
 from karat.refreshes.settings import RefreshOptions
-from karat.sources.source import Artifact, Fetched, Job, Progress
+from karat.sources.source import Artifact, CiJob as Job, Fetched, Progress
 
 TABLE = "benchmarks/dynamo/ci_expected_accuracy/inductor_timm_training.csv"
 HEADER = "dev,name,batch_size,accuracy,graph_breaks\n"

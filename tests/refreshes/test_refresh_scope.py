@@ -18,7 +18,7 @@ from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State, lines, next_command
 from karat.refreshes.worktree import list_goldens
 from karat.sources.open import SourceOptions, check_options
-from karat.sources.source import Job, Run
+from karat.sources.source import CiJob as Job, Run
 from karat.system.command import Command
 
 

@@ -21,7 +21,7 @@ _REFERENCE = re.compile(
 _IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
+class ImageReference(msgspec.Struct, frozen=True, kw_only=True):
     """The name of an image, taken apart."""
 
     host: str
@@ -56,10 +56,10 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         return _HUB_API if self.host == _HUB else self.host
 
 
-def parse(text: str) -> Reference:
+def parse(text: str) -> ImageReference:
     """A reference, taken apart by docker's rules: what is plain before its first / is the Hub's."""
     if _IMAGE_ID.fullmatch(text):
-        return Reference(host="localhost", repository="", digest=text)
+        return ImageReference(host="localhost", repository="", digest=text)
     found = _REFERENCE.fullmatch(text)
     if not found:
         said = f"expected an image such as ghcr.io/nvidia/jax:nightly-2023-08-24, found {text!r}"
@@ -70,4 +70,4 @@ def parse(text: str) -> Reference:
     if host in {"", _HUB, "index.docker.io", _HUB_API}:
         host = _HUB
         repository = repository if "/" in repository else f"library/{repository}"
-    return Reference(host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or "")
+    return ImageReference(host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or "")

@@ -17,7 +17,7 @@ import msgspec
 from karat.findings import CannotVerify
 from karat.net.addresses import is_loopback
 from karat.net.client import Advice, Client, Reply, Stopped, Unanswered, read_reply
-from karat.net.image_reference import Reference
+from karat.net.image_reference import ImageReference
 from karat.net.registry_auth import LARGEST, Authorizer, Login
 from karat.net.retry import Retry
 from karat.net.transport import discard, is_private
@@ -73,7 +73,7 @@ class Registry:
 
     def __init__(
         self,
-        reference: Reference,
+        reference: ImageReference,
         login: Login | None,
         *,
         insecure: bool = False,
@@ -113,7 +113,7 @@ class Registry:
             found = "a web page" if page else f"HTTP {response.status}"
             raise self._cannot(f"expected a registry at {self._root}/v2/, found {found}")
 
-    def digest(self, reference: Reference) -> str | None:
+    def digest(self, reference: ImageReference) -> str | None:
         """The digest of the manifest; None if there is no such image."""
         repository, wanted = reference.repository, reference.digest or reference.tag or "latest"
         path = f"/v2/{repository}/manifests/{wanted}"
@@ -134,7 +134,7 @@ class Registry:
             raise self._cannot(f"expected the manifest of an image in {reference.text}")
         return f"sha256:{sha256_hex(body)}"
 
-    def labels(self, reference: Reference, digest: str) -> Mapping[str, str]:
+    def labels(self, reference: ImageReference, digest: str) -> Mapping[str, str]:
         """The labels of an image; of one for several platforms, those of this machine's."""
         repository = reference.repository
         manifest = self._fetched(repository, "manifests", digest, _Manifest)

@@ -22,7 +22,7 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.net.client import Reply, read_reply
-from karat.net.image_reference import Reference
+from karat.net.image_reference import ImageReference
 from karat.net.retry import Trouble
 from karat.net.tokens import HIDDEN, Secret
 from karat.net.transport import Transport, is_private
@@ -89,7 +89,7 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
     return Login(username or "token", password, found_in=f"${name}")
 
 
-def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
+def stored(reference: ImageReference, env: Mapping[str, str]) -> Login | None:
     """The login that the engine keeps for an image's registry, if it keeps one."""
     home = Path(env.get("HOME") or "/nonexistent")
     # In the order in which podman looks; docker has only the last.
@@ -109,7 +109,7 @@ def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
     return None
 
 
-def _of_file(found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]) -> Login | None:
+def _of_file(found: _Stored, reference: ImageReference, path: Path, env: Mapping[str, str]) -> Login | None:
     parts = reference.name.split("/")
     keys = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
     for key, helper in found.helpers.items():

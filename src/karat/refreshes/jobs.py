@@ -18,7 +18,7 @@ import msgspec
 from karat.findings import Finding, fail
 from karat.refreshes.identity import Identity, Lookup, is_wanted, placeholders, read_identity, renamed
 from karat.refreshes.settings import RefreshOptions, RefreshSettings
-from karat.sources.source import Artifact, Job, Listing, Run
+from karat.sources.source import Artifact, CiJob, Listing, Run
 from karat.system.command import Command
 
 FAILING = frozenset({"failure", "cancelled", "timed_out"})
@@ -39,9 +39,9 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     key: JobKey
     identity: Identity
-    attempts: tuple[Job, ...]
+    attempts: tuple[CiJob, ...]
     """Oldest first."""
-    current: Job | None
+    current: CiJob | None
     """The newest finished attempt, or None while there is none."""
     twins: bool = False
     """Two jobs of one attempt that nothing tells apart."""
@@ -84,11 +84,11 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_jobs(
-    jobs: Iterable[Job], runs: Sequence[Run], settings: RefreshSettings, pinned: int | None = None
+    jobs: Iterable[CiJob], runs: Sequence[Run], settings: RefreshSettings, pinned: int | None = None
 ) -> list[JobGroup]:
     """Every job of ours once, with its attempts; `pinned` looks at the run as it was after that attempt."""
     by_id = {run.id: run for run in runs}
-    found: dict[JobKey, tuple[Identity, list[Job]]] = {}
+    found: dict[JobKey, tuple[Identity, list[CiJob]]] = {}
     for job in jobs:
         identity = _job_identity(job, by_id.get(job.run_id), settings)
         if identity is not None:
@@ -111,7 +111,7 @@ def group_jobs(
     return groups
 
 
-def _job_identity(job: Job, run: Run | None, settings: RefreshSettings) -> Identity | None:
+def _job_identity(job: CiJob, run: Run | None, settings: RefreshSettings) -> Identity | None:
     """What a job's name and labels tell; None for a job that is none of ours."""
     texts = [job.name]
     if job.stage:

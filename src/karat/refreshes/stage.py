@@ -25,7 +25,7 @@ from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
 
-class StageReport(msgspec.Struct, frozen=True, kw_only=True):
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """What was staged, or would be."""
 
     root: str
@@ -87,7 +87,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     dry_run: bool,
     wanted: PathFilter,
     narrowed: bool = False,
-) -> StageReport:
+) -> Staged:
     """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails.
 
     `wanted` says which goldens were asked for, those without a change among them. `narrowed`: the diff
@@ -109,7 +109,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
             said = f"expected the CSV {csv} to be a plain file inside {root}"
             raise UsageError(said, next_command="karat diff --csv FILE")
         beside += [path.resolve().relative_to(root.resolve()).as_posix()] if goldens or beside else []
-    staged = StageReport(
+    staged = Staged(
         root=str(root),
         goldens=goldens,
         beside=tuple(beside),

@@ -166,15 +166,15 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Block(msgspec.Struct, frozen=True):
+class _SampledMetric(msgspec.Struct, frozen=True):
     steps: list[int]
     values: list[list[float | str | None]]
 
 
-class _File(msgspec.Struct, frozen=True, rename={"schema_name": "schema"}):
+class _SamplesFile(msgspec.Struct, frozen=True, rename={"schema_name": "schema"}):
     schema_name: str
     runs: list[SampledRun]
-    metrics: dict[str, _Block]
+    metrics: dict[str, _SampledMetric]
 
 
 def samples_of(repeats: Sequence[Repeat]) -> Samples:
@@ -193,7 +193,7 @@ def samples_path(golden: Path) -> Path:
 def read_samples(path: Path) -> Samples:
     """The samples in a file; none where there is no file."""
     try:
-        return _samples(msgspec.json.decode(path.read_bytes(), type=_File))
+        return _samples(msgspec.json.decode(path.read_bytes(), type=_SamplesFile))
     except FileNotFoundError:
         return Samples()
     except OSError as error:
@@ -204,7 +204,7 @@ def read_samples(path: Path) -> Samples:
         raise CannotVerify(said, next_command=Command("git", "checkout", "--", str(path))) from error
 
 
-def _samples(file: _File) -> Samples:
+def _samples(file: _SamplesFile) -> Samples:
     if file.schema_name != SCHEMA:
         raise ValueError(f"the schema {file.schema_name}")
     series: list[dict[str, Metric]] = [{} for _ in file.runs]

@@ -17,7 +17,7 @@ from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import github_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Job, Listing, Notice, Run
+from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
 from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
@@ -28,7 +28,7 @@ _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "20
 _PAGE = 100
 
 
-class _Run(msgspec.Struct, frozen=True):
+class _GitHubRun(msgspec.Struct, frozen=True):
     id: int
     name: str | None = None
     run_attempt: int | None = None
@@ -49,7 +49,7 @@ class _Run(msgspec.Struct, frozen=True):
         return workflow in {self.name, str(self.workflow_id), file, file.rpartition("/")[2]}
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _GitHubJob(msgspec.Struct, frozen=True):
     id: int
     name: str
     run_attempt: int | None = None
@@ -73,12 +73,12 @@ class _Artifact(msgspec.Struct, frozen=True):
 
 
 class _Runs(msgspec.Struct, frozen=True, rename={"items": "workflow_runs"}):
-    items: tuple[_Run, ...]
+    items: tuple[_GitHubRun, ...]
     total_count: int = 0
 
 
 class _Jobs(msgspec.Struct, frozen=True, rename={"items": "jobs"}):
-    items: tuple[_Job, ...]
+    items: tuple[_GitHubJob, ...]
     total_count: int = 0
 
 
@@ -145,7 +145,7 @@ class GitHub(Forge):
     def listing(self) -> Listing:
         """Runs, jobs of every attempt, and artifacts."""
         runs, findings = self._one_run() if self._run_id is not None else self._runs_of_commit()
-        jobs: dict[int, list[Job]] = {}
+        jobs: dict[int, list[CiJob]] = {}
         artifacts: dict[int, list[Artifact]] = {}
         tasks: list[Callable[[], None]] = []
         for run in runs:
@@ -194,9 +194,9 @@ class GitHub(Forge):
             remake=f"gh run rerun {run}",
         )
 
-    def _one_run(self) -> tuple[list[_Run], list[Finding]]:
+    def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
         try:
-            run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _Run)
+            run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
         except Refused as error:
             raise self._no_such(
                 error, f"{self._asked()} in {self._repo}", f"gh run list --repo {self._for_gh}"
@@ -208,7 +208,7 @@ class GitHub(Forge):
         going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 
-    def _runs_of_commit(self) -> tuple[list[_Run], list[Finding]]:
+    def _runs_of_commit(self) -> tuple[list[_GitHubRun], list[Finding]]:
         """Completed runs of the commit, and a warning for each that is not."""
         findings: list[Finding] = []
         sha = (self._sha or "").lower()
@@ -235,16 +235,16 @@ class GitHub(Forge):
         findings += [self._still_going(run, "is left out") for run in going]
         return [run for _, run in done], findings
 
-    def _still_going(self, run: _Run, so: str) -> Finding:
+    def _still_going(self, run: _GitHubRun, so: str) -> Finding:
         said = f"{run.label} has not finished ({run.status}); it {so}"
         return warn("not-refreshed", said, next=f"gh run watch {run.id} --repo {self._for_gh}")
 
-    def _jobs(self, run: _Run, findings: list[Finding]) -> list[Job]:
+    def _jobs(self, run: _GitHubRun, findings: list[Finding]) -> list[CiJob]:
         path = f"{self._home}/actions/runs/{run.id}/jobs"
         pages = self._all(path, _Jobs, f"jobs of {run.label}", findings, filter="all")
         found = {job.id: job for page in pages for job in page.items}
         return [
-            Job(
+            CiJob(
                 id=str(job.id),
                 run_id=str(run.id),
                 name=job.name,
@@ -258,7 +258,7 @@ class GitHub(Forge):
             for _, job in sorted(found.items())
         ]
 
-    def _artifacts(self, run: _Run, findings: list[Finding]) -> list[Artifact]:
+    def _artifacts(self, run: _GitHubRun, findings: list[Finding]) -> list[Artifact]:
         path = f"{self._home}/actions/runs/{run.id}/artifacts"
         pages = self._all(path, _Artifacts, f"artifacts of {run.label}", findings)
         found = {artifact.id: artifact for page in pages for artifact in page.items}

@@ -20,7 +20,7 @@ from karat.net.client import Advice, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
 from karat.sources.download import ArtifactAddress
-from karat.sources.source import Artifact, Job, Listing, Notice, Run
+from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
 from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
@@ -53,11 +53,11 @@ class _Runner(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-class _File(msgspec.Struct, frozen=True):
+class _JobArchive(msgspec.Struct, frozen=True):
     size: int | None = None
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _GitLabJob(msgspec.Struct, frozen=True):
     id: int
     name: str
     status: str
@@ -68,14 +68,14 @@ class _Job(msgspec.Struct, frozen=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     web_url: str | None = None
-    artifacts_file: _File | None = None
+    artifacts_file: _JobArchive | None = None
     artifacts_expire_at: datetime | None = None
 
-    def job(self, pipeline: str, attempt: int) -> Job:
+    def job(self, pipeline: str, attempt: int) -> CiJob:
         """The job as every source lists it."""
         runner = self.runner or _Runner()
         timed_out = self.status == "failed" and self.failure_reason in _TIMEOUTS
-        return Job(
+        return CiJob(
             id=str(self.id),
             run_id=pipeline,
             name=self.name,
@@ -94,7 +94,7 @@ class _Job(msgspec.Struct, frozen=True):
         return until is not None and until.timestamp() <= now
 
 
-_Item = TypeVar("_Item", _Job, _Bridge)
+_Item = TypeVar("_Item", _GitLabJob, _Bridge)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
     run: Run
     project: str
-    jobs: list[_Job]
+    jobs: list[_GitLabJob]
     bridges: list[_Bridge]
 
 
@@ -168,7 +168,7 @@ class GitLab(Forge):
             level = self._below(level, seen, findings)
         pipelines = [seen[number] for number in sorted(seen)]
         now = self._clock()
-        jobs: list[Job] = []
+        jobs: list[CiJob] = []
         artifacts: list[Artifact] = []
         for pipeline in pipelines:
             attempts: Counter[str] = Counter()  # jobs of one name, in the order they were made
@@ -233,7 +233,7 @@ class GitLab(Forge):
         home = f"/projects/{quote(place.project, safe='')}/pipelines/{place.pipeline}"
         try:
             pipeline = self._client.get(home, _Pipeline)
-            jobs = self._all(f"{home}/jobs", list[_Job], include_retried="true")
+            jobs = self._all(f"{home}/jobs", list[_GitLabJob], include_retried="true")
             bridges = self._all(f"{home}/bridges", list[_Bridge])
         except Refused as error:
             if place.pipeline == self._pipeline:

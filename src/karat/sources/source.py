@@ -34,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class CiJob(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one job of a run."""
 
     id: str
@@ -80,7 +80,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     repo: str | None = None
     """OWNER/NAME, where the source has one."""
     runs: tuple[Run, ...] = ()
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[CiJob, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     findings: tuple[Finding, ...] = ()
 

@@ -144,7 +144,7 @@ class Forge(ABC):
 
     def _onto(self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress) -> Obtained:
         """Names and wanted members; what an earlier process left is doubted before the server is."""
-        fetch = _Fetch(self._client, shelf, request, self._limits, watch)
+        fetch = _ArtifactFetch(self._client, shelf, request, self._limits, watch)
         if (found := fetch.from_shelf(wanted)) is not None:
             return found
         leftovers = any(shelf.folder.iterdir())
@@ -159,14 +159,14 @@ class Forge(ABC):
         except Changed:
             pass
         shelf.forget()
-        fetch = _Fetch(self._client, shelf, request, self._limits, watch)
+        fetch = _ArtifactFetch(self._client, shelf, request, self._limits, watch)
         try:
             return fetch.from_server(wanted)
         except Changed:
             raise Unusable("transfer-failed", "expected one version of it, found another at every request") from None
 
 
-class _Fetch:
+class _ArtifactFetch:
     """One artifact, from its shelf or its server."""
 
     def __init__(

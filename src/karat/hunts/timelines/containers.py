@@ -40,7 +40,7 @@ from karat.hunts.stages import stages
 from karat.hunts.timelines.container_engine import ContainerEngine, absolute_mount, env_options, open_container_engine
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
-from karat.net.image_reference import Reference, parse
+from karat.net.image_reference import ImageReference, parse
 from karat.net.registry import Registry
 from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
@@ -51,7 +51,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _MOST = 100_000
 
 
-def image_at(template: str, when: dt.datetime) -> Reference:
+def image_at(template: str, when: dt.datetime) -> ImageReference:
     return parse(_DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template))
 
 
@@ -83,9 +83,9 @@ def check_template(template: str, step: float) -> None:
         )
 
 
-def check_distinct(references: Mapping[str, Reference]) -> None:
+def check_distinct(references: Mapping[str, ImageReference]) -> None:
     """Refuses two moments that have the same image, as a template without the year gives after a year."""
-    names: dict[Reference, str] = {}
+    names: dict[ImageReference, str] = {}
     for name, reference in references.items():
         before = names.setdefault(reference, name)
         if before != name:
@@ -147,7 +147,7 @@ def _address(url: str) -> str:
 class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image as it was found, or not."""
 
-    reference: Reference
+    reference: ImageReference
     """With its tag."""
     run: str = ""
     """What is run: by digest, or by the engine's own id. Empty: there is none."""
@@ -156,7 +156,9 @@ class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not known whether it exists; it is tried by its tag then."""
 
 
-def open_registry(own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine) -> Registry | None:
+def open_registry(
+    own: ContainerSettings, references: Sequence[ImageReference], engine: ContainerEngine
+) -> Registry | None:
     """The registry of the images; None for those that only the engine can have."""
     first = references[0]
     if any(reference.host != first.host for reference in references):
@@ -173,13 +175,13 @@ def open_registry(own: ContainerSettings, references: Sequence[Reference], engin
 
 
 def list_images(
-    references: Mapping[str, Reference], engine: ContainerEngine, registry: Registry | None
+    references: Mapping[str, ImageReference], engine: ContainerEngine, registry: Registry | None
 ) -> dict[str, ListedImage]:
     """Each image, asked of the registry or of the engine, many at once."""
     if registry is not None:
         registry.check()
 
-    def ask(name: str, reference: Reference) -> tuple[str, ListedImage]:
+    def ask(name: str, reference: ImageReference) -> tuple[str, ListedImage]:
         if registry is None:
             image = str((engine.inspect(reference.text) or {}).get("Id", "")).removeprefix("sha256:")
             exact = f"sha256:{image}" if image else ""
