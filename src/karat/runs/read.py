@@ -7,30 +7,32 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
-from karat.findings import Severity, fail, info
+from karat.findings import Severity, fail, info, warn
 from karat.goldens import formats
 from karat.goldens.line_records import STEP_KEYS
 from karat.goldens.series_json import step_of, text_number
 from karat.goldens.shapes import Metric, Reading, Series, Shape
 from karat.goldens.table_csv import Form, key_columns, names_columns
-from karat.goldens.text_file import BOM, LimitedFindings
+from karat.goldens.text_file import BOM, LONGEST_LINE, LimitedFindings, log_lines
 from karat.report.words import few
 from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
-from karat.runs.log import read_log
-from karat.runs.settings import RecordSettings
+from karat.runs.settings import STEP, RecordSettings
 from karat.runs.tensorboard import read_events
 from karat.runs.tfrecord import looks_like_records
 from karat.system.command import Command
+from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
-_TENSORBOARD, _CSV = "tensorboard", "series-csv"
-_RAW = frozenset({_TENSORBOARD, _CSV, "series-lines", "log"})
+_TENSORBOARD, _CSV, _LOG = "tensorboard", "series-csv", "log"
+_RAW = frozenset({_TENSORBOARD, _CSV, _LOG, "series-lines"})
 """What a run writes as it goes; all others are goldens already, and are taken as they are."""
+_INT64 = 2**63
 _MOST_FILES = 10_000
 _LARGEST = 1 << 28
 """Bytes of a file that is read whole."""
@@ -71,7 +73,7 @@ def read_run(
         if not (golden.metrics or golden.scalars or golden.others):
             golden = None
     if golden is None and not any(f.severity is Severity.FAIL for f in findings):
-        nouns = {_TENSORBOARD: "scalars", "log": "lines that the patterns match"}
+        nouns = {_TENSORBOARD: "scalars", _LOG: "lines that the patterns match"}
         what = nouns.get(reading.format or "", "values")
         findings.append(fail("empty", f"expected {what}, found none"))
     placed = tuple(f if f.path else replace(f, path=str(path)) for f in findings)
@@ -251,3 +253,111 @@ class _Columns:
                         self.odd.on_line("unreadable", line, message, metric=name)
                 metrics[name] = Metric.of({step: math.nan if n is None else n for step, n in numbers.items()})
         return Series(metrics, {}, others)
+
+
+def read_log(path: Path, patterns: Mapping[str, str]) -> tuple[Reading, bool]:
+    """What the patterns find, no golden if nothing; and whether one had to be called off, so that nobody knows.
+
+    A log may be of any size, and is read line by line; a line is searched up to a bound, because an expression's time
+    may grow with the square of its length. An OSError is the caller's.
+    """
+    with path.open("rb") as stream, _LogReader(patterns) as found:
+        try:
+            for line, raw, cut in log_lines(stream):
+                text = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if cut or len(text) > LONGEST_LINE:
+                    found.too_long.add(line)
+                found.look(text[:LONGEST_LINE], line)
+        except StuckError:
+            name, line = found.pattern, found.line
+            stuck = fail(
+                "unreadable",
+                f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
+                " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
+                metric=name,
+                where=f"line {line}",
+                numbers={"line": line},
+                next=f"edit karat.toml  # the pattern of {name} in [record] log",
+            )
+            return Reading(None, (stuck,), _LOG), True
+    return found.reading(), False
+
+
+class _LogReader(SearchTimer):
+    """Gathers what the patterns find. The step is the one on the same line, else the last one seen."""
+
+    def __init__(self, patterns: Mapping[str, str]) -> None:
+        super().__init__()
+        self.step_pattern = re.compile(patterns[STEP])
+        self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
+        self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}
+        self.odd = LimitedFindings()
+        self.step: int | None = None
+        self.furthest: int | None = None
+        self.too_long: set[int] = set()
+        self.again = 0
+        self.searches = 0
+        self.line = 0
+        self.pattern = STEP
+        """Where it is, for the one who has to say which pattern was called off."""
+
+    def look(self, text: str, line: int) -> None:
+        self.searches += 1
+        self.line, self.pattern, self.search = line, STEP, self.searches
+        match = self.step_pattern.search(text)
+        if match:
+            self.step = self.step_of(match.group(1) or "", line)
+        for name, pattern in self.patterns:
+            self.pattern = name
+            match = pattern.search(text)
+            if match:
+                self.take(name, match.group(1) or "", line)
+        self.search = 0
+
+    def step_of(self, text: str, line: int) -> int | None:
+        try:
+            step = int(text.replace(",", ""))
+        except ValueError:
+            step = _INT64
+        if -_INT64 <= step < _INT64:
+            return step
+        self.unusable("a step", text, STEP, line)
+        return None
+
+    def unusable(self, expected: str, text: str, name: str, line: int) -> None:
+        message = f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"'
+        self.odd.on_line("unreadable", line, message, metric=name)
+
+    def take(self, name: str, text: str, line: int) -> None:
+        if self.step is None:
+            message = f'expected a step on line {line} or before it, found "{name}" without one; it was left out'
+            self.odd.on_line("unreadable", line, message, metric=name, severity=Severity.WARN)
+            return
+        value = text_number(text.strip())
+        if value is None:
+            self.unusable("a number", text, name, line)
+            value = float("nan")
+        self.again += self.step in self.values[name]
+        self.values[name][self.step] = value
+        if self.furthest is None or self.step > self.furthest:
+            self.furthest = self.step
+
+    def reading(self) -> Reading:
+        metrics = {name: Metric.of(held) for name, held in self.values.items() if held}
+        for name in self.values if metrics else ():
+            if name not in metrics:
+                message = (
+                    f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
+                )
+                self.odd.add(warn("lost-metric", message, metric=name, next="karat config --show-origin"))
+        if self.too_long:
+            long = len(self.too_long)
+            are = "1 line is" if long == 1 else f"{long} lines are"
+            message = f"{are} longer than {LONGEST_LINE:,} characters; only the beginning was searched"
+            self.odd.add(info("unreadable", message, numbers={"lines": long}))
+        if self.again:
+            are = "1 value is" if self.again == 1 else f"{self.again} values are"
+            message = f"{are} of steps that the log had before, as after a restart; the later ones were read"
+            again = info("superseded", message, numbers={"replaced": self.again})
+            self.odd.add(ends_behind(self.step, self.furthest) or again)
+        return Reading(Series(metrics) if metrics else None, self.odd.findings(), _LOG)

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Self
 
 import msgspec
 from msgspec import structs
@@ -96,21 +95,14 @@ def is_expression(text: str) -> bool:
         return False
 
 
-class LogSearch:
+class LogSearch(SearchTimer):
     """Searches logs; keep it open over many of them."""
 
     def __init__(self, metrics: Sequence[LogMetric]) -> None:
+        super().__init__()
         self.metrics = metrics
         self.odd: list[str] = []  # of the last log: texts that were matched and are no numbers
-        self._watch = SearchTimer()
         self._searches = 0
-
-    def __enter__(self) -> Self:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self._watch.__exit__(None, None, None)
 
     def in_lines(self, lines: Iterable[bytes]) -> dict[str, list[float]]:
         """Metric → every number, in order."""
@@ -118,10 +110,8 @@ class LogSearch:
         self.odd = []
         for raw in lines:
             for metric in self.metrics:
-                if metric.literal in raw:
-                    value = self._search(metric, raw)
-                    if value is not None:
-                        found[metric.name].append(value)
+                if metric.literal in raw and (value := self._search(metric, raw)) is not None:
+                    found[metric.name].append(value)
         return found
 
     def after_last(self, tail: bytes) -> bytes:
@@ -134,7 +124,7 @@ class LogSearch:
 
     def _search(self, metric: LogMetric, raw: bytes) -> float | None:
         self._searches += 1
-        self._watch.search = self._searches
+        self.search = self._searches
         try:
             text = raw.decode("utf-8", "replace")[:LONGEST_LINE]
             match = metric.expression.search(text) or (
@@ -146,7 +136,7 @@ class LogSearch:
                 " processor time, found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do"
             ) from error
         finally:
-            self._watch.search = 0
+            self.search = 0
         if match is None:
             return None
         said = match.group(next(iter(metric.expression.groupindex), 1)) or ""

@@ -119,7 +119,7 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
 
 
 def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:
-    from karat.changepoints.readers.sqlite import HEAD, read_database
+    from karat.changepoints.readers.tables import HEAD, read_database
 
     if data.startswith(HEAD):
         if name == "stdin":
