@@ -128,8 +128,7 @@ def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[L
 
 def _is_quiet(entry: SeriesReport) -> bool:
     if entry.newest is not None:
-        last = entry.series.observations[-1]
-        return entry.newest.verdict == "same" and last.outcome is Outcome.OK
+        return entry.newest.verdict == "same" and entry.series.observations[-1].outcome is Outcome.OK
     return not entry.analysis.notes and _has_no_change(entry)
 
 

@@ -13,6 +13,7 @@ import click
 
 from karat.cli.output import deliver, json_option, last_line, quiet_option, typed
 from karat.findings import UsageError, exit_code
+from karat.report.words import printable
 
 if TYPE_CHECKING:
     from karat.sources.source import Artifact, Progress
@@ -36,17 +37,11 @@ def watch(stream: IO[str], *, quiet: bool) -> Iterator[tuple[Progress | None, Ca
     console = Console(file=stream)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bars(*columns, console=console, transient=True) as bars:
-        yield _Bars(bars), lambda text: console.print(_clean(text), markup=False, highlight=False)
+        yield _Bars(bars), lambda text: console.print(printable(text), markup=False, highlight=False)
 
 
 def _say(text: str) -> None:
-    print(f"karat: {_clean(text)}", file=sys.stderr)
-
-
-def _clean(text: str) -> str:
-    from karat.report.words import printable
-
-    return printable(text)
+    print(f"karat: {printable(text)}", file=sys.stderr)
 
 
 class _Bars:
@@ -60,21 +55,19 @@ class _Bars:
     def begin(self, artifact: Artifact, total: int | None) -> None:
         """Show a bar, as long as there is room for one."""
         if len(self._tasks) < _BARS:
-            name = _clean(artifact.name)
+            name = printable(artifact.name)
             short = name if len(name) <= 48 else f"{name[:20]}…{name[-27:]}"
             self._tasks[artifact.id] = self._bars.add_task(short, total=total)
 
     def advance(self, artifact: Artifact, received: int) -> None:
         """More bytes came in."""
         self._bars.advance(self._all, received)
-        task = self._tasks.get(artifact.id)
-        if task is not None:
+        if (task := self._tasks.get(artifact.id)) is not None:
             self._bars.advance(task, received)
 
     def end(self, artifact: Artifact) -> None:
         """Take the bar away."""
-        task = self._tasks.pop(artifact.id, None)
-        if task is not None:
+        if (task := self._tasks.pop(artifact.id, None)) is not None:
             self._bars.remove_task(task)
 
 

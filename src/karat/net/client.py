@@ -204,7 +204,19 @@ class Client:
 
         `at` is where the bytes were the last time: tried first, and left when it has expired.
         """
-        response = self._opened(url, {"Accept-Encoding": "identity", **(headers or {})}, at)
+        asked = {"Accept-Encoding": "identity", **(headers or {})}
+
+        def ask(place: str) -> httpx.Response:
+            return self.retried(lambda: self._follow(place, asked), lambda r: r, url)
+
+        response = ask(url if at is None else at.reveal())
+        if at is not None and response.status_code in _STALE:
+            response.close()
+            response = ask(url)
+        if response.status_code in {401, 403} and self.redirected(response) is not None:
+            # A signature lives for a minute; it may have grown too old on the way.
+            response.close()
+            response = ask(url)
         try:
             status = response.status_code
             if status >= 400 and status != 416:
@@ -273,22 +285,6 @@ class Client:
 
         credential = (self.token.header, self.token.value()) if self.token else None
         return self.transport.follow(httpx.URL(url), headers, credential)[0]
-
-    def _opened(self, url: str, headers: Mapping[str, str], at: Secret | None) -> httpx.Response:
-        def ask(place: str) -> httpx.Response:
-            return self.retried(lambda: self._follow(place, headers), lambda r: r, url)
-
-        if at is not None:
-            response = ask(at.reveal())
-            if response.status_code not in _STALE:
-                return response
-            response.close()
-        response = ask(url)
-        if response.status_code in {401, 403} and self.redirected(response) is not None:
-            # A signature lives for a minute; it may have grown too old on the way.
-            response.close()
-            response = ask(url)
-        return response
 
     def _page(self, url: str, kind: type[T]) -> tuple[T, str | None]:
         kept = self._answers.find(url, self.token) if self._answers else None

@@ -62,12 +62,12 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 def github_token(env: Mapping[str, str], host: str = "github.com") -> Token | None:
     """The token for GitHub: from the environment, else from `gh`, which keeps one per host."""
-    for name in ("GITHUB_TOKEN", "GH_TOKEN"):
-        if text := env.get(name, "").strip():
-            return _bearer(text, name)
-    if text := _ask_gh(env, host):
-        return _bearer(text, "gh auth token")
-    return None
+    said = next((name for name in ("GITHUB_TOKEN", "GH_TOKEN") if env.get(name, "").strip()), None)
+    text = env[said].strip() if said else _ask_gh(env, host)
+    name = said or "gh auth token"
+    if not text:
+        return None
+    return Token(secret=_checked(text, name), header="Authorization", prefix="Bearer ", found_in=name)
 
 
 def gitlab_token(env: Mapping[str, str]) -> Token | None:
@@ -80,10 +80,6 @@ def gitlab_token(env: Mapping[str, str]) -> Token | None:
         if text := env.get(name, "").strip():
             return Token(secret=_checked(text, name), header=header, found_in=name)
     return None
-
-
-def _bearer(text: str, name: str) -> Token:
-    return Token(secret=_checked(text, name), header="Authorization", prefix="Bearer ", found_in=name)
 
 
 def _checked(text: str, name: str) -> Secret:

@@ -226,18 +226,14 @@ class Claimant:
 def _newest_restart(claims: Sequence[Claim]) -> list[Claim]:
     """Of several restarts inside one artifact, the last; other doubles stay, and are found out."""
     best: dict[tuple[str, str], Claim] = {}
-    others = []
     for claim in claims:
-        if "restart" not in claim.identity:
-            others.append(claim)
-            continue
         key = (claim.target, claim.identity.get("shard", ""))
-        if key not in best or _restart_number(claim) > _restart_number(best[key]):
+        if "restart" in claim.identity and (key not in best or _restart(claim) > _restart(best[key])):
             best[key] = claim
-    return [*others, *best.values()]
+    return [*(claim for claim in claims if "restart" not in claim.identity), *best.values()]
 
 
-def _restart_number(claim: Claim) -> list[tuple[int, str]]:
+def _restart(claim: Claim) -> list[tuple[int, str]]:
     """Restart 10 comes after restart 9."""
     parts = re.findall(r"[0-9]+|[^0-9]+", claim.identity["restart"])
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

@@ -218,7 +218,20 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     `declare` says whether a metric that the old one does not have may carry start, end and interval.
     """
     before = old or Series({})
-    chosen = _chosen(new, wanted, before) if wanted else new
+    chosen = new
+    if wanted:
+        known = [*names_in(new), *names_in(before)]
+        unmatched = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
+        kept = set(matching(new, wanted))
+        if unmatched or not kept:
+            globs, there = ", ".join(unmatched or wanted), ", ".join(names_in(new)) or "none"
+            said = f"--metric {globs}: expected a metric that matches, found {there}"
+            raise UsageError(said, next_command="karat record --help")
+        chosen = Series(
+            {name: metric for name, metric in new.metrics.items() if name in kept},
+            {name: value for name, value in new.scalars.items() if name in kept},
+            {name: value for name, value in new.others.items() if name in kept},
+        )
     metrics: dict[str, Metric] = {}
     for name, metric in before.metrics.items():
         if name in chosen.metrics:
@@ -242,23 +255,6 @@ def names_in(golden: Golden | None) -> list[str]:
     if not isinstance(golden, Series):
         return []
     return [*golden.metrics, *golden.scalars, *golden.others]
-
-
-def _chosen(new: Series, wanted: Sequence[str], before: Series) -> Series:
-    known = [*names_in(new), *names_in(before)]
-    unmatched = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
-    kept = set(matching(new, wanted))
-    if unmatched or not kept:
-        raise UsageError(
-            f"--metric {', '.join(unmatched or wanted)}: expected a metric that matches, found"
-            f" {', '.join(names_in(new)) or 'none'}",
-            next_command="karat record --help",
-        )
-    return Series(
-        {name: metric for name, metric in new.metrics.items() if name in kept},
-        {name: value for name, value in new.scalars.items() if name in kept},
-        {name: value for name, value in new.others.items() if name in kept},
-    )
 
 
 def _bare(metric: Metric) -> Metric:

@@ -403,7 +403,22 @@ def lines(found: Tolerances) -> Iterator[str]:
     golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
     yield f"{count(len(found.runs), 'run')}{golden}"
     header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "model", "catches")
-    rows = [header, *map(_row, found.metrics)]
+    rows = [header]
+    for one in found.metrics:
+        relative, scale = ("", 1.0) if one.atol else ("%", 100.0)
+        exact = one.check == "exact"
+        rows.append(
+            (
+                one.metric,
+                one.check,
+                "–" if exact else f"±{(one.atol or one.rtol) * scale:.3g}{relative}",
+                f"{one.observed * scale:.3g}{relative}",
+                f"≤ {one.rate_bound:.1%}",
+                f"≤ {one.rate_expected:.1%}",
+                "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
+                "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
+            )
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -424,22 +439,6 @@ def lines(found: Tolerances) -> Iterator[str]:
     if not found.shown:
         needed = runs_needed(found.rate)
         yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
-
-
-def _row(one: Recommendation) -> tuple[str, ...]:
-    relative, scale = ("", 1.0) if one.atol else ("%", 100.0)
-    allowed = one.atol or one.rtol
-    exact = one.check == "exact"
-    return (
-        one.metric,
-        one.check,
-        "–" if exact else f"±{allowed * scale:.3g}{relative}",
-        f"{one.observed * scale:.3g}{relative}",
-        f"≤ {one.rate_bound:.1%}",
-        f"≤ {one.rate_expected:.1%}",
-        "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
-        "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
-    )
 
 
 def document(found: Tolerances) -> bytes:

@@ -268,22 +268,13 @@ class RangeFile(io.RawIOBase):
 
 def merge_spans(spans: Iterable[Span], *, gap: int = _GAP, most: int = _MOST_SPANS) -> list[Span]:
     """Stretches that cover all spans: near neighbours become one, and there are at most `most`."""
-    ordered = sorted(span for span in spans if span[1] > span[0])
-    joined = _joined(ordered, gap)
-    while len(joined) > most:
-        gap = max(1, gap * 2)
-        joined = _joined(ordered, gap)
-    return joined
-
-
-def _joined(ordered: Iterable[Span], gap: int) -> list[Span]:
     joined: list[Span] = []
-    for start, end in ordered:
+    for start, end in sorted(span for span in spans if span[1] > span[0]):
         if joined and start - joined[-1][1] <= gap:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
             joined.append((start, end))
-    return joined
+    return joined if len(joined) <= most else merge_spans(joined, gap=max(1, gap * 2), most=most)
 
 
 def span_bytes(spans: Iterable[Span]) -> int:
