@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from signal import Signals
 from typing import NamedTuple
 
@@ -113,7 +114,13 @@ def signature(
         return TIMED_OUT
     killed_by = _signal_name(exit_code, signal)
     said = find_signature(output)
-    if killed_by and not _explains(said, killed_by):
+    # What was said may be why the signal came; a handled exception before it is not.
+    explains = said in _SHELL.values() or said.startswith("Fatal Python error")
+    if killed_by == "SIGKILL":
+        explains = said == OUT_OF_MEMORY
+    elif killed_by in {"SIGABRT", "SIGTRAP", "SIGILL"}:
+        explains = bool(said) and not said.startswith("stopped in ")
+    if killed_by and not explains:
         return killed_by
     return said or killed_by or ("no error message" if exit_code is None else f"exit code {exit_code}")
 
@@ -155,15 +162,6 @@ def _signal_name(exit_code: int | None, signal: int | None) -> str:
         return Signals(signal).name
     except ValueError:
         return f"signal {signal}"
-
-
-def _explains(said: str, killed_by: str) -> bool:
-    """Whether what was said is why the signal came: a handled exception before it is not."""
-    if killed_by == "SIGKILL":
-        return said == OUT_OF_MEMORY
-    if killed_by in {"SIGABRT", "SIGTRAP", "SIGILL"}:
-        return bool(said) and not said.startswith("stopped in ")
-    return said in _SHELL.values() or said.startswith("Fatal Python error")
 
 
 def _clues(lines: list[str]) -> Iterator[_Clue]:
@@ -223,9 +221,8 @@ def _group(lines: list[str], at: int, raised: str) -> tuple[int, str]:
 
 
 def _end_of_group(lines: list[str], at: int) -> int:
-    while at < len(lines) and lines[at].lstrip().startswith(("|", "+")):
-        at += 1
-    return at
+    inside = takewhile(lambda line: line.lstrip().startswith(("|", "+")), lines[at:])
+    return at + sum(1 for _ in inside)
 
 
 def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:

@@ -115,15 +115,11 @@ class Claimant:
         for name, file in files.items():
             manifest = manifest_for(name, manifests)
             if manifest is None:
-                findings.append(
-                    fail(
-                        "identity-conflict",
-                        f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
-                        " and none of them lies in a folder around it; it was not taken",
-                        path=name,
-                        next="karat schema karat.artifact/1",
-                    )
+                said = (
+                    f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
+                    " and none of them lies in a folder around it; it was not taken"
                 )
+                findings.append(fail("identity-conflict", said, path=name, next="karat schema karat.artifact/1"))
                 continue
             made = self._claim(name, file, match, manifest)
             if isinstance(made, Claim):

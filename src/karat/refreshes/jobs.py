@@ -260,10 +260,8 @@ def ambiguous(match: Match, jobs: Sequence[JobGroup]) -> Finding:
     """The finding that nothing tells which of several jobs left an artifact."""
     names = ", ".join(sorted({g.name for g in jobs}))
     conclusions = ", ".join(sorted({str(g.current.conclusion) for g in jobs if g.current}))
-    return fail(
-        "ambiguous-job",
+    said = (
         f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
-        " and neither a name nor a manifest inside tells which; nothing was taken from it",
-        path=match.artifact.name,
-        next=Command("karat", "refresh", "--scope", "all"),
+        " and neither a name nor a manifest inside tells which; nothing was taken from it"
     )
+    return fail("ambiguous-job", said, path=match.artifact.name, next=Command("karat", "refresh", "--scope", "all"))

@@ -8,7 +8,7 @@ so that a refresh which is killed leaves whole files, old or new, and a second o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -90,7 +90,11 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                 advised = complete_all(outcome.findings, options.command, listing.repo)
                 outcomes.append(structs.replace(outcome, findings=tuple(advised)))
             written = [] if options.dry_run else locks.write(temporary)
-    findings += _metrics_not_found(outcomes, options)
+    taken = sorted({name for outcome in outcomes for name in outcome.metrics})
+    for glob in options.metrics if taken else ():  # where none was taken, each golden says so itself
+        if not any(is_asked_for(name, (glob,)) for name in taken):
+            message = f"expected a metric that --metric {glob!r} means, found only {', '.join(taken)}"
+            findings.append(fail("nothing-compared", message, next="karat refresh --help"))
     if not outcomes and not any(f.severity is Severity.FAIL for f in findings):
         findings.append(_nothing_found(gathered, options))
     jobs: dict[str, Counter[str]] = {}
@@ -214,15 +218,6 @@ def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions)
             )
 
 
-def _metrics_not_found(outcomes: Sequence[GoldenOutcome], options: RefreshOptions) -> Iterator[Finding]:
-    """A finding for each --metric of which no golden has any; where none was taken, each says so itself."""
-    names = sorted({name for outcome in outcomes for name in outcome.metrics})
-    for glob in options.metrics if names else ():
-        if not any(is_asked_for(name, (glob,)) for name in names):
-            message = f"expected a metric that --metric {glob!r} means, found only {', '.join(names)}"
-            yield fail("nothing-compared", message, next="karat refresh --help")
-
-
 def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     """Doing nothing must not look like having nothing to do."""
     groups = [group for group in gathered.groups if is_platform(group.identity.get("platform", ""), options.platforms)]
@@ -243,11 +238,7 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
 
 def _record(result: RefreshReport, listing: Listing, options: RefreshOptions) -> RefreshRecord:
     undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
-    undone += [
-        f"{outcome.path}: {finding.message}"
-        for outcome in result.in_state(State.REFUSED)
-        for finding in outcome.findings[:1]
-    ]
+    undone += [f"{o.path}: {finding.message}" for o in result.in_state(State.REFUSED) for finding in o.findings[:1]]
     return RefreshRecord(
         source=result.source,
         run_id=", ".join(run.id for run in listing.runs) or None,

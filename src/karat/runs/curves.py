@@ -79,13 +79,11 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
     first = (start // interval + 1) * interval
     count = max(0, (end - first) // interval + 1)
     if count > _MOST_STEPS:
-        return fail(
-            "unreadable",
+        said = (
             f"expected at most {_MOST_STEPS:,} steps between the first and the last one to keep, found"
-            f" {count:,}; a larger interval, or another start, makes them fewer",
-            numbers={"steps": count},
-            next="karat config --show-origin",
+            f" {count:,}; a larger interval, or another start, makes them fewer"
         )
+        return fail("unreadable", said, numbers={"steps": count}, next="karat config --show-origin")
     wanted = np.full(1 + count if end >= start else 0, start, np.int64)
     wanted[1:] = np.arange(count) * interval + first if count else 0
     found = {}
@@ -135,13 +133,11 @@ def ends_behind(last: int | None, furthest: int | None) -> Finding | None:
     """The finding that a text of steps, some of them twice, ends before a step that it had reached."""
     if last is None or furthest is None or last >= furthest:
         return None
-    return warn(
-        "superseded",
+    said = (
         f"expected the last step at the end, found that it went to step {furthest}, then back, and ends at"
-        f" step {last}: if it was restarted, the steps behind are of the run before",
-        where=f"step {last}",
-        numbers={"last_step": last, "furthest_step": furthest},
+        f" step {last}: if it was restarted, the steps behind are of the run before"
     )
+    return warn("superseded", said, where=f"step {last}", numbers={"last_step": last, "furthest_step": furthest})
 
 
 def findings_of_runs(

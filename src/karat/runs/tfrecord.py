@@ -237,10 +237,8 @@ def _stored(buffer: bytes, places: Places) -> Places:
 
 
 def _bad_length(offset: int) -> Finding:
-    return fail(
-        "unreadable",
+    said = (
         f"expected the length of a record at byte {offset:,}, found one that does not match its"
-        " checksum; nothing behind it can be read",
-        where=f"byte {offset}",
-        numbers={"offset": offset},
+        " checksum; nothing behind it can be read"
     )
+    return fail("unreadable", said, where=f"byte {offset}", numbers={"offset": offset})

@@ -140,7 +140,7 @@ class GitLab(Forge):
                 next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
             )
         self._project = named
-        if not (str(pipeline_id).isascii() and str(pipeline_id).isdigit()):
+        if not re.fullmatch("[0-9]+", str(pipeline_id)):
             said = f"expected the number of a pipeline, found {pipeline_id!r}"
             raise UsageError(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
         self._pipeline = int(pipeline_id)

@@ -61,7 +61,9 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     samples = [series.observations[index].values for index in known]
     values = np.array([mean(item) for item in samples], dtype=np.float64)
     # The standard error of an observation's mean, from those that have several samples.
-    errors = [_standard_error(np.asarray(item)) for item in samples if len(item) > 1]
+    # In units of the samples, because their squares may overflow.
+    several = [(np.asarray(item), float(np.abs(item).max())) for item in samples if len(item) > 1]
+    errors = [float((x / size).std(ddof=1) / np.sqrt(x.size) * size) if size > 0 else 0.0 for x, size in several]
     found = _segmented(values, options, float(np.median(errors)) if errors else 0.0)
     edges = [0, *(cut.at for cut in found.cuts), len(known)] if known else []
     levels = tuple(
@@ -121,12 +123,6 @@ def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segme
         return Segmented((), 0.0, noise * plain.scale)
     found = segment(plain.values, options, floor=max(plain.floor, sampling / plain.scale))
     return found._replace(noise=found.noise * plain.scale)
-
-
-def _standard_error(samples: Floats) -> float:
-    """Of the mean; in units of the samples, because their squares may overflow."""
-    size = float(np.abs(samples).max())
-    return float((samples / size).std(ddof=1) / np.sqrt(samples.size) * size) if size > 0 else 0.0
 
 
 def _noise(values: Floats, found: Segmented) -> tuple[list[int], str]:

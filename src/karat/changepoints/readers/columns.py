@@ -121,10 +121,6 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
         """The columns that a name or a glob means."""
         return [at for at, n in enumerate(self.names) if n == wanted or fnmatchcase(n, wanted)]
 
-    def has(self, wanted: Sequence[str]) -> bool:
-        """Whether any of the names means a column."""
-        return any(self.fits(name) for name in wanted)
-
 
 def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     """The table as rows with labels and metrics."""
@@ -321,14 +317,11 @@ class _Chosen:
         name, where = self.table.names[at], self.place(n)
         unit = self.formats[at].unit if at in self.formats else ""
         wanted = f"a number of {unit}, as in the other cells," if unit else "a number"
-        return warn(
-            "unreadable",
+        said = (
             f"expected {wanted} in column {name!r} on {where}, found {str(self.table.rows[n][at])[:40]!r};"
-            " the point counts as one that could not be tried",
-            path=self.table.source,
-            metric=name,
-            where=where,
+            " the point counts as one that could not be tried"
         )
+        return warn("unreadable", said, path=self.table.source, metric=name, where=where)
 
     def notes(self) -> tuple[str, ...]:
         said = []

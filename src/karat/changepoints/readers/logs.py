@@ -215,12 +215,10 @@ def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
     with LogSearch(metrics) as matches:
         found = matches.in_lines(data.splitlines())
     length = max(map(len, found.values()), default=0)
-    rows = [
-        SheetRow(
-            label=str(n + 1), cells={m: number_cell(v[n], nan=options.nan) for m, v in found.items() if n < len(v)}
-        )
-        for n in range(length)
-    ]
+    rows = []
+    for n in range(length):
+        cells = {m: number_cell(values[n], nan=options.nan) for m, values in found.items() if n < len(values)}
+        rows.append(SheetRow(label=str(n + 1), cells=cells))
     return Sheet(
         source=source,
         metrics=tuple(found),

@@ -105,7 +105,8 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     tables = _tables(data, "stdin" if source == STDIN else source, path, options)
     if len(tables) > 1 and options.metrics:
         # Of several tables in one document, those that have a metric that was asked for.
-        tables = [t for t in tables if isinstance(t, SourceTable) and t.has(options.metrics)] or tables[:1]
+        named = [t for t in tables if isinstance(t, SourceTable) and any(map(t.fits, options.metrics))]
+        tables = named or tables[:1]
     sheets = [read_table(table, options) if isinstance(table, SourceTable) else table for table in tables]
     with_metrics = [one for one in sheets if one.metrics]
     for table in tables:
