@@ -30,16 +30,7 @@ from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock,
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.report.json import encode, finding_json
 from karat.report.words import count
-from karat.runs.curves import (
-    findings_of_runs,
-    last_step,
-    matching,
-    new_golden,
-    rename_advice,
-    settings_like,
-    up_to,
-    with_tolerances,
-)
+from karat.runs import curves
 from karat.runs.read import read_run
 from karat.runs.repeats import (
     Combine,
@@ -256,8 +247,8 @@ class _Recording:
         """Read, judge, and write unless something objects."""
         options = self.options
         repeats = [self._repeat(path) for path in distinct(actual)]
-        of_runs = findings_of_runs(repeats, self.old_golden, self.settings, options.metrics)
-        new = new_golden(repeats, options.combine, self.old_golden, options.metrics, self.format)
+        of_runs = curves.findings_of_runs(repeats, self.old_golden, self.settings, options.metrics)
+        new = curves.new_golden(repeats, options.combine, self.old_golden, options.metrics, self.format)
         change = None if new is None else self._compare(new, of_runs)
         # That nothing could be compared is an objection to writing.
         exists = bool(self.old_bytes and self.old_bytes.strip())
@@ -319,7 +310,7 @@ class _Recording:
         # Of what is a golden already, only what the command line asks for is changed.
         asked = self.options.asked
         of_golden = RecordSettings(**{"steps": self.settings.steps, **asked}) if asked else None
-        settings = settings_like(self.old_golden, self.settings)
+        settings = curves.settings_like(self.old_golden, self.settings)
         plain = read_run(path, settings, shape=shape, of_golden=of_golden)
         reading = self._like_golden(path, plain)
         try:
@@ -343,18 +334,18 @@ class _Recording:
         rules = {name: judging.rule(name) for name in old.columns}
         tolerances = {name for name, rule in rules.items() if rule.tolerance}
         tolerances |= {rule.margin_column for rule in rules.values() if rule.margin_column}
-        return structs.replace(like, golden=with_tolerances(like.golden, old, tolerances))
+        return structs.replace(like, golden=curves.with_tolerances(like.golden, old, tolerances))
 
     def _compare(self, new: Golden, findings: list[Finding]) -> Change:
         """The new golden against the old one."""
         old, steps = self.old, self.settings.steps
         if old is not None and isinstance(old.golden, Series) and steps is not None:
-            last = last_step(old.golden)
+            last = curves.last_step(old.golden)
             if last is not None and last > steps:
                 message = f"the golden ends at step {steps} from now on, as requested; it went to step {last}"
                 numbers = {"last_step": steps, "old_last_step": last}
                 findings.append(info("lost-steps", message, numbers=numbers))
-                old = structs.replace(old, golden=up_to(old.golden, steps))
+                old = structs.replace(old, golden=curves.up_to(old.golden, steps))
         pair = GoldenPair(path=str(self.path), old=old, new=Reading(new))
         return compare(pair, self.options.rules, status=tuple(self.options.status))
 
@@ -381,7 +372,7 @@ class _Recording:
             _write_file(self.path, data)
         elif line is None or line.knows(data, origin):
             return "unchanged", False
-        metrics = matching(golden, self.options.metrics)
+        metrics = curves.matching(golden, self.options.metrics)
         locked = line is not None and line.note(data, origin, metrics)
         return ("unchanged" if same else "written"), locked
 
@@ -393,7 +384,7 @@ class _Recording:
             if advice or judged.empty:
                 return advice or "karat record --help  # nothing could be taken: run the test again"
             forced = Command(*words[:2], "--accept-incomplete", *words[2:])
-            by_name = rename_advice(judged.findings, self.format)
+            by_name = curves.rename_advice(judged.findings, self.format)
             return by_name or f"{forced}  # if it is meant; else run the test again"
         if state == "would-write":
             return str(Command(*(word for word in words if word != "--dry-run")))

@@ -19,16 +19,7 @@ from datetime import datetime
 import msgspec
 from msgspec import structs
 
-from karat.changepoints.readers.log_files import (
-    LogNames,
-    commit_order,
-    find_logs,
-    natural_key,
-    open_log,
-    read_names,
-    read_pattern,
-    tail_of,
-)
+from karat.changepoints.readers import log_files
 from karat.changepoints.readers.sheets import (
     BROKEN,
     MISSING,
@@ -163,7 +154,7 @@ _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     """One row per log."""
     metrics = _metrics(options)
-    paths = find_logs(words, options.root)
+    paths = log_files.find_logs(words, options.root)
     source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
     if len(paths) == 1:
         only, grepped = options.root / paths[0], {}
@@ -194,7 +185,7 @@ def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
         if colon and name and not _CLOCK.fullmatch(line):
             found.setdefault(os.fsdecode(name), []).append(rest)
     covered = sum(map(len, found.values()))
-    if len(found) < 2 or covered < 0.9 * len(lines) or read_names(list(found)).kind == "name":
+    if len(found) < 2 or covered < 0.9 * len(lines) or log_files.read_names(list(found)).kind == "name":
         return {}
     return found
 
@@ -242,11 +233,11 @@ def _metrics(options: ReadOptions) -> list[LogMetric]:
     return metrics
 
 
-def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> LogNames:
+def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> log_files.LogNames:
     if options.name_pattern:
-        names = read_pattern(paths, options.name_pattern, year=options.year)
+        names = log_files.read_pattern(paths, options.name_pattern, year=options.year)
     else:
-        names = read_names(paths, year=options.year)
+        names = log_files.read_names(paths, year=options.year)
     for path in paths:
         if path not in names.found:
             said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
@@ -262,10 +253,10 @@ def _cells(
     path: str, matches: LogSearch, options: ReadOptions, odd: LimitedFindings, died: dict[str, str]
 ) -> dict[str, Cell]:
     try:
-        with open_log(options.root / path) as stream:
+        with log_files.open_log(options.root / path) as stream:
             found = matches.in_lines(line for _, line, _ in log_lines(stream))
         whole = all(found.values())
-        tail = tail_of(options.root / path, _LATE if whole else TAIL)
+        tail = log_files.tail_of(options.root / path, _LATE if whole else TAIL)
     except (OSError, EOFError, zlib.error) as error:
         said = getattr(error, "strerror", None) or str(error)
         said = f"expected to read {path}, but: {said}"
@@ -303,7 +294,7 @@ def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOpti
 def _sheet(
     source: str,
     metrics: Sequence[LogMetric],
-    names: LogNames,
+    names: log_files.LogNames,
     cells: Mapping[str, Mapping[str, Cell]],
     options: ReadOptions,
     odd: LimitedFindings,
@@ -329,10 +320,10 @@ def _sheet(
 
 
 def _order(
-    names: LogNames, options: ReadOptions, odd: LimitedFindings
+    names: log_files.LogNames, options: ReadOptions, odd: LimitedFindings
 ) -> tuple[list[str], dict[str, datetime], tuple[str, ...]]:
     """The paths in order, when their commits were made, and what is to be said of it."""
-    paths = sorted(names.found, key=natural_key)
+    paths = sorted(names.found, key=log_files.natural_key)
     if names.kind == "name":
         said = "no date or commit is in the names of all logs; they are in the order of their names"
         return paths, {}, (said,)
@@ -340,7 +331,7 @@ def _order(
         year = "" if options.year or names.kind == "date" else "names have no year (--year says it)"
         return paths, {}, (year,) if year else ()
     commits = {path: names.found[path].commit for path in paths}
-    order = commit_order(tuple(dict.fromkeys(commits.values())), options.root)
+    order = log_files.commit_order(tuple(dict.fromkeys(commits.values())), options.root)
     if order is None or not order.places:
         said = "no git repository here knows the commits in the names of logs; they are in the order of their names"
         return paths, {}, (said,)
