@@ -56,7 +56,8 @@ class KaratError(Exception):
 
     @next_command.setter
     def next_command(self, command: str) -> None:
-        self._next_command = str(command)  # a Command is for people; a report encodes plain text
+        self.advice = command  # as it was given: a Command remembers its words, and its options can be changed
+        self._next_command = str(command)  # a report encodes plain text
         self.__notes__ = [f"next: {command}"]
 
 

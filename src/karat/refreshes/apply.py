@@ -344,4 +344,4 @@ def _cannot_read(claim: Claim, error: OSError) -> Finding:
 
 
 def _not_written(path: str, error: KaratError, kind: str) -> Finding:
-    return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=error.next_command)
+    return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=error.advice)

@@ -59,7 +59,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     try:
         gathered = gather(source, targets, options)
     except KaratError as error:
-        error.next_command = complete(error.next_command, options.command, None)
+        error.next_command = complete(error.advice, options.command, None)
         raise
     listing = gathered.listing
     findings = [*gathered.findings, *_missing(gathered, goldens.paths, options)]

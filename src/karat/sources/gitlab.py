@@ -241,7 +241,7 @@ class GitLab(Forge):
                 what = f"pipeline {self._pipeline} in project {self._project}"
                 raise self._no_such(error, what, look) from None
             said = f"{place.label} of project {place.project} could not be listed: {error}"
-            findings.append(fail("not-refreshed", said, next=error.next_command))
+            findings.append(fail("not-refreshed", said, next=error.advice))
             return
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:

@@ -133,7 +133,7 @@ class Forge(ABC):
                 kind = _BY_STATUS.get(status or 0, "transfer-failed")
                 if status == 404:
                     kind = request.missing_means
-                raise Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command) from None
+                raise Unusable(kind, self._client.scrub(str(error)), next_command=error.advice) from None
 
         def then(problem: Unusable) -> str:
             if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
