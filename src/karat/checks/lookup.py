@@ -279,9 +279,8 @@ def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
         )
     filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
     if ".." in filled.split("/") or filled.startswith("/"):
-        raise UsageError(
-            f"expected a golden below the root, found {filled!r} from {told(identity)}", next_command="karat config"
-        )
+        said = f"expected a golden below the root, found {filled!r} from {told(identity)}"
+        raise UsageError(said, next_command="karat config")
     return filled
 
 

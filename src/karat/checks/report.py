@@ -71,11 +71,8 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> CheckOutcome:
         """The gravest outcome of those that the options do not wave through."""
-        counted = [
-            c.outcome
-            for c in self.checks
-            if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.severity is Severity.FAIL
-        ]
+        unknown = CheckOutcome.MISSING_GOLDEN
+        counted = [c.outcome for c in self.checks if c.outcome is not unknown or c.severity is Severity.FAIL]
         if not counted or any(f.severity is Severity.FAIL for f in self.findings):
             counted.append(CheckOutcome.NOTHING_COMPARED)
         return min(counted, key=lambda outcome: outcome.rank)

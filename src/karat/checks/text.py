@@ -48,19 +48,14 @@ def lines(report: CheckReport) -> Iterator[Line]:
     tally = Counter(c.outcome for c in report.checks)
     parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
     what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
-    yield (
-        (f"{report.outcome.value}", _STYLES[report.outcome]),
-        (f"  {what}; {count(report.compared, 'value')} compared", ""),
-    )
+    compared = f"  {what}; {count(report.compared, 'value')} compared"
+    yield (report.outcome.value, _STYLES[report.outcome]), (compared, "")
 
 
 def _checked(checked: Checked) -> Iterator[Line]:
     against = f"  against {checked.golden}" if checked.golden else ""
-    yield (
-        (f"{checked.outcome.value}  ", _STYLES[checked.outcome]),
-        (checked.actual or "(no result)", "bold"),
-        (against, ""),
-    )
+    outcome = checked.outcome
+    yield (f"{outcome.value}  ", _STYLES[outcome]), (checked.actual or "(no result)", "bold"), (against, "")
     about_file = checked.about_file()
     for finding in about_file:
         yield from _finding(finding, "  ")
@@ -81,19 +76,13 @@ def _checked(checked: Checked) -> Iterator[Line]:
 
 
 def _finding(finding: Finding, indent: str) -> Iterator[Line]:
-    yield (
-        (f"{indent}{finding.severity.value:<5}", STYLES[finding.severity]),
-        (f"{finding.kind}: ", "bold"),
-        (finding.message, ""),
-    )
+    severity = finding.severity
+    yield (f"{indent}{severity.value:<5}", STYLES[severity]), (f"{finding.kind}: ", "bold"), (finding.message, "")
 
 
 def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
-    yield (
-        (f"  {result.outcome.value:<{width}}  ", _STYLES[result.outcome]),
-        (f"{result.metric}  ", "bold"),
-        (headline(result), ""),
-    )
+    outcome = (f"  {result.outcome.value:<{width}}  ", _STYLES[result.outcome])
+    yield outcome, (f"{result.metric}  ", "bold"), (headline(result), "")
     if brief:
         return
     if result.outcome in SHUT or result.outcome is CheckOutcome.EXEMPTED:

@@ -46,17 +46,13 @@ def compare_many(
 ) -> list[Change]:
     """The changes of many goldens, in order; with `keep_curves`, rows carry what a plot needs."""
     book = rules or RuleBook()
-    curves = [
-        list(pairs_of(old, new, book, pair.path)) if both else []
-        for pair in pairs
-        for old, new, both in [_both_series(pair)]
-    ]
+    curves = [list(pairs_of(*_both_series(pair), book, pair.path)) for pair in pairs]
     numbers = iter(score([triple for triples in curves for triple in triples]))
     changes = []
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
         change = _change(pair, scored, book, status)
-        old, new, _ = _both_series(pair)
+        old, new = _both_series(pair)
         if keep_curves:
             # Series lend their own curves; numbers that are no curve brought theirs along.
             rows = [
@@ -73,12 +69,10 @@ def compare_many(
 _NOTHING = Series({})
 
 
-def _both_series(pair: GoldenPair) -> tuple[Series, Series, bool]:
-    old = pair.old.golden if pair.old else None
-    new = pair.new.golden if pair.new else None
-    if isinstance(old, Series) and isinstance(new, Series):
-        return old, new, True
-    return _NOTHING, _NOTHING, False
+def _both_series(pair: GoldenPair) -> tuple[Series, Series]:
+    """The two series of a pair; two empty ones where a side is none."""
+    old, new = (side.golden if side else None for side in (pair.old, pair.new))
+    return (old, new) if isinstance(old, Series) and isinstance(new, Series) else (_NOTHING, _NOTHING)
 
 
 def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, status: Sequence[str]) -> Change:

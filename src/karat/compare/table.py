@@ -65,9 +65,8 @@ def compare_table(
         rule = rules.rule_for(name, path)
         i, j = old.columns.index(name), new.columns.index(name)
         keys = [key for key in old.rows if key in new.rows]
-        cells = [
-            _Cell(key, a, b, _number(a), _number(b)) for key in keys for a, b in [(old.rows[key][i], new.rows[key][j])]
-        ]
+        pairs = [(key, old.rows[key][i], new.rows[key][j]) for key in keys]
+        cells = [_Cell(key, a, b, _number(a), _number(b)) for key, a, b in pairs]
         margins: list[float | None] = [None] * len(keys)
         if rule.margin_column in old.columns:
             k = old.columns.index(rule.margin_column)
@@ -137,11 +136,8 @@ def _compare_column(
     if numbers:
         ((row, findings),) = judge_values([sample], rules, path)
         # As a multiple of its row's margin, where rows have one.
-        ratios = [
-            _relative(cell) / margin
-            for cell, margin in numbers
-            if margin and cell.old_number and isfinite(_relative(cell))
-        ]
+        sizes = [(_relative(cell), margin) for cell, margin in numbers if margin and cell.old_number]
+        ratios = [size / margin for size, margin in sizes if isfinite(size)]
         row = structs.replace(row, tolerance_ratio=max(ratios, default=row.tolerance_ratio))
         moved = [cell for cell, _ in numbers if _differs(cell)]
         if column.rule.tolerance:

@@ -18,6 +18,7 @@ import numpy as np
 _CASES = ("gpt3_tp1_pp1", "gpt3_tp2_pp2", "gpt3_tp4_fp8", "moe_ep8", "bert_tp1_pp4", "t5_tp2")
 _PLATFORMS = ("dgx_h100", "dgx_gb200")
 _PLANTED = {("bert_tp1_pp4", "dgx_h100"): {"stop": 13.0}, ("gpt3_tp4_fp8", "dgx_gb200"): {"shift": 4e-3}}
+_INFERENCE = "goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"
 _STEPS = 50
 CONFIG = """[goldens]
 paths = ["goldens/**/*.json", "goldens/**/*.csv"]
@@ -35,9 +36,7 @@ def before() -> Files:
     files["goldens/tables/inductor_training.csv"] = _table(
         ("BERT_pytorch", "pass", 6), ("alexnet", "pass", 0), ("dcgan", "pass", 4), ("resnet50", "pass", 0)
     )
-    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(
-        " And that this is the place", -1.9262154
-    )
+    files[_INFERENCE] = _document(" And that this is the place", -1.9262154)
     return files
 
 
@@ -51,9 +50,7 @@ def after() -> Files:
     files["goldens/tables/inductor_training.csv"] = _table(
         ("BERT_pytorch", "pass", 6), ("alexnet", "fail_accuracy", 0), ("resnet50", "pass", 1)
     )
-    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(
-        " And that this was the place", -1.9269031
-    )
+    files[_INFERENCE] = _document(" And that this was the place", -1.9269031)
     files[_path("gpt3_tp8_new", "dgx_h100")] = _golden("gpt3_tp8_new", "dgx_h100")
     return files
 

@@ -326,9 +326,8 @@ def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange
 def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> Iterator[Finding]:
     """Everything but tensors and programs."""
     if inputs_differ or old.inputs != new.inputs:
-        yield warn(
-            "inputs-changed", "the two captures had different inputs, so a difference of their outputs says little"
-        )
+        message = "the two captures had different inputs, so a difference of their outputs says little"
+        yield warn("inputs-changed", message)
     yield from _tolerances(old, new)
     facts = ("platform", "machine", "device", "image", "python")
     pairs = [(name, getattr(old.environment, name), getattr(new.environment, name)) for name in facts]
@@ -343,9 +342,8 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
     """Expected values that are no tensors, and the nesting of all of them, where it is not the same."""
     if old.expected == new.expected:
         return
-    before, after = (
-        Flat(role="expected", structure=_without_tensors(side.expected), tensors={}) for side in (old, new)
-    )
+    plain = (_without_tensors(side.expected) for side in (old, new))
+    before, after = (Flat(role="expected", structure=structure, tensors={}) for structure in plain)
     comparator = old.comparator
     report = compare_values(before, after, rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
     yield None, tuple(f for f in report.findings if f.kind != "nothing-compared")

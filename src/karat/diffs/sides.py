@@ -132,9 +132,7 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     one_file = next((side.name for side in (left, right) if isinstance(side, OneFile)), None)
     wrong = ""
     if one_file and (isinstance(left, Bundles) or isinstance(right, Bundles)):
-        wrong = (
-            f"captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {one_file}"
-        )
+        wrong = f"captured cases on both sides (a folder, revision, zip or reference into a store), found {one_file}"
     elif isinstance(left, OneFile) != isinstance(right, OneFile):
         wrong = f"two files or two trees, found {left.name} and {right.name}: one of each"
     if wrong:

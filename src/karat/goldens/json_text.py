@@ -128,12 +128,10 @@ def _too_deep(text: str, value: Any) -> bool:
         return False
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for held in level
-            if isinstance(held, (dict, list))
-            for item in (held.values() if isinstance(held, dict) else held)
+        containers = [
+            held.values() if isinstance(held, dict) else held for held in level if isinstance(held, (dict, list))
         ]
+        level = [item for held in containers for item in held]
     return any(isinstance(held, (dict, list)) for held in level)
 
 

@@ -220,9 +220,7 @@ class LinesRewrite:
         self.by_step = _by_step(golden)
         self.stepless = _stepless(golden)
         self.others = golden.others
-        self.last = {
-            (self.step(record), name): record.line for record in self.found for name, _ in record.fields(self.key)
-        }
+        self.last = {(self.step(r), name): r.line for r in self.found for name, _ in r.fields(self.key)}
         self.last_line = {self.step(record): record.line for record in self.found}
 
     def step(self, record: LineRecord) -> int | None:

@@ -175,9 +175,8 @@ def write_record(root: Path, record: RefreshRecord) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, msgspec.json.format(msgspec.json.encode(record)), durable=False)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}", next_command=f"ls -ld {path.parent}"
-        ) from error
+        said = f"expected to write {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
 
 
 def read_record(root: Path) -> RefreshRecord | None:

@@ -107,10 +107,8 @@ class MetricReader:
         if isinstance(held, list):
             start, interval = fields["start_step"], fields["step_interval"]
             steps = implied_steps(len(held), start or 0, 1 if interval is None else interval)
-            found = {
-                step: self.value((name, "values", index), value)
-                for index, (step, value) in enumerate(zip(steps, held, strict=True))
-            }
+            numbered = enumerate(zip(steps, held, strict=True))
+            found = {step: self.value((name, "values", index), value) for index, (step, value) in numbered}
         else:
             found = dict(self.by_step(name, held))
         ordered = sorted(found)
@@ -204,9 +202,8 @@ def _new_values(metric: Metric, old: Mapping[str, Any] | None) -> Any:
         interval = 1 if metric.interval is None else metric.interval
         if implied_steps(len(pairs), metric.start or 0, interval) == list(pairs):
             padded = [*held, *[None] * len(pairs)]
-            return [
-                raw if _same(raw, value) else spelled(value) for raw, value in zip(padded, pairs.values(), strict=False)
-            ]
+            both = zip(padded, pairs.values(), strict=False)
+            return [raw if _same(raw, value) else spelled(value) for raw, value in both]
         held = {}
     keys = {step: key for key in held if (step := step_of(key)) is not None}
     new: dict[str, Any] = {}

@@ -102,11 +102,8 @@ def _series(found: list[LineRecord], key: str, odd: text_file.LimitedFindings) -
             else:
                 others[name] = value
     metrics = {name: _metric(name, held, odd) for name, held in fields.items() if _is_metric(held)}
-    texts = {
-        name: {str(step): value for step, (value, _) in sorted(held.items())}
-        for name, held in fields.items()
-        if name not in metrics
-    }
+    rest = {name: sorted(held.items()) for name, held in fields.items() if name not in metrics}
+    texts = {name: {str(step): value for step, (value, _) in held} for name, held in rest.items()}
     return Series(metrics, scalars, {**others, **texts})
 
 

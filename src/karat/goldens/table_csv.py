@@ -299,10 +299,8 @@ def _ensure_held(table: Table, written: Golden | None) -> None:
         raise UsageError(f"{_CANNOT} it to be read back, found that its text would not be taken for a table")
     if written == table:
         return
-    rows = [
-        (f"the row {', '.join(key)}", table.rows.get(key), written.rows.get(key))
-        for key in {**table.rows, **written.rows}
-    ]
+    keys = {**table.rows, **written.rows}
+    rows = [(f"the row {', '.join(key)}", table.rows.get(key), written.rows.get(key)) for key in keys]
     what, expected, found = next(
         (what, _shown(expected), _shown(found))
         for what, expected, found in (
@@ -373,11 +371,8 @@ class _Rewrite:
     def with_added(self, kept: list[CSVEntry]) -> list[CSVEntry]:
         """The entries with new rows at their sorted place, or at the end of an unsorted file."""
         usual = self.usual_tail()
-        added = {
-            key: CSVEntry(fresh_row(cells), usual, cells)
-            for key, cells in self.table.rows.items()
-            if key not in self.first
-        }
+        new = {key: cells for key, cells in self.table.rows.items() if key not in self.first}
+        added = {key: CSVEntry(fresh_row(cells), usual, cells) for key, cells in new.items()}
         if not self.ordered:
             return [*kept, *added.values()]
         header = self.form.header.line if self.form.header else -1

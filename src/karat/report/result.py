@@ -41,9 +41,8 @@ class Result:
         try:
             import pandas as pd
         except ImportError as error:
-            raise UsageError(
-                "to_pandas needs pandas, which is not installed", next_command="pip install pandas"
-            ) from error
+            said = "to_pandas needs pandas, which is not installed"
+            raise UsageError(said, next_command="pip install pandas") from error
         return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:

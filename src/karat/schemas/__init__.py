@@ -22,10 +22,8 @@ _TIME: _Limit = {"pattern": r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-
 _VERDICT: _Limit = {"enum": ["unreadable", "incomplete", "removed", "break", "drift", "new", "noise", "same"]}
 _EXIT_CODE: Mapping[str, _Limit] = {"exit_code": {"enum": [0, 1, 3]}}
 _COUNT: _Limit = {"type": "integer", "minimum": 0}
-_FINDING: Mapping[str, _Limit] = {
-    "Finding.kind": {"pattern": "^[a-z]+(-[a-z]+)*$"},
-    "Finding.message": {"minLength": 1},
-}
+_KIND: _Limit = {"pattern": "^[a-z]+(-[a-z]+)*$"}
+_FINDING: Mapping[str, _Limit] = {"Finding.kind": _KIND, "Finding.message": {"minLength": 1}}
 _STORE: Mapping[str, _Limit] = {"digest": _SHA256, "sha256": _SHA256, "date": _TIME, "expires": _TIME, **_FINDING}
 
 _VALUE: _Limit = {

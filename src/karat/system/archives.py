@@ -128,9 +128,8 @@ class Archive:
             raise _corrupt(f"its central directory does not parse ({error})") from None
         if self._zip.start_dir != directory.start or len(self._zip.infolist()) != directory.count:
             raise _corrupt("two readings of its end record disagree")
-        self.members: dict[str, Member] = {
-            member.name: member for member in _members(self._zip.infolist(), directory.start, methods)
-        }
+        members = _members(self._zip.infolist(), directory.start, methods)
+        self.members = {member.name: member for member in members}
 
     @property
     def names(self) -> tuple[str, ...]:

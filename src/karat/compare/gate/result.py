@@ -17,12 +17,7 @@ Place: TypeAlias = int | str
 Value: TypeAlias = float | str | None
 
 ROWS = "(rows)"
-UNKNOWN = {
-    "metric": "(unknown metrics)",
-    "column": "(unknown columns)",
-    "row": "(unknown rows)",
-    "step": "(unknown steps)",
-}
+UNKNOWN = {what: f"(unknown {what}s)" for what in ("metric", "column", "row", "step")}
 """Names of what is judged beside metrics: whether all rows are there, and what has no golden."""
 
 

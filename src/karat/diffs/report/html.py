@@ -58,9 +58,7 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     """One self-contained HTML file; the same Diff always gives the same bytes."""
     heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
     # One line of the page's table each: a (file, metric), or a file that has no metrics to show.
-    rows = [
-        (file, change, numbers) for file, change in enumerate(diff.changes) for numbers in change.metrics or (None,)
-    ]
+    rows = [(file, change, row) for file, change in enumerate(diff.changes) for row in change.metrics or (None,)]
     rows.sort(key=lambda row: _gravity(*row[1:]))
     curves, places = _embed([numbers for _, _, numbers in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)

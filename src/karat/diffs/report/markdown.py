@@ -97,10 +97,8 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
     if not ranked:
         return None
     header = ("file", "metric", "verdict", "n", "avg", "mean |·|", "max |·|", "at step")
-    rows = (
-        (code(short_path(change.path, diff.root)), code(row.metric), row.verdict.value, *row_cells(row))
-        for change, row in ranked
-    )
+    names = {change.path: code(short_path(change.path, diff.root)) for change, _ in ranked}
+    rows = ((names[c.path], code(row.metric), row.verdict.value, *row_cells(row)) for c, row in ranked)
     return Section(
         f"## Largest {len(ranked)} rows by |avg_rel_diff|",
         table(header, rows) + "\n\nPositive: the new value is smaller, for positive values.",
@@ -191,12 +189,8 @@ def _is_moved(change: Change) -> bool:
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
     files = len({change.path for change, _ in rows})
     metrics = len({row.metric for _, row in rows})
-    without = sum(
-        not row.in_csv
-        for change in diff.changes
-        if change.has_baseline and change.shape == "series"
-        for row in change.metrics
-    )
+    series = (change for change in diff.changes if change.has_baseline and change.shape == "series")
+    without = sum(not row.in_csv for change in series for row in change.metrics)
     times = f"{count(files, 'file')} × {count(metrics, 'metric')}"
     pairs = f"{len(rows):,} `(file, metric)` pairs"
     if files * metrics == len(rows):

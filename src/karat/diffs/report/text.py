@@ -61,11 +61,8 @@ def _groups(groups: Sequence[FindingGroup], diff: Diff) -> Iterator[Line]:
     yield ()
     yield (("Grouped by likely cause", "bold"),)
     for group in worth[:_GROUPS_SHOWN]:
-        yield (
-            (f"{group.severity.value:<4} ", STYLES[group.severity]),
-            (group.title, ""),
-            (span(group.low, group.high, "  by "), "dim"),
-        )
+        by = span(group.low, group.high, "  by ")
+        yield (f"{group.severity.value:<4} ", STYLES[group.severity]), (group.title, ""), (by, "dim")
         if len(group.members) == 1:
             # What the only finding of the group says, and where.
             ((path, metric),) = group.members
@@ -101,10 +98,7 @@ def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
 
     yield ()
     yield (f"Tensors that moved, {len(shown)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
-    rows = [
-        (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
-        for _, row, tensor in shown
-    ]
+    rows = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in shown]
     table = [("verdict", "tensor", "of", *TITLES), *rows]
     yield from _table(table, [entry[:2] for entry in shown], diff, width, left=3, dispensable={5, 6})
 
