@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +11,7 @@ from karat.findings import UsageError
 from karat.goldens.provenance import LockEntry, Provenance
 from karat.refreshes.identity import ArtifactManifest, read_manifest
 from karat.runs.record import LockLine, manifest, parse_identity
+from karat.schemas import schema
 
 GITHUB = {
     "GITHUB_RUN_ID": "123",
@@ -47,9 +47,8 @@ GITLAB = {
 )
 def test_what_ci_knows(environment: dict[str, str], expected: dict[str, object]) -> None:
     data = manifest(environment, {"case": "a", "platform": "h100"})
-    schema = resources.files("karat").joinpath("schemas", "karat.artifact.1.json").read_text()
     found = json.loads(data)
-    jsonschema.validate(found, json.loads(schema))
+    jsonschema.validate(found, schema("karat.artifact/1"))
     assert found == {"schema": "karat.artifact/1", **expected, "platform": "h100", "identity": {"case": "a"}}
     assert b"planted-secret" not in data
 

@@ -160,7 +160,7 @@ class Lookup(Generic[T]):
 MANIFEST_SCHEMA = "karat.artifact/1"
 
 
-class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
+class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"schema_name": "schema"}):
     """What the job itself says about the files in its artifact; it wins over every name.
 
     `karat record --manifest` writes one; any job can, it is a small JSON file.
@@ -172,10 +172,12 @@ class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, rename={"schem
     job: str | None = None
     job_id: str | int | None = None
     conclusion: str | None = None
+    """success, failure, cancelled, timed_out, …"""
     commit: str | None = None
     platform: str | None = None
     image: str | None = None
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Placeholder → value, e.g. model, case, lane."""
 
     def as_identity(self) -> Identity:
         """The manifest's part of the identity."""

@@ -58,6 +58,14 @@ _STRUCTS: dict[str, PublishedSchema] = {
         optional=("CaptureClaim.run",),
         open=("*",),
     ),
+    "refreshes.identity:ArtifactManifest": PublishedSchema(
+        name="karat.artifact/1",
+        title="karat-manifest.json",
+        description="What an artifact says of itself: it wins over every name. All but the schema is optional.",
+        limits={"attempt": {"minimum": 1}},
+        signed=("run_id", "job_id"),
+        open=("*",),
+    ),
     "bundles.manifest:Manifest": PublishedSchema(
         name="karat.bundle/1",
         title="manifest.json of a captured case",
