@@ -14,7 +14,6 @@ from karat.findings import UsageError
 
 KNOWN = ("paddle", "torch", "jax", "numpy")
 _DEPTH = 3  # how many calls deep a function's own helpers are searched
-_WRAPPED = 20
 
 
 def framework_of(function: Callable[..., Any], *, backward: object = None, paddle_style: bool = False) -> str:
@@ -60,7 +59,7 @@ def _known(module: str) -> str:
 
 def _layers(function: Any) -> Iterator[Any]:
     """A function and what it wraps, the innermost last."""
-    for _ in range(_WRAPPED):  # some objects have every attribute, and so wrap without end
+    for _ in range(20):  # some objects have every attribute, and so wrap without end
         yield function
         if isinstance(function, partial):
             function = function.func

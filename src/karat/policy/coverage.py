@@ -45,7 +45,6 @@ MARKS: dict[CellState, tuple[str, str]] = {
 }
 _DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 _SHORT = dict(zip(_DTYPES, ("c128", "f64", "c64", "f32", "bf16", "f16"), strict=True))
-_NAME = 40
 _MANY = 60
 """Ops up to which each gets a line; above, those without a problem are grouped."""
 _FINE = frozenset({"exempt", "strong", "no-float"})
@@ -224,7 +223,7 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
     if found.rows:
         alone = every or len(found.rows) <= _MANY
         names = [printable(row.op) for row in found.rows if alone or row.state not in _FINE]
-        room = min(_NAME, max(map(len, names), default=12))
+        room = min(40, max(map(len, names), default=12))
         for number, block in enumerate(_blocks(found.columns, max(8, width - room - 2))):
             if number:
                 yield ()

@@ -28,8 +28,6 @@ _KEY = "karat_policy"
 _REASON = 300
 _PHASES = ("failed", "skipped", "passed")
 """The outcomes of a phase, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
-_CRASHED = "???"
-"""The phase that xdist gives to the report of a test in which its worker died."""
 _LIST_ONLY = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 
 
@@ -200,7 +198,7 @@ class GateSession:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Gathers the phases of an item; on the controller, only what its worker cannot tell any more."""
-        if str(report.when) == _CRASHED:
+        if str(report.when) == "???":  # the phase that xdist gives to a test in which its worker died
             self._note_outcome(unit_of(report.nodeid), report.nodeid, [report])
         elif self._recorder is not None and self._recorder.current and report.outcome in _PHASES:
             self._reports.append(report)

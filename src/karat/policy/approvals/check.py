@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from karat.policy.approvals.forges import ReviewForge
 
 SCHEMA = "karat.policy-approvals/1"
-_ROWS = 200
-"""GitHub takes a step summary of 1 MiB, and shows none that is larger."""
 _HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
 _WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign")
 
@@ -407,7 +405,7 @@ def _summary(report: Approvals) -> str:
 
 def markdown(report: Approvals) -> str:
     """The table for GitHub's step summary."""
-    shown = report.judged[:_ROWS]
+    shown = report.judged[:200]  # GitHub shows no step summary that is larger than 1 MiB
     rows = [_HEADS, tuple("---" for _ in _HEADS), *(_row(one) for one in shown)]
     table = [f"| {' | '.join(map(_cell, row))} |" for row in rows] if shown else []
     if len(report.judged) > len(shown):

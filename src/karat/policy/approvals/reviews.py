@@ -26,10 +26,8 @@ from karat.system.command import Command, quoted
 
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"
-_SECONDS = 20.0
 _PRINT = "karat policy approvals --base REV --print-sign-off > sign-off.toml"
 _LARGEST = 16 << 20
-_PATTERN = frozenset("*?!")
 Account = tuple[str, str | None]
 """An e-mail address, or nothing, and an account."""
 Person = tuple[str, str | None, str]
@@ -240,7 +238,7 @@ def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | s
         principals = [word.strip() for word in words if word.strip()]
         if asked.returncode or not principals:
             return f"{name}: it is no signature by a key of the list"
-        if any(_PATTERN & set(one) for one in principals):
+        if any(set("*?!") & set(one) for one in principals):
             return f"{name}: its key belongs to {', '.join(principals)}, which is not a user name"
         for principal in principals:
             words = ["-Y", "verify", *where, "-I", principal, "-n", NAMESPACE]
@@ -256,7 +254,7 @@ def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
             "verifying signatures needs ssh-keygen, which is not on PATH", next_command="apt install openssh-client"
         )
     try:
-        return subprocess.run([program, *words], input=stdin, capture_output=True, check=False, timeout=_SECONDS)
+        return subprocess.run([program, *words], input=stdin, capture_output=True, check=False, timeout=20.0)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotVerify(
             f"ssh-keygen could not verify a signature: {type(error).__name__}", next_command="ssh-keygen -Y help"

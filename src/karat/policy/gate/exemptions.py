@@ -123,9 +123,7 @@ def about_entries(
         seen = matched.get(id(entry), [])
         if entry.has_expired(today):
             severity = Severity.FAIL if seen or complete else Severity.WARN
-            text = (
-                f"expired on {entry.expires} and covers nothing any more; check the gradient, or renew it with a reason"
-            )
+            text = f"expired on {entry.expires} and covers nothing; check the gradient, or renew it with a reason"
             yield _finding(entry, "exemption-expired", severity, text)
             continue
         if entry.expires is not None and (entry.expires - today).days > FURTHEST:
