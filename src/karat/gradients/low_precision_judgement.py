@@ -179,22 +179,17 @@ def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
 def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
     """The gravest of the three looks at finite arrays."""
     deviation = low - double
-    looks = [_elements(deviation, limits)]
+    error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
+    looks = [_judgement("element", 0.0, 0.0, -1)]
+    if error.size:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            worst = int(np.argmax(np.where(error > 0, error / limit, 0.0)))
+        looks = [_judgement("element", float(error[worst]), float(limit[worst]), worst)]
     if double.size:
         looks.append(_slope(low, double, limits))
         long = [n for n in range(1, double.ndim) if double.shape[n] >= _LEAST_LINE]
         looks += [_line(deviation, double, axis, limits) for axis in long]
     return max(looks, key=lambda look: look.ratio)
-
-
-def _elements(deviation: Array, limits: LowLimits) -> LowJudgement:
-    error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
-    if not error.size:
-        return _judgement("element", 0.0, 0.0, -1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(error > 0, error / limit, 0.0)
-    worst = int(np.argmax(ratio))
-    return _judgement("element", float(error[worst]), float(limit[worst]), worst)
 
 
 def _slope(low: Array, double: Array, limits: LowLimits) -> LowJudgement:

@@ -298,7 +298,26 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
             array.flags.writeable = False
         known = given or call.leaves
         problem.device = adapter.device_of(known[0].value) if known else "cpu"
-        found, wide = _both_runs(problem)
+        # What comes out as given, and in double precision; one of the two may be all there is.
+        found: list[Leaf] | None = None
+        refused: Exception | None = None
+        if not all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs):
+            try:
+                found = _first_run(problem, None)
+            except Exception as error:  # noqa: BLE001 - kernels refuse a dtype with any error there is
+                refused = error
+        try:
+            wide = _first_run(problem, "float64")
+        except Exception as error:
+            if refused is not None:
+                raise refused from error
+            if found is None:
+                raise
+            problem.double, wide = False, found
+            problem.notes += (f"cannot be run in double precision: {error_line(error)}",)
+    if refused is not None:
+        problem.notes += (f"cannot be run in the given precision: {error_line(refused)}",)
+    found = wide if found is None else found
     if not wide:
         problem.notes += (f"the function returns no {adapter.name} tensor",)
     call.outputs = tuple(n for n, leaf in enumerate(wide) if is_float(adapter.dtype_of(leaf.value)))
@@ -309,31 +328,6 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
         for n, leaf in enumerate(wide)
         if n not in call.outputs
     )
-
-
-def _both_runs(problem: FrameworkProblem) -> tuple[list[Leaf], list[Leaf]]:
-    """What comes out as given, and in double precision; one of the two may be all there is."""
-    if all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs):
-        wide = _first_run(problem, "float64")
-        return wide, wide
-    # Kernels refuse a dtype with any error there is.
-    found: list[Leaf] | None = None
-    refused: Exception | None = None
-    try:
-        found = _first_run(problem, None)
-    except Exception as error:  # noqa: BLE001
-        refused = error
-    try:
-        wide = _first_run(problem, "float64")
-    except Exception as error:
-        if found is None:
-            raise refused or error from error
-        problem.double = False
-        problem.notes += (f"cannot be run in double precision: {error_line(error)}",)
-        return found, found
-    if refused is not None:
-        problem.notes += (f"cannot be run in the given precision: {error_line(refused)}",)
-    return wide if found is None else found, wide
 
 
 def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:

@@ -43,7 +43,16 @@ class NumpyAdapter(Adapter):
         return value.copy()
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
-        return lambda *args, **kwargs: _arrays(fn(*args, **kwargs))
+        def run(*args: Any, **kwargs: Any) -> Any:
+            """What it returns, with arrays of no axes for Python's own floats; a list of them is not a tensor."""
+            result = fn(*args, **kwargs)
+            if isinstance(result, list):
+                return result
+            found: list[Leaf] = []
+            form = flatten(result, lambda one: isinstance(one, float | complex), "", found)
+            return unflatten(form, [np.asarray(leaf.value) for leaf in found])
+
+        return run
 
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
@@ -97,15 +106,6 @@ def _dtype(name: str) -> Any:
     if found is None:
         raise Unsupported(f"neither numpy nor ml_dtypes has {name}")
     return np.dtype(found)
-
-
-def _arrays(result: Any) -> Any:
-    """What a function returned, with arrays of no axes for Python's own floats; a list of them is not a tensor."""
-    if isinstance(result, list):
-        return result
-    found: list[Leaf] = []
-    form = flatten(result, lambda one: isinstance(one, float | complex), "", found)
-    return unflatten(form, [np.asarray(leaf.value) for leaf in found])
 
 
 ADAPTER = NumpyAdapter()

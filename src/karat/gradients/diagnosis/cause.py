@@ -359,7 +359,19 @@ def _multiples(wrong: Vector, slot: TensorSlot, output: TensorSlot, known: Known
         (2.0, "half the expected gradient"),
         (-0.5, "twice the expected gradient, and the sign is flipped"),
     ]
-    for length, what in _lengths(slot, output):
+    # Axes of the output that the input has not, or has with length 1, come first.
+    lead = len(output.shape) - len(slot.shape)
+    own = (1,) * lead + slot.shape if lead >= 0 else output.shape
+    lengths = [
+        (length, f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast")
+        for axis, (have, length) in enumerate(zip(own, output.shape, strict=True))
+        if have == 1 and length > 1
+    ]
+    for one in (slot, output):
+        lengths += [(n, f"the length of axis {axis} of {one.name}") for axis, n in enumerate(one.shape) if n > 2]
+        if (elements := int(np.prod(one.shape))) > 2:
+            lengths.append((elements, f"the number of elements of {one.name}"))
+    for length, what in lengths:
         named.append((float(length), f"1/{length} of the expected gradient; {length} is {what}"))
         named.append((1 / length, f"{length} times the expected gradient; {length} is {what}"))
     near = next((one for one in named if abs(factor - one[0]) <= known.exact * abs(one[0])), None)
@@ -367,22 +379,6 @@ def _multiples(wrong: Vector, slot: TensorSlot, output: TensorSlot, known: Known
         yield Guess(near[1], near[0] * wrong)
     elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
         yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
-
-
-def _lengths(slot: TensorSlot, output: TensorSlot) -> Iterator[tuple[int, str]]:
-    # Axes of the output that the input has not, or has with length 1, come first.
-    lead = len(output.shape) - len(slot.shape)
-    own = (1,) * lead + slot.shape if lead >= 0 else output.shape
-    for axis, (have, length) in enumerate(zip(own, output.shape, strict=True)):
-        if have == 1 and length > 1:
-            yield length, f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
-    for one in (slot, output):
-        for axis, length in enumerate(one.shape):
-            if length > 2:
-                yield length, f"the length of axis {axis} of {one.name}"
-        size = int(np.prod(one.shape))
-        if size > 2:
-            yield size, f"the number of elements of {one.name}"
 
 
 def _moved(wrong: Vector, slot: TensorSlot) -> Iterator[Guess]:

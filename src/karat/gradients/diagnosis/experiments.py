@@ -251,12 +251,9 @@ def _stale(wrong: WrongGradient) -> str:
         if one is not None and _same(two, one):
             return "the gradient depends on what was computed before: something is kept between calls"
         return "the gradient is different each time"
-    stale = "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
-    return stale if _same(there, wrong.gradient) and _bends(wrong, moved) else ""
-
-
-def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
-    """Whether the function's slope at the moved point is another one."""
+    if not _same(there, wrong.gradient):
+        return ""
+    # Is the function's own slope another one at the moved point?
     step = shaped(_STEP * (random_weights(wrong.scales.size, wrong.rng) * wrong.scales), wrong.slot)
     slopes = []
     for point in (wrong.problem.point, moved):
@@ -267,8 +264,9 @@ def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
             out = vector(wrong.problem.forward(at)[wrong.output])
             ends.append(float(np.dot(vector(wrong.cotangent), out)))
         slopes.append((ends[0] - ends[1]) / (2 * _STEP))
-    here, there = slopes
-    return bool(np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12)
+    bends = np.isfinite(slopes).all() and abs(slopes[0] - slopes[1]) > 1e-3 * abs(slopes[0]) + 1e-12
+    stale = "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
+    return stale if bends else ""
 
 
 def confined_to(wrong: WrongGradient) -> str:
