@@ -259,7 +259,7 @@ class _Body:
         self._local[name] = inner.calls
         self._loaded |= inner._loaded
 
-    def expressions(self, node: ast.AST, when: When) -> None:
+    def expressions(self, node: ast.AST, when: When) -> None:  # noqa: C901 - one branch per kind
         """Calls anywhere below a node."""
         pending = [node]
         while pending:
@@ -294,7 +294,12 @@ class _Body:
                     self.does = self._asserts = True
                 case ast.Yield() | ast.YieldFrom():
                     self.yields = True
-            pending += ast.iter_child_nodes(inner)
+            for field in inner._fields:  # ast.iter_child_nodes takes a tenth of a scan
+                below = getattr(inner, field, None)
+                if isinstance(below, list):
+                    pending += [each for each in below if isinstance(each, ast.AST)]
+                elif isinstance(below, ast.AST):
+                    pending.append(below)
 
     def _note(self, node: ast.Call, when: When) -> None:
         """Keep a call that may check a gradient, or lead to one that does."""
