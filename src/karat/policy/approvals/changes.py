@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import closing
 from math import inf
 from pathlib import Path, PurePosixPath
 
@@ -24,6 +25,7 @@ from karat.policy.exemptions import parse
 from karat.policy.scan.source import Unreadable
 from karat.policy.settings import PolicySettings
 from karat.system import git
+from karat.system.command import Command
 
 CONFIGURATIONS = ("karat.toml", "pyproject.toml")
 """Files that may say something of the policy, in any folder."""
@@ -43,15 +45,13 @@ def added_grants(
     `renamed`: new path → old path. Each old waiver explains one new one: what stands unchanged in its file, or
     moved to another with all of its definition, is no change, and neither is what became stricter or went away.
     """
-    home = renamed or {}
-    left = list(old)
-    waiting = list(new)
-    pool = {id(w): home.get(w.path, w.path) for w in waiting}
+    left, waiting = list(old), list(new)
+    order = {id(w): i for i, w in enumerate(waiting)}
+    homes = {id(w): (renamed or {}).get(w.path, w.path) for w in waiting}
 
     def place(waiver: Waiver) -> str:
-        return pool.get(id(waiver), waiver.path)
+        return homes.get(id(waiver), waiver.path)
 
-    order = {id(w): i for i, w in enumerate(waiting)}
     waiting, _ = _pair(left, waiting, lambda w: (place(w), w.identity, w.grant))
     # The same in another file: only a whole definition can be known again.
     waiting, _ = _pair(left, waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None)
@@ -64,8 +64,7 @@ def added_grants(
     waiting, same = _pair(left, waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
     for waiver, before in same:
         note = f"it stood on {before.scope or 'the module'}; under another name it is approved again"
-        if waiver.kind == "exemption":
-            note = f"its scope was {before.scope}"
+        note = f"its scope was {before.scope}" if waiver.kind == "exemption" else note
         found.append(PolicyChange(waiver=waiver, before=before, note=note))
     found += [PolicyChange(waiver=w) for w in waiting]
     return sorted(found, key=lambda change: order[id(change.waiver)])
@@ -122,14 +121,6 @@ def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Findi
             )
         )
     return waivers, found.findings
-
-
-def baseline_waivers(data: bytes, path: str) -> list[Waiver]:
-    """Ops that the baseline excuses; raises `UsageError` for what is no such list."""
-    from karat.policy.gate import baseline
-
-    ops = baseline.parse(data, path)
-    return [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]
 
 
 def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:
@@ -200,7 +191,7 @@ def changed_files(span: Range) -> list[ChangedFile]:
     return found
 
 
-class Side:
+class CommitTree:
     """The files of one commit, read by path."""
 
     def __init__(self, root: Path, commit: str) -> None:
@@ -216,7 +207,7 @@ class Side:
             if mode == _LINK or (place != path and mode in _DETOURS):
                 raise CannotVerify(
                     f"expected a file at {path} of {self.commit[:12]}, found {_DETOURS[mode]} at {place}, which may lead anywhere",
-                    next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(place)}",
+                    next_command=Command("git", "ls-tree", self.commit[:12], "--", place),
                 )
         if not entry:
             return None
@@ -242,11 +233,8 @@ class Side:
 
     def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
         """The first of these files that is there."""
-        for path in paths:
-            data = self.read(path)
-            if data is not None:
-                return path, data
-        return None
+        found = ((path, self.read(path)) for path in paths)
+        return next(((path, data) for path, data in found if data is not None), None)
 
 
 def range_of(root: Path, base: str, head: str) -> Range:
@@ -268,7 +256,7 @@ def commit_of(root: Path, revision: str) -> str:
     out = git.resolve(root, f"{revision}^{{commit}}")
     if out is None:
         remote, slash, branch = revision.partition("/")
-        fetch = f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
+        fetch = Command("git", "fetch", *((remote, branch) if slash else ("--all",)))
         raise CannotVerify(f"there is no commit {revision!r} here", next_command=fetch)
     # Whoever may push a tag could call it origin/main, and appoint approvers there.
     short = _STEPS.sub("", revision)
@@ -284,20 +272,6 @@ def commit_of(root: Path, revision: str) -> str:
             next_command=f"git show-ref {shlex.quote(short)}",
         )
     return out
-
-
-def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
-    reader = git.Blobs(root)
-    try:
-        found = dict(zip(oids, reader.read(oids), strict=True))
-    finally:
-        reader.close()
-    for oid, data in found.items():
-        if data is None:
-            raise CannotVerify(
-                f"this clone lacks the object {oid}", next_command=f"git -C {shlex.quote(str(root))} fetch --refetch"
-            )
-    return {oid: data for oid, data in found.items() if data is not None}
 
 
 class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,14 +296,14 @@ def policy_changes(
     """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
     pairs = ((old, new), *others)
     lists = {path for _, placed in pairs for path in (placed.exemptions, placed.baseline)}
-    reader = _Reader(span, old.settings.tests, lists)
+    reader = _WaiverCollector(span, old.settings.tests, lists)
     for one in changed_files(span):
         reader.note(one)
     before, after, renamed = reader.sources()
     settings: list[Waiver] = []
     for was, now in pairs:
-        before += reader.data(Side(span.root, span.base), was, old=True)
-        after += reader.data(Side(span.root, span.head), now, old=False)
+        before += reader.data(CommitTree(span.root, span.base), was, old=True)
+        after += reader.data(CommitTree(span.root, span.head), now, old=False)
         # One list under two names is still one list.
         renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
         settings += setting_waivers(was.settings, now.settings, now.file or was.file)
@@ -341,7 +315,7 @@ def policy_changes(
     )
 
 
-class _Reader:
+class _WaiverCollector:
     """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
 
     def __init__(self, span: Range, globs: Sequence[str], lists: set[str]) -> None:
@@ -360,24 +334,29 @@ class _Reader:
         if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
             self._changed.append(one)
         if one.detour and one.new_path:
-            if one.new_path not in self._lists:  # which are read for themselves
-                self._detour(one.new_path, one.detour)
+            path = one.new_path
+            if path in self._lists:
+                return  # they are read for themselves
+            if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
+                self._cannot_read(path, self._span.head, f"found {one.detour}, which may lead anywhere")
+            # Folders are only reported: a data folder would stop every merge.
+            elif one.detour == "a submodule" or not CommitTree(self._span.root, self._span.head).leads_to_a_file(path):
+                text = f"{path} is {one.detour} that the range adds or changes; what is behind it is not checked"
+                self.findings.append(warn("unreadable", text, path=path))
         elif any(path and self._wanted(path) for path in (one.old_path, one.new_path)):
             self._touched.append(one)
             self.files += 1
 
-    def _detour(self, path: str, what: str) -> None:
-        """A file behind a link cannot be verified; folders are only reported: a data folder would stop every merge."""
-        if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
-            self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
-        elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(path):
-            text = f"{path} is {what} that the range adds or changes; what is behind it is not checked"
-            self.findings.append(warn("unreadable", text, path=path))
-
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
         """Waivers of the changed Python files on both sides, and which file was which."""
         oids = [oid for one in self._touched for oid in (one.old, one.new) if oid]
-        data = blobs(self._span.root, oids) if oids else {}
+        data: dict[str, bytes] = {}
+        with closing(git.Blobs(self._span.root)) as reader:
+            for oid, found in zip(oids, reader.read(oids), strict=True):
+                if found is None:
+                    fetch = Command("git", "-C", str(self._span.root), "fetch", "--refetch")
+                    raise CannotVerify(f"this clone lacks the object {oid}", next_command=fetch)
+                data[oid] = found
         old: list[Waiver] = []
         new: list[Waiver] = []
         renamed: dict[str, str] = {}
@@ -413,8 +392,10 @@ class _Reader:
         found = filter(self._wanted, after.users(affected, set().union(*changed.values())) - paths)
         return {path for path in found if after.names(path)}  # what is no Python was none before
 
-    def data(self, side: Side, placed: PlacedSettings, *, old: bool) -> list[Waiver]:
+    def data(self, side: CommitTree, placed: PlacedSettings, *, old: bool) -> list[Waiver]:
         """Waivers in exemptions.toml and on the baseline."""
+        from karat.policy.gate.baseline import parse as parse_baseline
+
         found: list[Waiver] = []
         if (text := self._bytes(side, placed.exemptions)) is not None:
             waivers, findings = exemption_waivers(text, placed.exemptions)
@@ -422,13 +403,15 @@ class _Reader:
             self.findings += () if old else findings
         if (text := self._bytes(side, placed.baseline)) is not None:
             try:
-                found += baseline_waivers(text, placed.baseline)
+                ops = parse_baseline(text, placed.baseline)
+                path = placed.baseline
+                found += [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]
             except UsageError as error:
                 if not old:
                     self._cannot_read(placed.baseline, side.commit, str(error))
         return found
 
-    def _bytes(self, side: Side, path: str) -> bytes | None:
+    def _bytes(self, side: CommitTree, path: str) -> bytes | None:
         try:
             return side.read(path)
         except CannotVerify as error:
@@ -440,22 +423,17 @@ class _Reader:
             return waivers_of(data, path, self._commits[0 if old else 1].loader(path))
         except Unreadable as error:
             why = f"expected Python, found: {error}"
-            if not old:
+            if old:
+                text = f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
+                self.findings.append(info("unreadable", text, path=path))
+            else:
                 self._cannot_read(path, self._span.head, why)
-                return ()
-            text = f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
-            self.findings.append(info("unreadable", text, path=path))
             return ()
 
     def _cannot_read(self, path: str, commit: str, why: str) -> None:
-        self.findings.append(
-            fail(
-                "cannot-read",
-                f"{path} at {commit[:12]}: {why}; what it grants is unknown",
-                path=path,
-                next=f"git show {commit[:12]}:{shlex.quote(path)}",
-            )
-        )
+        text = f"{path} at {commit[:12]}: {why}; what it grants is unknown"
+        show = f"git show {commit[:12]}:{shlex.quote(path)}"
+        self.findings.append(fail("cannot-read", text, path=path, next=show))
 
     def _wanted(self, path: str) -> bool:
         if not path.endswith(".py"):

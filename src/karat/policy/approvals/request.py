@@ -22,9 +22,9 @@ from karat.findings import CannotVerify, UsageError, fail
 from karat.net.retry import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
+    CommitTree,
     PlacedSettings,
     RangeChanges,
-    Side,
     commit_of,
     file_waiver,
     policy_changes,
@@ -65,7 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
 
 
-def settings_at(side: Side, folder: str) -> PlacedSettings:
+def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
     """The settings that hold in a folder of a commit; `folder` is relative to the root, `` for the root."""
     with tempfile.TemporaryDirectory(prefix="karat-") as made:
         root = Path(made).resolve()
@@ -142,7 +142,7 @@ class Sides:
         within = folder.resolve().relative_to(self.root.resolve()).as_posix()
         self._within = "" if within == "." else within
         self._base = base
-        self.tip = Side(self.root, commit_of(self.root, base))
+        self.tip = CommitTree(self.root, commit_of(self.root, base))
         # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
         self.trusted = settings_at(self.tip, self._within)
         check_approvers(self.trusted, self.tip.commit)
@@ -152,8 +152,8 @@ class Sides:
     def move(self, head: str) -> None:
         """Take another commit for the head."""
         self.span = range_of(self.root, self._base, head)
-        self._before = Side(self.root, self.span.base)
-        self._after = Side(self.root, self.span.head)
+        self._before = CommitTree(self.root, self.span.base)
+        self._after = CommitTree(self.root, self.span.head)
 
     def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
@@ -189,7 +189,7 @@ class Sides:
         extra = [PolicyChange(waiver=waiver) for waiver in waivers]
         return msgspec.structs.replace(found, changes=(*found.changes, *extra), findings=(*found.findings, *findings))
 
-    def owners(self, side: Side | None = None) -> CodeOwners | None:
+    def owners(self, side: CommitTree | None = None) -> CodeOwners | None:
         """CODEOWNERS of a side, by default of the base as it is now."""
         found = (side or self.tip).first(PLACES[self._kind])
         return parse(found[1].decode("utf-8", "replace"), self._kind) if found else None

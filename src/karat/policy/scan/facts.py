@@ -1,7 +1,7 @@
 """What one Python file says about op tests, as far as its text alone can say it.
 
 Frozen data that travels between processes as msgpack. Nothing here is resolved: a base is an expression, a name is
-a name, and which class they mean is decided by `scan_names` when every file is known.
+a name, and which class they mean is decided by `names` when every file is known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     """As written, dotted: `skip_check_grad_ci`, `unittest.skipIf`."""
     line: int
-    called: bool = True
     reason: str | None = None
     """The reason, where it is a literal."""
     given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"

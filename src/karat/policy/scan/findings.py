@@ -104,7 +104,15 @@ class Inspector:
             yield finding("exempted", Severity.INFO, test.path, test.line, name, text)
             return
         if row.state == "conditional":
-            yield _conditional(test, row, reached)
+            good = [check for check in reached.checks if not check.caught]
+            silent = [check for check in good if check.when]
+            first = (silent or good)[0]
+            condition = next(iter(first.when or first.visible), "")
+            device = any(DEVICE.search(text) for check in silent for text in check.when)
+            severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
+            tail = "its tests pass and compare nothing" if silent else "it is skipped"
+            text = f"{name} checks gradients only where {condition}; elsewhere {tail}"
+            yield finding("check-conditional", severity, test.path, test.line, name, text)
             return
         if row.state == "integer":
             text = f"has no gradient check; its dtype is {dtype}, which has no gradient"
@@ -203,18 +211,6 @@ class Inspector:
             yield about("check-narrowed", Severity.INFO, "leaves out dynamic graphs (check_dygraph=False)")
         if call.caught:
             yield about("check-empty", Severity.FAIL, "cannot fail: its failure is caught")
-
-
-def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Finding:
-    good = [check for check in reached.checks if not check.caught]
-    silent = [check for check in good if check.when]
-    first = (silent or good)[0]
-    condition = next(iter(first.when or first.visible), "")
-    device = any(DEVICE.search(text) for check in silent for text in check.when)
-    severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
-    tail = "its tests pass and compare nothing" if silent else "it is skipped"
-    text = f"{row.name} checks gradients only where {condition}; elsewhere {tail}"
-    return finding("check-conditional", severity, test.path, test.line, row.name, text)
 
 
 def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding]:

@@ -147,7 +147,7 @@ class _Body:
             when += more
         return False
 
-    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901 - one branch per kind
+    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901, PLR0912 - one branch per kind
         """Whether it ends here, and what holds for whatever comes after."""
         ended = False
         match node:
@@ -170,12 +170,11 @@ class _Body:
             case ast.Match():
                 self.expressions(node.subject, when)
                 for case in node.cases:
-                    pattern = case.pattern
-                    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+                    if isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
                         self._block(case.body, when)
                         break
-                    condition = f"{text_of(node.subject)} matches {text_of(pattern)}"
-                    condition += f" if {text_of(case.guard)}" if case.guard else ""
+                    guard = f" if {text_of(case.guard)}" if case.guard else ""
+                    condition = f"{text_of(node.subject)} matches {text_of(case.pattern)}{guard}"
                     self._block(case.body, (*when, condition))
                     when = (*when, negated(condition))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -195,20 +194,14 @@ class _Body:
                     self.expressions(node, when)
                     self.does |= isinstance(node, ast.Raise)
             case _:
-                ended = self._plain(node, when)
+                self.expressions(node, when)
+                if isinstance(node, ast.Assert):
+                    ended = truth(node.test) is False
+                elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                    called = dotted(node.value.func)
+                    self.skipped |= called.endswith(_SKIPS) and not when
+                    ended = called.endswith(_SKIPS) or called in _ENDS
         return ended, ()
-
-    def _plain(self, node: ast.stmt, when: When) -> bool:
-        self.expressions(node, when)
-        if isinstance(node, ast.Assert):
-            return truth(node.test) is False
-        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-            return False
-        called = dotted(node.value.func)
-        if called.endswith(_SKIPS):
-            self.skipped |= not when
-            return True
-        return called in _ENDS
 
     def _assign(self, node: ast.Assign, when: When) -> None:
         (target, *others), value = node.targets, node.value

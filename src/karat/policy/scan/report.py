@@ -88,10 +88,6 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
     def states(self) -> Mapping[str, int]:
         return Counter(row.state for row in self.op_tests)
 
-    @property
-    def kinds(self) -> Mapping[str, int]:
-        return Counter(finding.kind for finding in self.findings)
-
 
 def document(report: ScanReport) -> bytes:
     return encode(

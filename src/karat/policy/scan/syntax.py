@@ -446,7 +446,7 @@ def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | N
     call = called or (meant if isinstance(meant, ast.Call) else None)
     name = dotted(meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node))
     last = name.rpartition(".")[2]
-    made = Decorator(name=name, line=node.lineno, called=call is not None)
+    made = Decorator(name=name, line=node.lineno)
     if last == SKIP_RULE:
         reason, given = _reason(call)
         return msgspec.structs.replace(made, reason=reason, given=given)
