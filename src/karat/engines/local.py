@@ -97,10 +97,8 @@ def _locks(wanted: SlotRequest) -> tuple[dict[str, Path], dict[str, Path]]:
             said = f"expected no more {what} than the {there} that this process may use, found {found}"
             raise UsageError(said, next_command=EDIT)
     files = {name: re.sub(r"[^\w-]", "_", uuid) for name, uuid in gpus.items()}
-    return (
-        {str(core): users_folder() / f"core-{core}.lock" for core in cores},
-        {name: users_folder() / f"gpu-{file}.lock" for name, file in files.items()},
-    )
+    core_locks = {str(core): users_folder() / f"core-{core}.lock" for core in cores}
+    return core_locks, {name: users_folder() / f"gpu-{file}.lock" for name, file in files.items()}
 
 
 def visible_gpus() -> dict[str, str]:

@@ -36,8 +36,6 @@ _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0
 # Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
 _DECODER = json.JSONDecoder(parse_int=float)
 _BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
-_TOKEN = 16
-"""Characters at the end of a piece that may be half a word: `-Infini`."""
 
 JsonPath = tuple[str | int, ...]
 
@@ -301,7 +299,8 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
         try:
             found, end = _DECODER.raw_decode(piece)
         except json.JSONDecodeError as error:
-            cut = error.pos + _TOKEN > len(piece) or error.msg.startswith("Unterminated")
+            # The last characters of a piece may be half a word: `-Infini`.
+            cut = error.pos + 16 > len(piece) or error.msg.startswith("Unterminated")
             if not cut or len(piece) < room:
                 return None, start + 1
             room *= 4

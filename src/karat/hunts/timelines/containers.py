@@ -77,10 +77,8 @@ def check_template(template: str, step: float) -> None:
         raise mistake(f"containers.image: expected a date in it, such as nightly-{{date:%Y-%m-%d}}, found {template!r}")
     first = dt.datetime(2023, 8, 24, tzinfo=dt.UTC)
     if image_at(template, first) == image_at(template, first + dt.timedelta(seconds=step)):
-        raise mistake(
-            f"containers.image: expected a date that tells apart images {step:g} s from each other, found {template!r}; "
-            "use a longer step, or the hour in the date (%H)"
-        )
+        said = f"expected a date that tells apart images {step:g} s from each other, found {template!r}"
+        raise mistake(f"containers.image: {said}; use a longer step, or the hour in the date (%H)")
 
 
 def check_distinct(references: Mapping[str, ImageReference]) -> None:
@@ -148,7 +146,6 @@ class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image as it was found, or not."""
 
     reference: ImageReference
-    """With its tag."""
     run: str = ""
     """What is run: by digest, or by the engine's own id. Empty: there is none."""
     digest: str = ""
@@ -354,7 +351,7 @@ class Containers(Timeline):
         images: Mapping[str, ListedImage],
         points: Sequence[Point],
     ) -> None:
-        self._own = own = _table(settings)
+        self._own = own = settings.containers or ContainerSettings(image="")
         self._repositories = settings.repositories
         self._place, self._engine, self._registry = place, engine, registry
         self._images, self.points = images, points
@@ -482,7 +479,9 @@ class Containers(Timeline):
 
 def open_containers(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Containers:
     """The images of a range of dates, each asked of its registry; nothing is pulled."""
-    own = _table(settings)
+    own = settings.containers
+    if own is None:
+        raise mistake("[containers]: expected a table with an image, found none")
     step = stage.step if stage.step is not None else parse_duration(own.step)
     for each in stages(settings):
         if each.timeline == "containers":
@@ -511,9 +510,3 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
         if registry is not None:
             registry.close()
         raise
-
-
-def _table(settings: HuntSettings) -> ContainerSettings:
-    if settings.containers is None:
-        raise mistake("[containers]: expected a table with an image, found none")
-    return settings.containers

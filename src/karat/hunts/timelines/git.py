@@ -218,10 +218,8 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
             commits, disbelieved = mirror.listed("--first-parent", repositories.tips[name])
             lines[name] = (commits, False)
             if disbelieved:
-                notes.append(
-                    f"{name}: {disbelieved:,} of {len(commits):,} commits are dated out of the branch's order; "
-                    "each is given the date of the commit before it"
-                )
+                wrong = f"{disbelieved:,} of {len(commits):,} commits are dated out of the branch's order"
+                notes.append(f"{name}: {wrong}; each is given the date of the commit before it")
     if window is None:
         own = _own_times(repositories, max((line[-1].time for line, _ in lines.values() if line), default=0))
         if own is None:
