@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Expression(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An expression that should be a class or a function."""
 
     text: str
@@ -20,8 +20,8 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Dotted names that it may mean; none: computed in a way that only running it tells."""
     function: str = ""
     """The dotted name that is called, for `make_base(OpTest)`."""
-    arguments: tuple[Reference, ...] = ()
-    keywords: dict[str, Reference] = {}
+    arguments: tuple[Expression, ...] = ()
+    keywords: dict[str, Expression] = {}
 
 
 class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,7 +42,7 @@ class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name.rpartition(".")[2]
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MethodCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call in a method that may check a gradient, or lead to one that does."""
 
     name: str
@@ -69,7 +69,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     line: int
-    calls: tuple[Call, ...] = ()
+    calls: tuple[MethodCall, ...] = ()
     empty: str = ""
     """Why it does nothing: `holds only pass`; nothing where it does something."""
     does: bool = False
@@ -101,7 +101,7 @@ class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The scope it is defined in."""
     body: int = 0
     """Its own scope."""
-    bases: tuple[Reference, ...] = ()
+    bases: tuple[Expression, ...] = ()
     decorators: tuple[Decorator, ...] = ()
     methods: tuple[Method, ...] = ()
     flags: tuple[Flag, ...] = ()
@@ -128,7 +128,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For `from`: the name there."""
     index: int = 0
     """For classes and functions: which one."""
-    reference: Reference | None = None
+    reference: Expression | None = None
     """For aliases."""
 
 
@@ -140,10 +140,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     line: int = 0
     parameters: tuple[str, ...] = ()
-    defaults: dict[str, Reference] = {}
+    defaults: dict[str, Expression] = {}
     constants: dict[str, bool] = {}
     """Parameters whose default is a constant, and whether it is true."""
-    returns: tuple[Reference, ...] = ()
+    returns: tuple[Expression, ...] = ()
     """What a function returns, for those that make classes."""
     method: Method | None = None
     """What a function of a module does with its parameters."""
@@ -154,7 +154,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     scope: int
     line: int
-    call: Reference
+    call: Expression
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

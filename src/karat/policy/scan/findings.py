@@ -9,7 +9,7 @@ from datetime import date
 
 from karat.findings import Finding, Severity
 from karat.policy.exemptions import TOO_SLOW, Exemption, ExemptionFile, is_slow
-from karat.policy.scan.facts import Call, ClassFacts, Decorator, Method
+from karat.policy.scan.facts import ClassFacts, Decorator, Method, MethodCall
 from karat.policy.scan.names import Class
 from karat.policy.scan.op_tests import OpTestClass, World
 from karat.policy.scan.reach import Reach, Reached
@@ -183,7 +183,7 @@ class Inspector:
             text = f"{name} {does} and no exemption covers that{reason}"
             yield finding("skip-without-exemption", severity, path, decorator.line, name, text)
 
-    def _call(self, path: str, name: str, call: Call, inspected: Inspection) -> Iterator[Finding]:
+    def _call(self, path: str, name: str, call: MethodCall, inspected: Inspection) -> Iterator[Finding]:
         def about(kind: str, severity: Severity, text: str) -> Finding:
             return finding(kind, severity, path, call.line, name, f"{name}: {call.name} {text}")
 

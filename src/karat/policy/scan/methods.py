@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from karat.policy.scan.facts import Call, Decorator, Method
+from karat.policy.scan.facts import Decorator, Method, MethodCall
 from karat.policy.scan.source import dotted, literal, negated, number, parameter_names, text_of, truth
 from karat.policy.scan.vocabulary import FREE_CHECKS, is_check, is_test
 
@@ -115,14 +116,14 @@ class _Body:
         """Names of the op test → which parameter of a function it is; nothing for a method's own `self`."""
         self._checks = {} if checks is None else checks
         """Names of its checks: `check = self.check_grad`."""
-        self.calls: list[Call] = []
+        self.calls: list[MethodCall] = []
         self.does = False
         self.skipped = False
         self.yields = False
         self._asserts = False
         self._called = 0
         self._caught = 0
-        self._local: dict[str, list[Call]] = {}
+        self._local: dict[str, list[MethodCall]] = {}
         self._loaded: set[str] = set()
 
     def function(self, node: FunctionNode, when: When = ()) -> None:
@@ -316,7 +317,9 @@ class _Body:
                     more = () if who.endswith("partial") else (f"{who} calls it",)
                     caught = self._caught > 0 or takes_failure(node)
                     test = self._tests[owner]
-                    self.calls.append(Call(name=name, line=node.lineno, when=when + more, caught=caught, object=test))
+                    self.calls.append(
+                        MethodCall(name=name, line=node.lineno, when=when + more, caught=caught, object=test)
+                    )
 
     def _free(self, node: ast.Call, whole: str, when: When) -> None:
         """A call of a function, or of a class's method, that is handed the test."""
@@ -334,19 +337,12 @@ class _Body:
                     else:
                         self._add(node, name, when, receiver="free", owner=whole, place=place, object=test)
 
-    def _add(self, node: ast.Call, name: str, when: When, **more: str) -> None:
-        keywords: dict[str, str] = {}
-        numbers: dict[str, float] = {}
+    def _add(self, node: ast.Call, name: str, when: When, **more: Any) -> None:
         if "place" not in more and (is_check(name) or name in FREE_CHECKS):
-            for keyword in node.keywords:
-                keywords[keyword.arg or "**"] = text_of(keyword.value)
-                value = number(keyword.value)
-                if value is not None and keyword.arg is not None:
-                    numbers[keyword.arg] = value
-        caught = self._caught > 0
-        self.calls.append(
-            Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]
-        )
+            more["keywords"] = {keyword.arg or "**": text_of(keyword.value) for keyword in node.keywords}
+            numbers = ((keyword.arg, number(keyword.value)) for keyword in node.keywords)
+            more["numbers"] = {key: value for key, value in numbers if key is not None and value is not None}
+        self.calls.append(MethodCall(name=name, line=node.lineno, when=when, caught=self._caught > 0, **more))
 
     def _guarded(self, node: ast.expr, when: When, condition: ast.expr, *, holds: bool) -> None:
         known = truth(condition)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeAlias, TypeVar
 
-from karat.policy.scan.facts import Binding, ClassFacts, FileFacts, Reference
+from karat.policy.scan.facts import Binding, ClassFacts, Expression, FileFacts
 from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
 
 
@@ -210,7 +210,7 @@ class Names:
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
 
     def refer(
-        self, path: str, scope: int, reference: Reference, *, line: int = 0, environment: Environment = ()
+        self, path: str, scope: int, reference: Expression, *, line: int = 0, environment: Environment = ()
     ) -> list[Target]:
         """Everything that an expression may mean; never nothing."""
         if reference.function:
@@ -327,7 +327,7 @@ class Names:
         return self._needs[key]
 
     def _needed(
-        self, path: str, scope: int, reference: Reference, seen: set[tuple[int, str]]
+        self, path: str, scope: int, reference: Expression, seen: set[tuple[int, str]]
     ) -> Iterator[tuple[int, str]]:
         scopes = self.facts(path).scopes
         for whole in (*reference.names, reference.function):
@@ -368,7 +368,9 @@ class Names:
                 return [Outside(f"{whole}.{name}")]
         return [Computed(name)]
 
-    def _called(self, path: str, scope: int, reference: Reference, line: int, environment: Environment) -> list[Target]:
+    def _called(
+        self, path: str, scope: int, reference: Expression, line: int, environment: Environment
+    ) -> list[Target]:
         """What a function returns, where that is a class; what a stranger is handed, where it is one."""
         functions = self.resolve(path, scope, reference.function, line=line, environment=environment)
         made: list[Target] = []
@@ -388,7 +390,7 @@ class Names:
         self,
         path: str,
         scope: int,
-        call: Reference,
+        call: Expression,
         function: Function,
         *,
         line: int = 0,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from karat.findings import Finding, Severity
-from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
+from karat.policy.scan.facts import Expression, FileFacts, Made, Scope
 from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside, below, short_name
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import cannot_read, finding
@@ -143,7 +143,7 @@ class Kin:
                 yield from ((other, derived) for derived in leads[other])
 
 
-def words_of(reference: Reference) -> Iterator[str]:
+def words_of(reference: Expression) -> Iterator[str]:
     """Every name that an expression spells, as far as names are looked up in it."""
     for name in reference.names:
         yield from name.split(".")

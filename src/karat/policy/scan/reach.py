@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.facts import Call, Decorator, Method
+from karat.policy.scan.facts import Decorator, Method, MethodCall
 from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside
 from karat.policy.scan.source import negated
 from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
@@ -86,7 +86,7 @@ class Check:
     """A gradient check that a test reaches."""
 
     test: str
-    call: Call
+    call: MethodCall
     path: str
     when: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
@@ -223,7 +223,7 @@ class Reach:
                     caught=call.caught or check.caught or expected,
                 )
 
-    def _call(self, order: Sequence[Ancestor], index: int, here: Class | Function, call: Call) -> Iterator[Check]:
+    def _call(self, order: Sequence[Ancestor], index: int, here: Class | Function, call: MethodCall) -> Iterator[Check]:
         made = Check(test=self._test, call=call, path=here.path)
         if call.receiver in {"self", "super"}:
             found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)

@@ -11,7 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
-from karat.policy.scan.facts import Reference
+from karat.policy.scan.facts import Expression
 
 _LARGEST = 32 << 20
 """Bytes beyond which nobody wrote a test by hand; such a file would cost minutes and gigabytes."""
@@ -96,21 +96,21 @@ def negated(condition: str) -> str:
     return f"not ({condition})" if " " in condition else f"not {condition}"
 
 
-def reference(node: ast.AST) -> Reference:
+def expression(node: ast.AST) -> Expression:
     """What an expression says about the class or function that it means."""
     text = text_of(node)
     if not isinstance(node, ast.Call):
-        return Reference(text=text, names=tuple(dict.fromkeys(_names(node))))
+        return Expression(text=text, names=tuple(dict.fromkeys(_names(node))))
     function = dotted(node.func)
     if function == "getattr" and len(node.args) > 1:
         owner, name = dotted(node.args[0]), literal(node.args[1])
         if owner and name:
-            return Reference(text=text, names=(f"{owner}.{name}",))
-    return Reference(
+            return Expression(text=text, names=(f"{owner}.{name}",))
+    return Expression(
         text=text,
         function=function,
-        arguments=tuple(reference(argument) for argument in node.args),
-        keywords={k.arg: reference(k.value) for k in node.keywords if k.arg is not None},
+        arguments=tuple(expression(argument) for argument in node.args),
+        keywords={k.arg: expression(k.value) for k in node.keywords if k.arg is not None},
     )
 
 

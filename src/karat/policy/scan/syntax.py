@@ -10,19 +10,19 @@ from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.facts import Binding, ClassFacts, Decorator, FileFacts, Flag, Made, Method, Reference, Scope
+from karat.policy.scan.facts import Binding, ClassFacts, Decorator, Expression, FileFacts, Flag, Made, Method, Scope
 from karat.policy.scan.methods import FunctionNode, When, arms, function_of, lambda_of, method_of
 from karat.policy.scan.source import (
     Unreadable,
     column,
     defaults,
     dotted,
+    expression,
     literal,
     members_of,
     negated,
     parameter_names,
     parse,
-    reference,
     text_of,
     truth,
 )
@@ -87,7 +87,7 @@ class _FactReader:
         self.flags: list[Flag] = []
         self.renamed: dict[str, ast.expr] = {}
         """What decorates, by the names that the file gives it."""
-        self._returns: dict[int, list[Reference]] = {}
+        self._returns: dict[int, list[Expression]] = {}
         self._bodies: dict[int, _ClassBody] = {}
         """Scope → the class body that it is."""
 
@@ -114,7 +114,7 @@ class _FactReader:
             case ast.Expr(value=value):
                 self._calls(value, scope, when=when)
             case ast.Return(value=ast.expr() as value):
-                self._returns.setdefault(scope, []).append(reference(value))
+                self._returns.setdefault(scope, []).append(expression(value))
                 self._calls(value, scope)
             case ast.Delete():
                 for name in map(dotted, node.targets):
@@ -141,7 +141,7 @@ class _FactReader:
                     self.block(case.body, scope, (*when, text_of(node.subject)))
 
     def _bind(
-        self, scope: int, name: str, line: int, kind: str, target: Reference | None = None, index: int = 0
+        self, scope: int, name: str, line: int, kind: str, target: Expression | None = None, index: int = 0
     ) -> None:
         if name and "." not in name:
             self.bindings.append(
@@ -178,7 +178,7 @@ class _FactReader:
             if isinstance(value, ast.Call):
                 may_be_class = dotted(value.func) == "type" or any(map(dotted, value.args))
             if name and may_be_class:
-                self._bind(scope, name, target.lineno, "alias", reference(value))
+                self._bind(scope, name, target.lineno, "alias", expression(value))
             self._patch(scope, name, value, when)
             match value:
                 # `T = unittest.skip("why")(T)`: a decorator that is called by hand.
@@ -211,10 +211,10 @@ class _FactReader:
         if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
             values = values.func.value  # D.items(), D.values()
         if not isinstance(target, ast.Tuple):
-            self._bind(scope, dotted(target), target.lineno, "alias", reference(values))
+            self._bind(scope, dotted(target), target.lineno, "alias", expression(values))
             return
         for place, one in enumerate(target.elts):
-            self._bind(scope, dotted(one), target.lineno, "alias", reference(column(values, place)))
+            self._bind(scope, dotted(one), target.lineno, "alias", expression(column(values, place)))
 
     def _calls(self, node: ast.expr, scope: int, bound: str = "", when: When = ()) -> None:
         """Calls that may make classes: `make(A)`, `[make(A), make(B)]`, `[make(p) for p in (A, B)]`."""
@@ -232,7 +232,7 @@ class _FactReader:
                 handed = (*node.args, *(k.value for k in node.keywords))
                 held = any(isinstance(a, ast.Starred | ast.List | ast.Tuple) or dotted(a) for a in handed)
                 if held or any(s.defaults and s.name == function for s in self.scopes):
-                    self.made.append(Made(scope=scope, line=node.lineno, call=reference(node)))
+                    self.made.append(Made(scope=scope, line=node.lineno, call=expression(node)))
             case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Dict(values=values):
                 for value in values:
                     self._calls(value, scope, when=when)
@@ -250,14 +250,14 @@ class _FactReader:
         bases = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         name = literal(node.args[0]) or bound or "type(…)"
         members = members_of(node.args[2])
-        dynamic = () if members is not None else (Reference(text=text_of(node.args[2])),)
+        dynamic = () if members is not None else (Expression(text=text_of(node.args[2])),)
         made = ClassFacts(
             name=name,
             qualname=self._qualname(scope, name),
             line=node.lineno,
             scope=scope,
             body=scope,
-            bases=(*map(reference, bases), *dynamic),
+            bases=(*map(expression, bases), *dynamic),
         )
         for member, value in (members or {}).items():
             if is_test(member) or is_check(member):
@@ -273,7 +273,7 @@ class _FactReader:
             name=node.name,
             line=node.lineno,
             parameters=tuple(parameter_names(node.args)),
-            defaults={name: reference(value) for name, value in given.items() if dotted(value)},
+            defaults={name: expression(value) for name, value in given.items() if dotted(value)},
             constants={name: known for name, value in given.items() if (known := truth(value)) is not None},
         )
         index = len(self.scopes)
@@ -304,7 +304,7 @@ class _FactReader:
             facts,
             scope=scope,
             body=inside,
-            bases=tuple(map(reference, node.bases)),
+            bases=tuple(map(expression, node.bases)),
             decorators=decorators(node.decorator_list, self.renamed),
             methods=tuple(body.methods.values()),
             flags=tuple(body.flags),
