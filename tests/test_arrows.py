@@ -11,6 +11,8 @@ import pytest
 
 import karat
 
+pytestmark = pytest.mark.xdist_group("arrows")  # the trees are parsed once
+
 ROOT = Path(karat.__file__).parent
 
 # Each room may import the rooms named here, itself, and findings; nobody else.
@@ -29,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
         "system",
     },
-    "bundles": {"system", "tensors"},
+    "bundles": {"report", "system", "tensors"},
     "captures": {"bundles", "config", "goldens", "replays", "system", "tensors"},
     "changepoints": {"goldens", "report", "system"},
     "checks": {"compare", "goldens", "report", "runs", "system"},
@@ -111,7 +113,6 @@ def arrows(tree: ast.Module) -> set[str]:
     return {name for name in names if not name.startswith("__")}
 
 
-@pytest.mark.slow
 def test_rooms_import_only_what_the_design_allows() -> None:
     wrong = [
         f"{shown(path)}: {there}"
@@ -148,7 +149,6 @@ def test_pure_rooms_have_no_io_and_no_clock() -> None:
     assert offenders == []
 
 
-@pytest.mark.slow
 def test_no_pickle_no_eval_no_shell() -> None:
     offenders = []
     for path, tree in modules().items():
