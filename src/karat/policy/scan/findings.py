@@ -63,7 +63,13 @@ class Inspector:
             checked_at=next((f"{c.path}:{c.line}" for c in reached.checks if not c.caught), None),
         )
         empty = [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
-        found = [*self._base(test, reached), *self._missing(test, row, reached, covered, dtype)]
+        base = f"its base is assumed to be an op test: {test.assumed}" if test.assumed else ""
+        for end in lineage.open_ends(cls)[:1] if reached.state == "unchecked" and not test.assumed else ():
+            base = f"its base {end.name} is not in the scanned files; what it checks is unknown"
+        found = [*self._missing(test, row, reached, covered, dtype)]
+        if base:
+            text = f"{test.name}: {base}"
+            found.insert(0, finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text))
         if state == "unchecked" and empty:
             found = [f for f in found if f.kind != "grad-check-missing"]  # the empty test is named
         return Inspection(row=row, findings=found, dtype=dtype, empty=empty)
@@ -83,16 +89,6 @@ class Inspector:
             ):
                 return entry
         return None
-
-    def _base(self, test: OpTestClass, reached: Reached) -> Iterator[Finding]:
-        """A base that nothing is known of."""
-        if test.assumed:
-            text = f"{test.name}: its base is assumed to be an op test: {test.assumed}"
-            yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
-        elif reached.state == "unchecked":
-            for end in self._world.lineage.open_ends(test.cls)[:1]:
-                text = f"{test.name}: its base {end.name} is not in the scanned files; what it checks is unknown"
-                yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text)
 
     def _missing(
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None

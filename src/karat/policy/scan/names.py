@@ -478,12 +478,12 @@ class Lineage:
 
     def is_root(self, ancestor: Ancestor) -> bool:
         """Whether this is where op tests begin."""
-        return short_name(ancestor) in self._roots or self.is_assumed(ancestor)
+        name = short_name(ancestor)
+        return name in self._roots or (isinstance(ancestor, Outside) and name.endswith(ROOT_SUFFIX))
 
     def is_assumed(self, ancestor: Ancestor) -> bool:
         """Whether only its name says that a base from elsewhere is an op test."""
-        name = short_name(ancestor)
-        return isinstance(ancestor, Outside) and name not in self._roots and name.endswith(ROOT_SUFFIX)
+        return isinstance(ancestor, Outside) and self.is_root(ancestor) and short_name(ancestor) not in self._roots
 
     def is_op_test(self, cls: Class) -> bool:
         return any(self.is_root(ancestor) for ancestor in self.order(cls))

@@ -79,11 +79,15 @@ def look(
     return [found[path] for path in paths]
 
 
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - a path may not be UTF-8, and there are thousands
+        return file.read()
+
+
 def glance(path: str, roots: Collection[str] = ()) -> Glance:
     """Read a file, and parse it if it names what op tests are made of."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a path may not be UTF-8, and there are thousands
-            source = file.read()
+        source = _read(path)
     except OSError as error:
         return Glance(path=path, error=error.strerror or str(error))
     plain = words(source)
@@ -99,8 +103,7 @@ def glance(path: str, roots: Collection[str] = ()) -> Glance:
 def spelled(path: str) -> frozenset[str]:
     """Every word of a file; none if it has gone meanwhile."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            found = set(_WORDS.findall(words(file.read())))
+        found = set(_WORDS.findall(words(_read(path))))
     except OSError:
         return frozenset()
     return frozenset(word.decode("utf-8", "replace") for word in found)
@@ -109,8 +112,7 @@ def spelled(path: str) -> frozenset[str]:
 def parsed(path: str) -> FileFacts:
     """The facts of a file that turned out to matter."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            return facts_of(file.read(), path)
+        return facts_of(_read(path), path)
     except OSError as error:
         return FileFacts(path=path, problem=error.strerror or str(error))
 
