@@ -20,7 +20,7 @@ demo: $(STAMP)
 TESTS = $(if $(ROOM),$(wildcard tests/$(ROOM)*) $(wildcard tests/cli/test_$(ROOM)*),)
 PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS) $(ARGS)
 
-# What takes a second or less, 19 tests of 20, of every room; what is left out is marked `slow`.
+# Five tests of six, of every room; the sixth takes two thirds of the time and is marked `slow`.
 test: $(STAMP)
 	$(PYTEST) -m "not slow"
 	@echo "Quick tests of $(or $(ROOM),every room). \`make test-all\` also runs the slow ones."

@@ -73,6 +73,7 @@ def test_generic_names_are_not_at_the_top() -> None:
     assert not {"Options", "Report", "Sample", "Result"} & set(dir(karat))
 
 
+@pytest.mark.slow
 def test_a_function_stays_one_after_its_room_was_imported() -> None:
     code = "import karat, karat.diffs.diff, karat.checks.check, karat.hunts.hunt; print(karat.diff, karat.check, karat.hunt)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -84,6 +84,7 @@ def test_inputs_are_read_and_outputs_written(tmp_path: Path, runner: Path, shape
     assert np.array_equal(found, np.float32(2) * x + np.float32(1))
 
 
+@pytest.mark.slow
 def test_several_inputs_give_several_outputs(tmp_path: Path, runner: Path) -> None:
     inputs(tmp_path, np.ones(2, np.float32), np.zeros((2, 2), np.float32))
     assert run(runner, tmp_path, "-1 0.5").returncode == 0

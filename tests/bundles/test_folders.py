@@ -47,12 +47,14 @@ def test_other_folders_are_none(here: Path) -> None:
     assert not is_of_zips(here / "packed/cases")
 
 
+@pytest.mark.slow
 def test_what_a_pack_at_work_has_not_finished_is_left_alone(here: Path) -> None:
     folder = here / "packed/cases"
     shutil.copytree(folder, folder / ".karat-pack-0123")
     assert len(cases(open_zips(folder, str(folder)))) == 4
 
 
+@pytest.mark.slow
 def test_a_case_in_two_zips_is_nobodys(here: Path) -> None:
     shutil.copy(here / "packed/all.zip", here / "packed/cases")
     with pytest.raises(UsageError, match=r"found models/\S+ in all.zip and in models/"):

@@ -61,6 +61,7 @@ def checked(root: Path, index: Index) -> tuple[Finding, ...]:
         place.close()
 
 
+@pytest.mark.slow
 @given(INDEXES)
 def test_an_index_comes_back_as_it_was(index: Index) -> None:
     assert decode(encode(index)) == index

@@ -280,6 +280,7 @@ def test_jax_arrays_of_every_dtype(tmp_path: Path) -> None:
     round_trips(tmp_path, arrays, {"x": arrays[3], "y": (arrays[-1],)}, raw=True)
 
 
+@pytest.mark.slow
 def test_jax_arrays_of_64_bits_come_back_where_jax_allows_them(tmp_path: Path) -> None:
     jax, jnp = installed("jax"), installed("jax.numpy")
     with jax.enable_x64(True):

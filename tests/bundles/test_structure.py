@@ -34,6 +34,7 @@ def through(value: Any, classes: tuple[type, ...] = CLASSES) -> Restored:
     return restore(structure, tensors, classes=classes)
 
 
+@pytest.mark.slow
 @given(nested(ARRAYS))
 @example({"a/b": np.ones(1), "a": {"b": np.ones(2)}, 0: np.ones(3), "0": np.ones(4)})
 @example([math.nan, -math.nan, -0.0, math.inf, 5e-324, 2**53 + 1, -(2**63), 10**5000])
@@ -375,6 +376,7 @@ def test_a_structure_without_end_is_damage() -> None:
         restore(node, {})
 
 
+@pytest.mark.slow
 def test_the_same_value_gives_the_same_structure_in_every_process() -> None:
     program = (
         "from karat.bundles.structure import flatten\n"

@@ -80,6 +80,7 @@ def test_every_name_and_shape_is_found_where_the_library_put_it(
     assert b"__metadata__" not in data[: header.start]
 
 
+@pytest.mark.slow
 def test_the_same_tensors_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, numpy as np\n"
@@ -166,6 +167,7 @@ def test_arbitrary_bytes_never_crash_the_reader(data: bytes) -> None:
     assert sum(e.data_offsets[1] - e.data_offsets[0] for e in header.entries.values()) == (len(data) - header.start)
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(WELL) - 1), st.integers(0, 255))
 def test_a_changed_header_is_noticed_by_its_hash_if_by_nothing_else(at: int, byte: int) -> None:
     changed = bytearray(WELL)

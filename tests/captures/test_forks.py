@@ -47,6 +47,7 @@ def test_each_test_in_a_fork_is_counted(suite: Suite) -> None:
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_what_a_test_checks_in_a_fork_is_refused_aloud(suite: Suite) -> None:
     suite.write(
         "test_it.py",

@@ -226,6 +226,7 @@ def test_in_pytest_markers_and_options_hold_for_the_plain_functions(suite: Suite
     }
 
 
+@pytest.mark.slow
 def test_golden_in_a_unittest_class(suite: Suite) -> None:
     suite.write(
         "test_it.py",

@@ -7,6 +7,7 @@ import pytest
 from factories.pytest_runs import Suite
 
 
+@pytest.mark.slow
 def test_ids_of_every_kind_are_cases_of_their_own(suite: Suite) -> None:
     body = """
         import pytest
@@ -47,6 +48,7 @@ def test_node_ids_do_not_depend_on_where_pytest_is_started(suite: Suite) -> None
     assert second["session"] == "b"
 
 
+@pytest.mark.slow
 def test_a_suite_is_the_last_folder_or_in_the_root_the_file(suite: Suite) -> None:
     body = "def test(golden): golden.check(1, 1, inputs=())\n"
     suite.write("backends/models/test_deep.py", body)
@@ -55,6 +57,7 @@ def test_a_suite_is_the_last_folder_or_in_the_root_the_file(suite: Suite) -> Non
     assert {m["identity"]["suite"] for m in suite.manifests()} == {"models", "test_top"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("-c", "/dev/null")])
 def test_a_suite_is_its_folder_without_a_configuration_too(suite: Suite, words: tuple[str, ...]) -> None:
     (suite.root / "pytest.ini").unlink()
@@ -64,6 +67,7 @@ def test_a_suite_is_its_folder_without_a_configuration_too(suite: Suite, words: 
     assert [m["identity"]["suite"] for m in suite.manifests()] == ["models"]
 
 
+@pytest.mark.slow
 def test_suites_that_are_not_named_are_counted_and_said(suite: Suite) -> None:
     suite.write("karat.toml", '[bundles]\ncapture = ["modells"]\n')
     suite.write("models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
@@ -104,6 +108,7 @@ FLOWS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "configured", "plain"),
     [
@@ -135,6 +140,7 @@ def test_a_flow_is_told_by_the_nearest_who_knows(
     }
 
 
+@pytest.mark.slow
 def test_suites_are_captured_as_the_configuration_wants(suite: Suite) -> None:
     body = """
         import pytest
@@ -158,12 +164,14 @@ def test_suites_are_captured_as_the_configuration_wants(suite: Suite) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_suite_given_as_option_is_that_of_all(suite: Suite) -> None:
     suite.write("models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     suite.capture("--karat-suite", "nightly")
     assert [m["identity"]["suite"] for m in suite.manifests()] == ["nightly"]
 
 
+@pytest.mark.slow
 def test_raw_files_and_strides_on_request(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -206,6 +214,7 @@ def test_the_markers_tolerance_holds_unless_the_check_says_otherwise(suite: Suit
     assert (done.count("passed"), done.count("failed")) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -242,6 +251,7 @@ def test_a_marker_that_means_nothing_is_an_error_in_a_worker(suite: Suite) -> No
     assert not (suite.root / "ran").exists()
 
 
+@pytest.mark.slow
 def test_subtests_have_names_of_their_own(suite: Suite) -> None:
     suite.write(
         "test_it.py",

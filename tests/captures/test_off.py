@@ -12,6 +12,7 @@ from factories.pytest_runs import Suite
 ROOMS = "[m for m in sys.modules if m.startswith('karat.') and not m.startswith(('karat.captures', 'karat.policy'))]"
 
 
+@pytest.mark.slow
 def test_no_room_is_imported_until_golden_is_used(suite: Suite) -> None:
     suite.write(
         "test_light.py",
@@ -58,6 +59,7 @@ def test_the_plain_function_imports_nothing_either(suite: Suite) -> None:
     assert suite.python("script.py").out.split() == ["karat.captures", "karat.captures.functions"]
 
 
+@pytest.mark.slow
 def test_the_fixture_compares_and_writes_nothing(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -85,6 +87,7 @@ def files(suite: Suite) -> list[Path]:
     return sorted(path for path in suite.root.rglob("*") if "__pycache__" not in str(path))
 
 
+@pytest.mark.slow
 def test_empty_variables_are_off(suite: Suite) -> None:
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     done = suite.run(KARAT_CAPTURE_DIR="", GOLDEN_ARTIFACTS_DIR="")

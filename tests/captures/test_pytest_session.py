@@ -8,6 +8,7 @@ from factories.capturing import PASSING
 from factories.pytest_runs import Suite
 
 
+@pytest.mark.slow
 def test_a_passing_test_leaves_one_whole_case(suite: Suite) -> None:
     suite.write("models/test_it.py", PASSING)
     done = suite.capture(KARAT_IMAGE="torch:nightly", SOURCE_DATE_EPOCH="1700000000")
@@ -32,6 +33,7 @@ def test_a_passing_test_leaves_one_whole_case(suite: Suite) -> None:
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_header_and_summary_say_where_how_many_and_what_next(suite: Suite) -> None:
     suite.write("models/test_it.py", PASSING)
     words = ("--karat-session", "nightly-1", "-p", "no:xdist")
@@ -45,6 +47,7 @@ def test_header_and_summary_say_where_how_many_and_what_next(suite: Suite) -> No
     assert not other.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR"])
 def test_a_variable_switches_it_on(suite: Suite, variable: str) -> None:
     suite.write("models/test_it.py", PASSING)
@@ -52,6 +55,7 @@ def test_a_variable_switches_it_on(suite: Suite, variable: str) -> None:
     assert len(suite.manifests()) == 1
 
 
+@pytest.mark.slow
 def test_only_tests_that_passed_to_their_end_are_published(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -101,6 +105,7 @@ def test_only_tests_that_passed_to_their_end_are_published(suite: Suite) -> None
     assert len(list(again.glob("*/claims/*.json"))) == 1
 
 
+@pytest.mark.slow
 def test_bytes_are_as_they_were_when_checked(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -150,6 +155,7 @@ def test_a_mismatch_is_told_in_numbers(suite: Suite) -> None:
     assert "in compared" not in done.out  # karat's own frames are not the user's business
 
 
+@pytest.mark.slow
 def test_two_checks_of_one_test_need_names(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -219,6 +225,7 @@ def test_a_rerun_of_what_failed_is_no_second_capture(suite: Suite) -> None:
     assert len(suite.manifests()) == 1
 
 
+@pytest.mark.slow
 def test_a_plugin_may_run_a_test_again_until_it_passes(suite: Suite) -> None:
     suite.write(
         "conftest.py",
@@ -252,6 +259,7 @@ def test_a_plugin_may_run_a_test_again_until_it_passes(suite: Suite) -> None:
     assert "2 dropped with their tests" in done.out
 
 
+@pytest.mark.slow
 def test_what_a_test_that_did_not_pass_could_not_leave_is_not_missed(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -275,6 +283,7 @@ def test_what_a_test_that_did_not_pass_could_not_leave_is_not_missed(suite: Suit
     assert list(suite.captures.glob(".karat/*/claims/*")) == []
 
 
+@pytest.mark.slow
 def test_a_case_that_somebody_took_away_is_not_called_captured(suite: Suite) -> None:
     suite.write(
         "test_it.py",

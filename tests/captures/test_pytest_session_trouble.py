@@ -11,6 +11,7 @@ from factories.capturing import PASSING
 from factories.pytest_runs import Suite, clean_environment
 
 
+@pytest.mark.slow
 def test_a_configuration_that_is_wrong_fails_before_any_test(suite: Suite) -> None:
     suite.write("karat.toml", "[bundles]\ncaptures = []\n")
     done = suite.capture()
@@ -34,6 +35,7 @@ FAILING = """
 """
 
 
+@pytest.mark.slow
 def test_what_cannot_be_captured_is_told_and_fails_no_test(suite: Suite) -> None:
     suite.write("test_it.py", FAILING)
     done = suite.capture()
@@ -50,6 +52,7 @@ def test_what_cannot_be_captured_is_told_and_fails_no_test(suite: Suite) -> None
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "variables", "code"),
     [
@@ -68,6 +71,7 @@ def test_strict_sessions_fail_for_it(
     assert done.count("passed") == 5
 
 
+@pytest.mark.slow
 def test_a_failed_capture_leaves_a_claim_that_says_so(suite: Suite) -> None:
     suite.write("test_it.py", FAILING)
     suite.capture()
@@ -82,6 +86,7 @@ def test_a_failed_capture_leaves_a_claim_that_says_so(suite: Suite) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_test_that_compared_by_itself_is_captured_as_weaker_evidence(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -112,6 +117,7 @@ def test_a_case_in_the_place_of_something_else_is_not_written_over_it(suite: Sui
     assert (folder / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_used_fails_before_any_test(suite: Suite) -> None:
     suite.write("test_it.py", "def test(): open('ran', 'w')\n")
     suite.write("captures", "a file")

@@ -103,6 +103,7 @@ def test_the_same_sessions_case_stays(tmp_path: Path) -> None:
     assert (target / "data").read_text() == "first"
 
 
+@pytest.mark.slow
 def test_sessions_that_publish_one_case_at_the_same_time_all_succeed(tmp_path: Path) -> None:
     target = tmp_path / "s" / "f" / "c"
 

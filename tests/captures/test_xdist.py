@@ -142,6 +142,7 @@ def test_what_workers_tell_counts_although_their_journals_are_gone(suite: Suite)
     assert "fail cannot-store: test_it.py::test_it" in done.out
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_used_starts_no_worker(suite: Suite) -> None:
     suite.write("test_it.py", "def test(): open('ran', 'w')\n")
     suite.write("captures", "a file")

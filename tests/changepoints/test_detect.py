@@ -182,6 +182,7 @@ def test_long_flat_series_have_none() -> None:
     assert steps(noise("t3", 20_000, np.random.default_rng(6))) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(arrays(np.float64, st.integers(0, 60), elements=NUMBERS))
 def test_any_values_are_borne_and_cut_in_order(values: np.ndarray) -> None:
@@ -229,6 +230,7 @@ def test_samples_whose_squares_overflow_are_borne() -> None:
     assert [step.first_bad for step in detect(Series(metric="m", observations=items)).steps] == [20]
 
 
+@pytest.mark.slow
 def test_a_side_that_is_only_noisier_is_seldom_a_step_and_one_that_moved_is() -> None:
     generator = np.random.default_rng(13)
     louder = np.where(np.arange(100) < 80, 1, 10)

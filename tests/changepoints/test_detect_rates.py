@@ -66,6 +66,7 @@ def test_many_steps_hide_none_of_them() -> None:
     assert false <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["t3", "lognormal", "outliers", "autocorrelated", "bimodal"])
 def test_a_real_step_is_found_in_any_noise_and_brings_no_others(kind: str) -> None:
     generator = np.random.default_rng(9)

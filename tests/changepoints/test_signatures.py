@@ -202,6 +202,7 @@ def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     assert not re.search(r"[\x00-\x1f\x7f]", said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

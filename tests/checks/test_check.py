@@ -233,6 +233,7 @@ DAMAGE = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(DAMAGE, st.booleans())
 def test_any_damage_ends_in_an_outcome_and_every_failure_in_a_command(
     edits: list[tuple[int, int, str]],

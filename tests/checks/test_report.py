@@ -114,6 +114,7 @@ def test_the_schema_itself_is_one_and_refuses_less() -> None:
     assert list(jsonschema.Draft202012Validator(SCHEMA).iter_errors({"schema": "karat.check/1"}))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
 def test_junit_is_well_formed_whatever_stands_in_it(report: CheckReport) -> None:
@@ -169,6 +170,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
 def test_the_summary_fits_and_lets_no_markup_through(report: CheckReport) -> None:

@@ -71,6 +71,7 @@ def test_the_document_s_nights_in_a_terminal(nights: Path) -> None:
     assert lines[-1] == "1 series: 2 regressions, 1 dip, 1 crash, 8 gaps"
 
 
+@pytest.mark.slow
 def test_a_shell_may_spell_out_the_glob_or_grep_them(nights: Path) -> None:
     logs = sorted(path.name for path in nights.iterdir())
     spelled = changes(nights, "--logs", *logs, "--metric", METRIC, "--json", "-")

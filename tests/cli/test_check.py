@@ -27,6 +27,7 @@ def project(repository: Repository) -> Repository:
     return repository
 
 
+@pytest.mark.slow
 def test_a_good_result_passes_and_says_how_close_it_was(project: Repository) -> None:
     found = karat("check", "out/good.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
     assert (found.code, found.err) == (0, "")
@@ -34,6 +35,7 @@ def test_a_good_result_passes_and_says_how_close_it_was(project: Repository) -> 
     assert found.out.splitlines()[-1].startswith("pass  1 golden: 1 pass;")
 
 
+@pytest.mark.slow
 def test_a_failure_says_everything(project: Repository) -> None:
     found = karat("check", "out/worse.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
     assert found.code == 1
@@ -48,6 +50,7 @@ def test_a_failure_says_everything(project: Repository) -> None:
         assert words in found.out
 
 
+@pytest.mark.slow
 def test_a_run_that_died_is_named_once(project: Repository) -> None:
     found = karat("check", "out/died.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
     assert found.code == 1
@@ -68,6 +71,7 @@ def test_auto_finds_the_golden_by_identity(project: Repository) -> None:
     assert (several.code, "found 2 by its identity" in several.err) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -87,12 +91,14 @@ def test_a_day_that_is_none_is_wrong_usage(project: Repository) -> None:
     assert (found.code, "KARAT_TODAY" in found.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_unreadable_golden_is_3(project: Repository) -> None:
     project.write("out/broken.json", '{"a": ')
     found = karat("check", "out/good.json", "--golden", "out/broken.json", cwd=project.root, **CLEAN)
     assert (found.code, "cannot-verify" in found.out) == (3, True)
 
 
+@pytest.mark.slow
 def test_json_is_data_and_nothing_else(project: Repository) -> None:
     found = karat("check", "out/worse.json", "--golden", GOLDEN, "--json", "-", "--github", cwd=project.root, **CLEAN)
     document = json.loads(found.out)
@@ -101,6 +107,7 @@ def test_json_is_data_and_nothing_else(project: Repository) -> None:
     assert found.err.splitlines()[-1].startswith("next: karat record out/worse.json")
 
 
+@pytest.mark.slow
 def test_quiet_is_quiet_and_files_are_written(project: Repository) -> None:
     found = karat(
         "check",
@@ -121,6 +128,7 @@ def test_quiet_is_quiet_and_files_are_written(project: Repository) -> None:
     assert root.attrib["failures"] == "1"
 
 
+@pytest.mark.slow
 def test_on_github_there_are_annotations_and_a_summary(project: Repository, tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
@@ -145,6 +153,7 @@ def test_on_github_there_are_annotations_and_a_summary(project: Repository, tmp_
     assert summary.read_text() == written
 
 
+@pytest.mark.slow
 def test_exemptions_hold_until_their_day(project: Repository) -> None:
     project.write(
         "karat.toml",
@@ -197,6 +206,7 @@ def test_the_command_that_takes_a_result_takes_it(tmp_path: Path, actual: str) -
     assert karat(*words, cwd=tmp_path, **CLEAN).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("result", "code"), [("good", 3), ("worse", 1)])
 @pytest.mark.parametrize("how", ["summary", "json", "junit"])
 def test_a_report_that_cannot_be_written_does_not_unsay_a_failure(
@@ -212,6 +222,7 @@ def test_a_report_that_cannot_be_written_does_not_unsay_a_failure(
     assert f"out/{result}.json  against" in found.out
 
 
+@pytest.mark.slow
 def test_a_golden_is_never_checked_against_itself(project: Repository) -> None:
     found = karat("check", GOLDEN, "--golden", GOLDEN, cwd=project.root, **CLEAN)
     assert (found.code, found.out) == (2, "")
@@ -220,6 +231,7 @@ def test_a_golden_is_never_checked_against_itself(project: Repository) -> None:
     assert again.code == 0
 
 
+@pytest.mark.slow
 def test_a_folder_of_goldens_that_is_not_there_is_named(project: Repository) -> None:
     found = karat("check", "out", "--golden", "nowhere", cwd=project.root, **CLEAN)
     assert found.code == 2

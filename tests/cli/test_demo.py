@@ -108,6 +108,7 @@ def ends(log: str) -> list[int]:
     return [int(code) for code in re.findall(r"^\(exit (\d+)\)$", log, re.MULTILINE)]
 
 
+@pytest.mark.slow
 def test_a_store_or_directory_of_the_user_s_is_none_of_its_business(shown: tuple[Path, str]) -> None:
     assert [path.name for path in shown[0].iterdir()] == ["d"]
 
@@ -127,6 +128,7 @@ def test_in_a_log_the_next_command_is_the_last_line_of_its_verb(shown: tuple[Pat
     assert [part[-1].split(" ")[:2] for part in failed] == [["next:", "karat"]] * 4, shown[1]
 
 
+@pytest.mark.slow
 def test_what_the_demo_advises_can_be_run(shown: tuple[Path, str]) -> None:
     folder, log = shown
     (advised,) = {line for line in log.splitlines() if line.startswith("next: karat replay")}

@@ -28,6 +28,7 @@ def refreshed(repository: Repository) -> Repository:
     return repository
 
 
+@pytest.mark.slow
 def test_the_report_goes_to_stdout_and_the_last_line_is_the_next_command(refreshed: Repository) -> None:
     result = karat("diff", cwd=refreshed.root)
     assert result.code == 1
@@ -37,6 +38,7 @@ def test_the_report_goes_to_stdout_and_the_last_line_is_the_next_command(refresh
     assert "\x1b" not in result.out
 
 
+@pytest.mark.slow
 def test_the_next_command_works(refreshed: Repository) -> None:
     command = karat("diff", cwd=refreshed.root).err.removeprefix("next: ").strip()
     subprocess.run(command.split(), cwd=refreshed.root, check=True)
@@ -94,6 +96,7 @@ def test_fail_on_from_the_configuration(refreshed: Repository) -> None:
     assert karat("diff", cwd=refreshed.root).code == 0
 
 
+@pytest.mark.slow
 def test_wrong_usage_is_2_with_a_suggestion(refreshed: Repository) -> None:
     misspelt = karat("diff", "--fail-on", "truncate", cwd=refreshed.root)
     assert misspelt.code == 2
@@ -194,6 +197,7 @@ sys.stdout.buffer.write(data.render_json(diff(options=DiffOptions(jobs=4))))
     assert done.stdout == karat("diff", "--json", "-", "--jobs", "1", cwd=repository.root).out
 
 
+@pytest.mark.slow
 def test_hostile_names_reach_no_terminal(repository: Repository) -> None:
     name = "goldens/\x1b[31mred\x07\n.json"
     repository.write(name, golden_text(curves(1)))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HUNT = """
 stages = ["values"]
 [probe]
@@ -19,6 +21,7 @@ list = ["a", "b"]
 """
 
 
+@pytest.mark.slow
 def test_a_probe_has_the_threads_it_would_have_without_karat(tmp_path: Path) -> None:
     (tmp_path / "hunt.toml").write_text(HUNT, encoding="utf-8")
     words = ["env", "-u", "OPENBLAS_NUM_THREADS", sys.executable, "-m", "karat"]

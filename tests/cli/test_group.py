@@ -23,6 +23,7 @@ def test_a_file_that_is_called_almost_like_a_part_is_a_hunt(tmp_path: Path) -> N
     assert "report.toml: expected probe to be set" in karat("hunt", "report.toml", cwd=tmp_path).err
 
 
+@pytest.mark.slow
 def test_without_a_part_hunt_is_run_and_policy_shows_its_help(tmp_path: Path) -> None:
     assert "expected a hunt in hunt.toml, found no such file" in karat("hunt", cwd=tmp_path).err
     shown = karat("policy", cwd=tmp_path)

@@ -60,6 +60,7 @@ def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
     assert done.stdout == "speed: 90\n"
 
 
+@pytest.mark.slow
 def test_the_advice_can_be_pasted(hunted: Path) -> None:
     advice = karat_here("hunt", "report", cwd=hunted).err.splitlines()[-1].removeprefix("next: karat ")
     shown = karat_here(*shlex.split(advice), cwd=hunted)

@@ -74,6 +74,7 @@ def test_killed_while_the_journal_is_made_the_hunt_can_be_run(tmp_path: Path) ->
     assert karat_here("hunt", "run", "-q", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_a_hunt_that_is_done_says_it_again(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(6, (3, 90.0)))
     assert karat_here("hunt", "-q", cwd=tmp_path).code == 1
@@ -83,6 +84,7 @@ def test_a_hunt_that_is_done_says_it_again(tmp_path: Path) -> None:
     assert result.out.startswith("hunt: 1 regression\n")
 
 
+@pytest.mark.slow
 def test_what_was_said_when_it_began_holds(tmp_path: Path) -> None:
     values_hunt(tmp_path, LEVELS)
     assert karat_here("hunt", "run", "--strategy", "sweep", "--max-runs", "5", "-q", cwd=tmp_path).code == 3

@@ -38,6 +38,7 @@ def test_a_hunt_prints_its_answer_and_every_attempt_as_it_comes(tmp_path: Path) 
     assert (folder / JOURNAL).is_file()
 
 
+@pytest.mark.slow
 def test_reports_go_where_they_are_wanted(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(8))
     words = ("--json", "-", "--html", "hunt.html", "--markdown", "issue.md", "-q")
@@ -93,6 +94,7 @@ def test_a_hunt_that_could_not_begin_is_in_nobody_s_way(tmp_path: Path) -> None:
     assert karat_here("hunt", "run", "-q", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_the_command_line_overrules_hunt_toml(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(9, (4, 90.0)))
     words = ("--strategy", "sweep", "-j", "2", "--confidence", "0.95", "--journal", "other.hunt")

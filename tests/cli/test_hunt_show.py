@@ -59,6 +59,7 @@ def test_its_log_is_printed_without_what_a_terminal_would_obey(tmp_path: Path) -
     assert "\x1b" not in result.out
 
 
+@pytest.mark.slow
 def test_as_json_with_logs_where_they_are_wanted(folder: Path) -> None:
     schema = json.loads(karat_here("schema", "karat.hunt-point/1", cwd=folder).out)
     for words, logs in (((), False), (("--log",), True)):

@@ -26,6 +26,7 @@ def test_packing_says_what_was_written(tmp_path: Path, root: Path) -> None:
     assert last.startswith("packed 2 cases, 6 tensors, ")
 
 
+@pytest.mark.slow
 def test_the_report_fits_its_schema(tmp_path: Path, root: Path) -> None:
     result = karat("pack", root.name, "--json", "-", "--name", "nightly", cwd=tmp_path)
     report = json.loads(result.out)
@@ -41,6 +42,7 @@ def test_the_report_fits_its_schema(tmp_path: Path, root: Path) -> None:
     assert result.err.startswith("next: ")
 
 
+@pytest.mark.slow
 def test_the_hour_is_the_source_s(tmp_path: Path, root: Path) -> None:
     said = {"SOURCE_DATE_EPOCH": "1000000000"}
     karat("pack", root.name, "-q", cwd=tmp_path, **said)

@@ -54,6 +54,7 @@ def ask(tree: PolicyRange, *words: str, forge: Forge | None = None, **env: str) 
     return done
 
 
+@pytest.mark.slow
 def test_approved(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
@@ -62,6 +63,7 @@ def test_approved(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     assert "@bob" in done.out
 
 
+@pytest.mark.slow
 def test_missing_says_why_and_what_to_do(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob", commit="0" * 40)
     done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
@@ -80,6 +82,7 @@ def test_missing_says_why_and_what_to_do(tree: PolicyRange, pull: GitHubPull, fo
     assert done.err == f"next: gh pr edit 7 --repo {REPO} --add-reviewer bob,octo/numerics\n"
 
 
+@pytest.mark.slow
 def test_the_next_command_asks_about_the_same_request(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     forge.faults.add(Fault(pattern="/reviews", status=200, body=b"<html>", times=None))
@@ -89,6 +92,7 @@ def test_the_next_command_asks_about_the_same_request(tree: PolicyRange, pull: G
     assert done.err.endswith(again)
 
 
+@pytest.mark.slow
 def test_run_from_a_folder_further_down(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
@@ -97,12 +101,14 @@ def test_run_from_a_folder_further_down(tree: PolicyRange, pull: GitHubPull, for
     assert done.code == 0
 
 
+@pytest.mark.slow
 def test_in_a_workflow_nothing_need_be_said(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     env = {"GITHUB_ACTIONS": "true", "GITHUB_REF": "refs/pull/7/merge", "GITHUB_REPOSITORY": REPO}
     assert ask(tree, forge=forge, **env).code == 0
 
 
+@pytest.mark.slow
 def test_locally_it_lists_what_will_need_an_approval(tree: PolicyRange) -> None:
     done = ask(tree)
     assert done.code == 3
@@ -120,6 +126,7 @@ def test_nothing_to_approve(tmp_path: Path) -> None:
     assert done.out.startswith("nothing to approve: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -148,6 +155,7 @@ def test_without_approvers_it_says_how(tmp_path: Path) -> None:
     assert "a branch does not appoint its own approvers" in done.err
 
 
+@pytest.mark.slow
 def test_a_syntax_error_cannot_be_verified(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     tree.write("tests/test_broken.py", "def f(:\n")
     pull.head = tree.commit()
@@ -186,6 +194,7 @@ def test_a_list_from_printing_to_signing_to_passing(tmp_path: Path) -> None:
     assert "bob (sign-off.toml.sig)" in done.out
 
 
+@pytest.mark.slow
 def test_the_step_summary_is_a_table_that_mentions_nobody(
     tree: PolicyRange, pull: GitHubPull, forge: Forge, tmp_path: Path
 ) -> None:
@@ -201,6 +210,7 @@ def test_the_step_summary_is_a_table_that_mentions_nobody(
     assert "@bob" not in text  # it would be notified
 
 
+@pytest.mark.slow
 def test_json_on_stdout_is_nothing_else(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
     pull.review("bob")
     env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
@@ -210,6 +220,7 @@ def test_json_on_stdout_is_nothing_else(tree: PolicyRange, pull: GitHubPull, for
     assert (change["state"], change["approved_by"]) == ("approved", ["@bob"])
 
 
+@pytest.mark.slow
 def test_names_from_the_repository_are_printed_safely(tree: PolicyRange) -> None:
     tree.edit("tests/test_ops.py", "in a hurry", "\\x1b[2J##[error]")
     tree.commit()
@@ -218,6 +229,7 @@ def test_names_from_the_repository_are_printed_safely(tree: PolicyRange) -> None
     assert "##[" not in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["none", "wrong", "forbidden", "gone", "redirect"])
 def test_a_planted_token_is_found_nowhere(tree: PolicyRange, pull: GitHubPull, forge: Forge, trouble: str) -> None:
     forge.github.tokens = {TOKEN} if trouble != "wrong" else {"another"}

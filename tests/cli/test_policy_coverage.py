@@ -45,6 +45,7 @@ def test_the_matrix(where: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_some_ops(where: Path) -> None:
     assert [op["op"] for op in report_of(where)["ops"]] == ["relu", "tanh"]
     assert [op["op"] for op in report_of(where, "--op", "t*")["ops"]] == ["tanh"]
@@ -58,6 +59,7 @@ def test_a_page(where: Path) -> None:
     assert "<title>Gradient coverage</title>" in (where / "c.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_operators_of_the_namespaces_are_there_unless_not_wanted(where: Path) -> None:
     (where / "tinylib.py").write_text("def tanh(x): ...\ndef sinh(x): ...\n")
     (where / "karat.toml").write_text('[policy]\nnamespaces = ["tinylib"]\n')

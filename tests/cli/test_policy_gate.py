@@ -96,6 +96,7 @@ def test_several_folders_are_one_suite(tmp_path: Path) -> None:
     assert (result.code, report["sessions"], report["complete"]) == (0, 2, True)
 
 
+@pytest.mark.slow
 def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test(skip_reason="a good one"))
     (tmp_path / "exemptions.toml").write_text(ENTRY)
@@ -108,6 +109,7 @@ def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
         assert late.err == "next: edit exemptions.toml  # line 2\n" or "next: " in late.err
 
 
+@pytest.mark.slow
 def test_github_shows_it_beside_the_code(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test(line=7))
     annotation = "::error file=tests/test_ops.py,line=7,title=karat policy gate%3A evidence-missing::"
@@ -119,6 +121,7 @@ def test_github_shows_it_beside_the_code(tmp_path: Path) -> None:
     assert (json.loads(aside.out)["exit_code"], annotation in aside.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_is_seen(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test())
     last, _ = gate(tmp_path, "evidence", KARAT_TODAY="2020-02-29")
@@ -156,6 +159,7 @@ def library(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_new_operators_are_judged_in_a_whole_suite(library: Path) -> None:
     assert gate(library, "evidence")[0].code == 0
     result, report = gate(library, "evidence", "--complete")

@@ -103,6 +103,7 @@ def test_wrong_usage_is_2(where: Path, words: tuple[str, ...], said: str) -> Non
     assert result.err.splitlines()[-1].startswith("next: ")
 
 
+@pytest.mark.slow
 def test_fail_on_says_what_fails(where: Path) -> None:
     (where / "tests" / "test_argmax_op.py").write_text(SKIPPED)
     assert scan(where, "tests").code == 0
@@ -112,6 +113,7 @@ def test_fail_on_says_what_fails(where: Path) -> None:
     assert scan(where, "tests", "--fail-on", "none").code == 0
 
 
+@pytest.mark.slow
 def test_skips_are_held_against_exemptions_where_there_are_any(where: Path) -> None:
     (where / "tests" / "test_argmax_op.py").write_text(SKIPPED)
     (where / "exemptions.toml").write_text(EXEMPTION)
@@ -130,6 +132,7 @@ def test_skips_are_held_against_exemptions_where_there_are_any(where: Path) -> N
     assert "fail exemption-invalid" in result.out
 
 
+@pytest.mark.slow
 def test_long_lists_are_cut_unless_all_is_asked_for(where: Path) -> None:
     body = "    def test_check_grad(self): pass\n"
     classes = "".join(f"class T{n}(OpTest):\n{body}" for n in range(30))
@@ -140,6 +143,7 @@ def test_long_lists_are_cut_unless_all_is_asked_for(where: Path) -> None:
     assert "T29:" in scan(where, "tests", "--all").out
 
 
+@pytest.mark.slow
 def test_reports_go_where_they_are_asked_to(where: Path) -> None:
     (where / "tests" / "test_relu_op.py").write_text(EMPTY)
     result = karat("policy", "scan", "tests", "--sarif", "-", cwd=where)
@@ -150,6 +154,7 @@ def test_reports_go_where_they_are_asked_to(where: Path) -> None:
     assert result.err == ""
 
 
+@pytest.mark.slow
 def test_exclude_base_class_and_jobs(where: Path) -> None:
     (where / "tests" / "old").mkdir()
     (where / "tests" / "old" / "test_x.py").write_text(EMPTY)
@@ -169,6 +174,7 @@ def test_names_from_the_tree_cannot_write_to_the_terminal(where: Path) -> None:
     assert "\x1b" not in result.out + result.err
 
 
+@pytest.mark.slow
 def test_many_files_are_shared_between_processes(where: Path) -> None:
     for n in range(400):
         (where / "tests" / f"test_{n}.py").write_text(GOOD)

@@ -132,6 +132,7 @@ def test_a_short_run_without_a_golden_is_known_by_steps(tmp_path: Path) -> None:
     assert record(tmp_path, "tb", "-o", "g.json", "--steps", "13").code == 0
 
 
+@pytest.mark.slow
 def test_a_cut_event_file_is_refused_unless_the_run_is_known_to_be_whole(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "tb", {"lm loss": LOSS})
     (file,) = folder.iterdir()
@@ -197,6 +198,7 @@ def test_samples_are_added_to_or_replaced(tmp_path: Path) -> None:
     assert [run["name"] for run in golden(tmp_path / "g.samples.json")["runs"]] == ["run4"]
 
 
+@pytest.mark.slow
 def test_repeats_that_disagree_are_refused(tmp_path: Path) -> None:
     run_folder(tmp_path / "a", {"loss": LOSS, "lr": TIME})
     run_folder(tmp_path / "b", {"loss": up_to(LOSS, 13)})
@@ -260,6 +262,7 @@ def golden_lines(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "g.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_tables_can_be_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text("name,accuracy\n\na,pass\n\nb,pass\n")
     (tmp_path / "new.csv").write_text("name,accuracy\na,pass\nb,fail_accuracy\n")
@@ -279,6 +282,7 @@ def test_what_cannot_be_read_is_not_a_difference(tmp_path: Path) -> None:
     assert record(tmp_path, "odd", "-o", "g.json").code == 1
 
 
+@pytest.mark.slow
 def test_the_manifest_says_what_ci_knows_and_no_secret(tmp_path: Path) -> None:
     lines_file(tmp_path / "a", loss=LOSS)
     environment = {"CI": "true", "GITHUB_RUN_ID": "7", "GITHUB_SHA": "abc", "GITHUB_TOKEN": "planted"}

@@ -96,6 +96,7 @@ def test_a_golden_of_nothing_is_never_made(tmp_path: Path) -> None:
         assert not (tmp_path / "g.json").exists()
 
 
+@pytest.mark.slow
 def test_a_counter_gone_wrong_does_not_fill_the_memory(tmp_path: Path) -> None:
     lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2**62, "loss": 1.25})
     result = record(tmp_path, "run", "-o", "g.json", "--interval", "1")
@@ -119,6 +120,7 @@ def test_every_metric_asked_for_is_taken_or_missed(tmp_path: Path) -> None:
     assert record(tmp_path, "less", "-o", "g.json", "--metric", "loss").code == 0
 
 
+@pytest.mark.slow
 def test_options_are_not_ignored_for_what_is_a_golden_already(tmp_path: Path) -> None:
     values = {str(step): step / 7 for step in range(1, 11)}
     block = {"start_step": 1, "end_step": 10, "step_interval": 1, "values": values}
@@ -132,6 +134,7 @@ def test_options_are_not_ignored_for_what_is_a_golden_already(tmp_path: Path) ->
     assert json.loads((tmp_path / "as-it-is.json").read_text())["loss"]["values"] == values
 
 
+@pytest.mark.slow
 def test_a_golden_format_that_is_short_is_a_short_run_too(tmp_path: Path) -> None:
     block = {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": 1.0, "2": 2.0}}
     write(tmp_path / "run.json", json.dumps({"loss": block}))
@@ -183,6 +186,7 @@ def test_a_link_and_stdout_are_no_goldens(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "link.json"}
 
 
+@pytest.mark.slow
 def test_the_same_run_twice_is_a_mistake(tmp_path: Path) -> None:
     lines(tmp_path / "a", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1})
     assert record(tmp_path, "a", "./a", "-o", "g.json").code == 2
@@ -236,6 +240,7 @@ def test_what_cannot_be_read_is_not_written_over(tmp_path: Path, text: str) -> N
     assert record(tmp_path, "run", "-o", "g.json", "--accept-incomplete").code == 0
 
 
+@pytest.mark.slow
 def test_an_empty_file_is_no_golden_yet(tmp_path: Path) -> None:
     lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1})
     write(tmp_path / "g.json", "\n")

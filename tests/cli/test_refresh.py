@@ -134,6 +134,7 @@ def test_scope_is_never_a_silent_default(forge: Forge, run_karat: Runner) -> Non
     assert run_karat.changed() == set()
 
 
+@pytest.mark.slow
 def test_a_repository_that_was_not_named_is_asked_for(run_karat: Runner) -> None:
     done = run_karat("--source", "github", "--run-id", "1", "--scope", "all", GITHUB_REPOSITORY="")
     assert done.code == 2
@@ -149,6 +150,7 @@ def test_in_ci_nothing_is_rewritten_unasked(forge: Forge, run_karat: Runner) -> 
     assert run_karat.read("a") == NEW
 
 
+@pytest.mark.slow
 def test_ci_set_to_false_is_no_ci(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     tried = run_karat.github(run, "--scope", "all", "--dry-run", CI="false")
@@ -157,6 +159,7 @@ def test_ci_set_to_false_is_no_ci(forge: Forge, run_karat: Runner) -> None:
     assert run_karat.read("a") == NEW
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing_and_names_the_real_command(forge: Forge, run_karat: Runner) -> None:
     done = run_karat.github(simple_run(forge), "--scope", "all", "--dry-run")
     assert done.code == 0
@@ -228,6 +231,7 @@ def test_what_is_wrong_with_an_artifact_is_its_own_finding(
     assert run_karat.changed() == {golden_path("a"), LOCK}
 
 
+@pytest.mark.slow
 def test_a_forbidden_artifact_is_told_and_the_rest_is_taken(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge, cases="a")
     run.job("gpt/b - dev", conclusion="failure", labels=H100)
@@ -249,6 +253,7 @@ def test_without_a_network_nothing_is_touched(run_karat: Runner) -> None:
     assert run_karat.changed() == set()
 
 
+@pytest.mark.slow
 def test_a_read_only_tree_is_said_to_be_one(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     lock = run_karat.tree.root / ".git/karat"

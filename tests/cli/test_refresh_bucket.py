@@ -57,6 +57,7 @@ def shard(number: int, *rows: str) -> bytes:
     return zipped({"test/test-reports/training_timm_models.csv": text, "junit.xml": f"<x n='{number}'/>"})
 
 
+@pytest.mark.slow
 def test_sharded_tables_with_a_second_attempt(s3: S3, repository: Repository, tmp_path: Path) -> None:
     repository.write(TABLE, "name,accuracy,graph_breaks\n\n\n\na,pass,0\n\n\n\nb,pass,3\n")
     repository.write("karat.toml", 'preset = "pytorch-dynamo"\n')

@@ -117,6 +117,7 @@ def test_a_refresh_that_confirms_ends_with_a_command_too(desk: Desk) -> None:
     assert desk.refresh(desk.ci_run("b", OLD)).splitlines()[-1] == "next: karat stage"
 
 
+@pytest.mark.slow
 def test_a_folder_laid_out_as_the_repository_needs_no_manifest(desk: Desk, tmp_path: Path) -> None:
     """No job tells the model there; the path does."""
     folder = tmp_path / "results"

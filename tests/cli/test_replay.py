@@ -26,6 +26,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_match_is_a_table_and_exit_0(here: Path) -> None:
     done = karat("replay", "bundle", "--run", "runner:run", cwd=here)
     assert done.code == 0, done.err
@@ -61,6 +62,7 @@ def test_json_is_as_the_schema_says_and_junit_as_ci_reads_it(here: Path) -> None
     assert error.get("type") == "replay-failed"
 
 
+@pytest.mark.slow
 def test_mismatches_are_failures_of_junit(here: Path) -> None:
     done = karat("replay", "bundle", "--run", "runner:off", "--junit", "-", cwd=here)
     root = ET.fromstring(done.out)  # noqa: S314 - our own
@@ -68,6 +70,7 @@ def test_mismatches_are_failures_of_junit(here: Path) -> None:
     assert {suite.get("name") for suite in root} == {"models/portable", "models/xnnpack"}
 
 
+@pytest.mark.slow
 def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
     line = command_line(here)
     done = karat("replay", "bundle", "--command", line, "--flow", "portable", "--json", "-", cwd=here)
@@ -77,6 +80,7 @@ def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
     assert [case["flow"] for case in document["cases"]] == ["portable"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -105,6 +109,7 @@ def test_nothing_chosen_is_exit_3(here: Path) -> None:
     assert "did you mean 'models'?" in done.out
 
 
+@pytest.mark.slow
 def test_a_page_saved_as_a_zip_is_no_bundle(here: Path) -> None:
     (here / "b.zip").write_text("<!doctype html><title>404</title>", encoding="utf-8")
     done = karat("replay", "b.zip", "--run", "runner:run", cwd=here)

@@ -194,6 +194,7 @@ def test_a_copy_says_nothing_of_noise(runs: Path) -> None:
     assert "warn  claimed-twice: expected different runs, found the same bytes" in result.out
 
 
+@pytest.mark.slow
 def test_what_gets_no_rule_is_named(runs: Path) -> None:
     for i in (1, 2):
         lines = [json.dumps({"step": s, "loss": 1.0 + s * i, "void": "nan"}) for s in range(1, 5)]

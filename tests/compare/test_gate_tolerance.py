@@ -285,6 +285,7 @@ def test_the_share_of_the_tolerance_that_was_used() -> None:
     assert share_used(np.array([0.5]), np.array([0.0])) is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.9, 1.1)), min_size=1, max_size=400))
 def test_megatrons_gate_as_one_would_write_it_by_hand(steps: list[tuple[float, float]]) -> None:
     pairs = [(expected, expected * factor) for expected, factor in steps]

@@ -230,6 +230,7 @@ def test_a_blob_is_read_from_anywhere(repository: Repository, size: int) -> None
         reader.close()
 
 
+@pytest.mark.slow
 def test_blobs_too_large_to_hold_are_read_in_blocks(repository: Repository) -> None:
     wide = np.arange(700_000, dtype=np.float32)
     golden = repository.root / "golden"

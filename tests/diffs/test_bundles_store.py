@@ -36,11 +36,13 @@ def test_a_reference_is_a_side(here: Path) -> None:
     assert verdicts("store#models/nightly", "new", cwd=here) == ["noise"]
 
 
+@pytest.mark.slow
 def test_the_store_of_the_configuration_is_meant(here: Path) -> None:
     (here / "karat.toml").write_text('[store]\nurl = "store"\n', encoding="utf-8")
     assert verdicts("new", "store:models/nightly", cwd=here) == ["noise"]
 
 
+@pytest.mark.slow
 def test_a_reference_that_is_not_there_is_no_match(here: Path) -> None:
     done = karat("diff", "store:models/nightli", "new", "--store", "store", cwd=here)
     assert done.code == 3

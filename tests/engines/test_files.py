@@ -50,6 +50,7 @@ def test_patterns(area: Path, pattern: str, expected: list[str]) -> None:
     assert [str(path.relative_to(area)) for path in glob_files(area, pattern)] == expected
 
 
+@pytest.mark.slow
 @given(st.text("ab/*?.[]!", max_size=12))
 def test_no_pattern_is_too_odd(pattern: str) -> None:
     here = Path(__file__).parent
@@ -91,6 +92,7 @@ def test_what_never_ends_is_not_hashed(area: Path) -> None:
     assert set(hash_files(area, ["*.so"])) == {"a.so"}
 
 
+@pytest.mark.slow
 def test_of_very_many_files_the_rest_has_one_hash(area: Path) -> None:
     for number in range(1500):
         write(area / "many" / f"{number:04}", str(number))
@@ -149,6 +151,7 @@ def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_tree_may_be_deeper_than_python_goes(tmp_path: Path) -> None:
     try:
         here = os.open(tmp_path, os.O_RDONLY)

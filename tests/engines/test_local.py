@@ -54,6 +54,7 @@ def test_all_that_has_come_is_given_at_once(engine: Engine) -> None:
     assert found == {"0", "1", "2", "3"}
 
 
+@pytest.mark.slow
 def test_no_more_run_at_once_than_there_are_slots_and_none_shares_one(engine: Engine) -> None:
     assert (engine.name, engine.slots) == ("local", 2)
     busy = "mkdir busy || exit 1; sleep 0.05; rmdir busy; pwd"

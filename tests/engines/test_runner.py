@@ -311,6 +311,7 @@ VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max
 IDENTITIES = st.dictionaries(NAMES, VALUES.map(str.strip), max_size=5)
 
 
+@pytest.mark.slow
 @given(IDENTITIES)
 def test_lines_and_objects_say_the_same(identity: dict[str, str]) -> None:
     lines = "".join(f"{name} = {value}\n" for name, value in identity.items())
@@ -318,6 +319,7 @@ def test_lines_and_objects_say_the_same(identity: dict[str, str]) -> None:
     assert read_identity(json.dumps(identity).encode()) == identity
 
 
+@pytest.mark.slow
 @given(IDENTITIES, IDENTITIES)
 def test_keys_are_equal_exactly_for_equal_identities(a: dict[str, str], b: dict[str, str]) -> None:
     assert (identity_key(a) == identity_key(b)) == (a == b)

@@ -43,6 +43,7 @@ def test_the_gate_passes_and_counts_what_the_readme_counts(tested: Path) -> None
     assert said in (tested / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_coverage_is_the_readme_s(tested: Path) -> None:
     shown = karat("policy", "coverage", cwd=tested)
     assert shown.code == 0, shown.err

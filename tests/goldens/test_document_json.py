@@ -26,6 +26,7 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     assert reading.format == "document-json"
 
 
+@pytest.mark.slow
 @given(values, st.sampled_from([None, 1, 4]))
 def test_an_unchanged_document_keeps_every_byte(value: Any, indent: int | None) -> None:
     data = json.dumps({"held": value}, indent=indent).encode()
@@ -87,6 +88,7 @@ def wrapped(value: Any, style: dict[str, Any], *, ascii_only: bool) -> bytes:
     return json.dumps(json.dumps(value, **style), ensure_ascii=ascii_only).encode()
 
 
+@pytest.mark.slow
 @given(containers, inner_styles, st.sampled_from(["ascii", "utf-8"]), st.sampled_from([b"", b"\n", b"\r\n"]))
 @example({"a": 1, "b": 2}, {}, "ascii", b"")
 @example([1, 2], {}, "ascii", b"\n")
@@ -99,6 +101,7 @@ def test_a_document_dumped_twice_is_read_through_and_keeps_every_byte(
     assert formats.write(Document(value), like=data) == data
 
 
+@pytest.mark.slow
 @given(containers, containers, inner_styles)
 def test_a_new_document_over_one_dumped_twice_stays_wrapped(old: Any, new: Any, style: dict[str, Any]) -> None:
     data = wrapped(old, style, ascii_only=True)

@@ -51,6 +51,7 @@ def test_the_walk_and_the_tree_break_alike(text: str) -> None:
     assert walk_break(text) == tree_break(text)
 
 
+@pytest.mark.slow
 @given(values, styles, st.data())
 def test_a_damaged_value_breaks_alike(value: Any, style: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(value, **style)
@@ -107,6 +108,7 @@ def test_of_a_large_broken_file_no_value_is_made(monkeypatch: pytest.MonkeyPatch
     assert not json_text.parse(STEPS.encode()).ok
 
 
+@pytest.mark.slow
 def test_megabytes_that_were_cut_short() -> None:
     """Nine megabytes, over the limit; the time is for the reader."""
     rows = ",\n".join(f'{{"id": {n}, "name": "r{n}", "v": [1.5, 2.5]}}' for n in range(180_000))

@@ -41,6 +41,7 @@ def dumped(value: Any, style: dict[str, Any]) -> bytes:
     return json.dumps(value, **style).encode()
 
 
+@pytest.mark.slow
 @given(values, styles)
 def test_parse_gives_the_value_and_nothing_to_say(value: Any, style: dict[str, Any]) -> None:
     data = dumped(value, style)
@@ -51,6 +52,7 @@ def test_parse_gives_the_value_and_nothing_to_say(value: Any, style: dict[str, A
         assert not [f for f in parsed.findings if f.severity is Severity.FAIL]
 
 
+@pytest.mark.slow
 @given(values, styles)
 def test_scanner_spans_hold_the_values(value: Any, style: dict[str, Any]) -> None:
     text = json.dumps(value, **style)
@@ -154,12 +156,14 @@ def test_a_looked_at_value_is_handed_over_only_once() -> None:
     assert second is not first
 
 
+@pytest.mark.slow
 @given(values, styles, st.sampled_from(["\n", "\r\n"]), st.sampled_from([b"", b"\xef\xbb\xbf"]))
 def test_an_unchanged_value_keeps_every_byte(value: Any, style: dict[str, Any], end: str, mark: bytes) -> None:
     data = mark + dumped(value, style).replace(b"\n", end.encode()) + b"\n"
     assert json_text.rewrite(data, json_text.parse(data).value) == data
 
 
+@pytest.mark.slow
 @given(values, values, styles)
 def test_rewriting_gives_the_new_value(old: Any, new: Any, style: dict[str, Any]) -> None:
     text = json_text.rewrite(dumped(old, style), new)
@@ -225,6 +229,7 @@ def test_fresh_json_is_indented_unescaped_and_ends_with_a_newline() -> None:
     assert json_text.fresh({"ü": [1.0, None]}).decode() == '{\n    "ü": [\n        1.0,\n        null\n    ]\n}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r\n", " "])
 def test_twenty_thousand_literals_are_counted_and_few_of_them_placed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
@@ -280,6 +285,7 @@ def test_thousands_of_steps_come_to_their_places(indent: int | None) -> None:
     assert json_text.rewrite(data, {"values": shuffled}).decode() == expected
 
 
+@pytest.mark.slow
 def test_thousands_of_new_keys_and_items_go_to_the_end() -> None:
     old = {"list": [[1]], **{f"k{n}": [n] for n in range(2_000)}}
     new = {"list": [[n] for n in range(1, 2_001)], **{f"k{n}": [n] for n in range(4_000)}}

@@ -53,6 +53,7 @@ def entry(run: str = "1") -> LockEntry:
     return LockEntry(source="github", run=run, attempt=2, sha256="0" * 64)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXT.filter(lambda t: t != "schema"), TEXT, max_size=8))
 def test_what_is_written_is_read_back_sorted(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, str]) -> None:
     file = tmp_path_factory.mktemp("lock") / NAME

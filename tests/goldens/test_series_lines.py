@@ -49,6 +49,7 @@ def read(data: bytes) -> Series:
     return golden
 
 
+@pytest.mark.slow
 @given(series())
 def test_what_is_written_is_read_back(golden: Series) -> None:
     data = FORMAT.write(golden)
@@ -67,6 +68,7 @@ def test_what_is_written_over_another_is_read_back(old: Series, new: Series, sty
     assert FORMAT.read(FORMAT.write(new, like=like)).golden == new
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20), st.floats(allow_nan=False, allow_infinity=False))
 def test_one_new_value_changes_only_its_token(step: int, value: float) -> None:
     held = {n: n / 7 for n in range(1, 21)}

@@ -51,6 +51,7 @@ def test_an_unchanged_series_keeps_every_byte(file: tuple[str, dict[int, float]]
     assert formats.write(golden, like=data) == data
 
 
+@pytest.mark.slow
 @given(files(), samples)
 def test_what_is_written_over_another_is_read_back(file: tuple[str, dict[int, float]], new: dict[int, float]) -> None:
     assert FORMAT.read(FORMAT.write(series(new), like=file[0].encode())).golden == series(new)
@@ -123,6 +124,7 @@ def test_only_comments_hold_nothing() -> None:
     assert reading.findings[0].kind == "empty"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "kind", "more"),
     [("1 2.0", "duplicate-key", 20_000 - 1 - 8), ("{n} 1e999", "non-finite-literal", 20_000 - 8)],

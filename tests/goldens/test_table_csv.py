@@ -59,6 +59,7 @@ def test_an_unchanged_table_keeps_every_byte(data: bytes) -> None:
     assert formats.write(table(data), like=data) == data
 
 
+@pytest.mark.slow
 @given(files(), tables(values=plain_cells))
 def test_what_is_written_over_another_is_read_back(like: bytes, golden: Table) -> None:
     reading = FORMAT.read(FORMAT.write(golden, like=like))
@@ -329,6 +330,7 @@ def test_most_rows_decide_on_the_headerless_form(data: bytes, columns: str) -> N
     assert ",".join(table(data).columns) == columns
 
 
+@pytest.mark.slow
 @given(tables() | tables(values=plain_cells), st.booleans(), st.none() | files())
 def test_a_table_is_read_back_or_refused(golden: Table, header: bool, like: bytes | None) -> None:  # noqa: FBT001
     asked = Table(golden.columns, golden.key, golden.rows, header=header)

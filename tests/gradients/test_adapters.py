@@ -56,6 +56,7 @@ def opened(request: pytest.FixtureRequest) -> Problem:
 
 
 class TestDerivatives:
+    @pytest.mark.slow
     def test_reverse_mode(self, opened: Problem) -> None:
         v, w = RNG.standard_normal((3, 4)), np.array(0.7)
         for found, expected in zip(opened.vjp((X, Y), (v, w)), gradients(X, Y, v, w), strict=True):
@@ -67,6 +68,7 @@ class TestDerivatives:
             near(found, expected, rtol=1e-13)
         assert all(one is None or not one.any() for one in opened.vjp((X, Y), (None, None)))
 
+    @pytest.mark.slow
     def test_forward_mode(self, opened: Problem) -> None:
         u, t = RNG.standard_normal((2, 3, 4))
         if opened.framework == "paddle":
@@ -295,6 +297,7 @@ class TestNothingIsLeftBehind:
         names = {one.name for one in check_properties(plain, rng=np.random.default_rng(0))}
         assert "accumulation" in names
 
+    @pytest.mark.slow
     def test_inference_mode_and_no_grad(self) -> None:
         torch = framework("torch")
         for mode in (torch.inference_mode, torch.no_grad):

@@ -267,6 +267,7 @@ def test_an_absolute_tolerance_excuses_and_never_certifies() -> None:
     assert _check(np.sin, (X,), _sin, atol=1.0).verdict is GradVerdict.PASS
 
 
+@pytest.mark.slow
 def test_cost_does_not_grow_with_the_input() -> None:
     counts = []
     for size in (100, 10_000, 300_000):

@@ -236,6 +236,7 @@ def test_layers_pass(torch: Any) -> None:
     assert _check(torch.linalg.inv, (torch.tensor(rng.standard_normal((6, 6))),))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_reentrant_checkpoint_is_no_wrong_gradient() -> None:
     torch = framework("torch")

@@ -276,6 +276,7 @@ def test_a_problem_without_a_framework_has_the_laws_that_need_none() -> None:
     assert broken(found) == {"forward-reverse"}
 
 
+@pytest.mark.slow
 @given(
     matrix=arrays(np.float64, (3, 4), elements=st.floats(-1e3, 1e3, width=32)),
     at=arrays(np.float64, 4, elements=st.floats(-8, 8, width=32)),
@@ -288,6 +289,7 @@ def test_no_right_backward_breaks_a_law(matrix: Any, at: Any, seed: int) -> None
     assert not broken(found)
 
 
+@pytest.mark.slow
 @given(bend=st.floats(1e-9, 10), power=st.sampled_from([2, 3]), seed=st.integers(0, 2**31))
 def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed: int) -> None:
     found = tried(

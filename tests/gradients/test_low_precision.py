@@ -98,6 +98,7 @@ def test_a_right_gradient_passes_and_is_evidence(name: str) -> None:
                 assert one.error <= one.tolerance
 
 
+@pytest.mark.slow
 def test_a_sum_over_many_passes() -> None:
     torch = framework("torch")
     x = torch.tensor(np.random.default_rng(0).standard_normal(100_000))
@@ -333,6 +334,7 @@ def test_the_same_generator_gives_the_same_comparison() -> None:
     assert low(torch.tanh, (x,), "bfloat16", 3) == low(torch.tanh, (x,), "bfloat16", 3)
 
 
+@pytest.mark.slow
 def test_a_complex_output_that_is_real_by_nature_has_no_unrest() -> None:
     jax = framework("jax")
     rng = np.random.default_rng(0)

@@ -27,6 +27,7 @@ def numpys(dtype: str) -> np.dtype[np.generic]:
     return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW)
 @given(values)
 def test_as_ml_dtypes_rounds(dtype: str, given_values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:

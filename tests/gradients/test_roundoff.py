@@ -88,6 +88,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_gradients_of_difficult_functions_hold_and_wrong_ones_do_not(name: str) -> None:
     fn, x, backward = RIGHT[name]
@@ -158,6 +159,7 @@ def test_slopes_that_only_the_shortest_steps_found_are_left_out() -> None:
 sizes = st.floats(1e-290, 1e290)
 
 
+@pytest.mark.slow
 @given(arrays(np.float64, st.integers(1, 20), elements=sizes))
 def test_powers_of_two_are_at_most_the_value_and_more_than_half_of_it(values: np.ndarray) -> None:
     powers = power_of_two(values)
@@ -165,6 +167,7 @@ def test_powers_of_two_are_at_most_the_value_and_more_than_half_of_it(values: np
     assert np.all(np.frexp(powers)[0] == 0.5)
 
 
+@pytest.mark.slow
 @given(arrays(np.float64, st.integers(1, 20), elements=st.floats(allow_nan=True)))
 def test_every_finite_element_can_be_stepped_from_and_no_other(values: np.ndarray) -> None:
     scales = element_scales(values)

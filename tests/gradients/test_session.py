@@ -108,6 +108,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_outside_pytest_the_line_runs_in_a_shell_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_ops.py::test_that_starts_it (call)")
     script = tmp_path / "my check's.py"

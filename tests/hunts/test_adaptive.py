@@ -48,6 +48,7 @@ def test_without_noise_every_answer_is_true_and_no_difference_of_tested_neighbou
     assert all(set(s.between) == {k for k in range(s.good + 1, s.bad) if world.truth[k] is None} for s in answer.spans)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(histories(), st.sampled_from([1, 4]))
 def test_a_broken_point_is_run_once_and_asks_are_within_the_room(world: Simulated, slots: int) -> None:
@@ -104,6 +105,7 @@ def test_all_lasting_changes_of_noisy_histories_are_found_with_a_fraction_of_the
     assert runs <= 30 * 64
 
 
+@pytest.mark.slow
 def test_a_flat_history_has_no_change_and_costs_little_more_than_its_grid() -> None:
     worlds = [Simulated([100.0] * 256, spread=0.005, seed=seed) for seed in range(12)]
     answers = [world.hunt(open_strategy(SearchSettings(), 256, [SPEED])) for world in worlds]
@@ -137,6 +139,7 @@ def test_noise_of_another_kind_is_no_change(noise: Callable[[random.Random], flo
     assert spans <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [16, 25, 40])
 def test_a_dip_as_long_as_the_grid_is_found_wherever_it_is(length: int) -> None:
     for first in range(3, 253 - length, 17):
@@ -161,6 +164,7 @@ def test_what_could_have_been_missed_is_said_with_its_price() -> None:
     assert (missed.longest_dip, missed.runs_to_rule_out) == (0, 0)
 
 
+@pytest.mark.slow
 def test_one_outlier_is_run_again_and_makes_no_change() -> None:
     for at in (0, 40, 79):
         world = Simulated([100.0] * 80, spread=0.003, outliers={at: 80.0})

@@ -57,6 +57,7 @@ def subsets(names: str) -> list[frozenset[str]]:
     return [frozenset(s) for s in chain.from_iterable(combinations(names, n) for n in sizes)]
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.data(), st.sampled_from([0.0, 0.003]), st.floats(0.03, 0.3))
 @settings(max_examples=30)
 def test_one_guilty_part_is_named(count: int, data: st.DataObject, noise: float, drop: float) -> None:
@@ -149,6 +150,7 @@ def test_points_that_do_not_differ_any_more_blame_nobody() -> None:
     assert verdict.message == "the two points do not differ when they are run again"
 
 
+@pytest.mark.slow
 def test_noise_that_hides_everything_blames_nobody() -> None:
     wrong = [
         seed
@@ -202,6 +204,7 @@ def test_runs_for_two_parts_without_noise_are_few() -> None:
     assert bench.runs <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "change", "shares"),
     [(0.005, 0.03, {"a": 1.0}), (0.005, 0.06, {"a": 0.7, "b": 0.3}), (0.002, 0.02, {"a": 0.5, "b": 0.5})],

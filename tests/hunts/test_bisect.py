@@ -32,6 +32,7 @@ def breaks(draw: st.DrawFn) -> tuple[int, Simulated]:
     return at, Simulated(truth, seed=draw(st.integers(0, 9)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(breaks(), st.sampled_from([1, 3, 8]))
 def test_without_flakes_the_answer_is_exact(made: tuple[int, Simulated], slots: int) -> None:
@@ -43,6 +44,7 @@ def test_without_flakes_the_answer_is_exact(made: tuple[int, Simulated], slots: 
     assert all(world.asked.count(k) <= 1 for k in broken)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.sampled_from([1, 4]))
 def test_a_resumed_search_goes_on_as_the_one_that_was_killed(seed: int, slots: int) -> None:

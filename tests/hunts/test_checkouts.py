@@ -147,6 +147,7 @@ def test_git_is_asked_as_often_for_three_thousand_commits_as_for_three(
     assert asked[1] == asked[0] < 20
 
 
+@pytest.mark.slow
 def test_a_hunt_begins_with_a_fetch_and_goes_on_without(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(start=START))
     before = open_checkouts(settings, HOURS, None, place(tmp_path))
@@ -200,6 +201,7 @@ def test_a_branch_that_is_gone_serves_a_hunt_that_began_with_it(tmp_path: Path) 
     assert open_checkouts(settings, HOURS, None, place(tmp_path)).points == before
 
 
+@pytest.mark.slow
 def test_a_repository_whose_ids_are_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = History(tmp_path / "r", "--object-format=sha256")
     for number in range(3):

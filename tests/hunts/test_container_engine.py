@@ -118,6 +118,7 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_podman_answers_and_knows_images(image: str) -> None:
     engine = find_engine("podman")
     assert engine.version

@@ -93,6 +93,7 @@ def said(result: JobResult) -> str:
     return result.ran[-1].output.decode()
 
 
+@pytest.mark.slow
 def test_points_are_nights_and_those_without_an_image_say_so(timeline: Timeline, registry: Registry) -> None:
     names = [point.id for point in timeline.points]
     assert names == [f"2023-08-{day}" for day in range(20, 26)]
@@ -123,6 +124,7 @@ def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Wor
     assert not any(word == "b" or "=b" in word for word in told.argv)
 
 
+@pytest.mark.slow
 def test_a_tag_that_moves_does_not_change_under_a_hunt(
     timeline: Timeline, registry: Registry, place: Workspace
 ) -> None:
@@ -218,6 +220,7 @@ def test_suspects_are_the_commits_of_labels_and_the_image(timeline: Timeline) ->
     assert timeline.mixed(timeline.points[0], timeline.points[1], frozenset({"image"})) is None
 
 
+@pytest.mark.slow
 def test_an_image_whose_bytes_are_gone_is_not_a_crash_of_what_is_in_it(
     registry: Registry, podman: Podman, place: Workspace
 ) -> None:
@@ -234,6 +237,7 @@ def test_an_image_whose_bytes_are_gone_is_not_a_crash_of_what_is_in_it(
     assert podman.names() == []
 
 
+@pytest.mark.slow
 def test_images_that_come_next_are_pulled_in_the_background(
     registry: Registry, podman: Podman, place: Workspace
 ) -> None:
@@ -284,6 +288,7 @@ def test_images_that_only_the_engine_has_are_asked_of_it(
     made.close()
 
 
+@pytest.mark.slow
 def test_several_images_a_day_and_a_window_of_a_coarser_stage(
     registry: Registry, podman: Podman, place: Workspace
 ) -> None:
@@ -398,6 +403,7 @@ def test_slots_that_own_gpus_show_a_container_no_others(registry: Registry, podm
     assert podman.names() == []
 
 
+@pytest.mark.slow
 def test_a_probe_has_the_cores_of_its_slot(timeline: Timeline, place: Workspace) -> None:
     point = timeline.points[0]
     own = JobCommand(role="measure", argv=("grep", "Cpus_allowed_list", "/proc/self/status"))
@@ -407,6 +413,7 @@ def test_a_probe_has_the_cores_of_its_slot(timeline: Timeline, place: Workspace)
     assert said(result).split()[-1] == str(core)
 
 
+@pytest.mark.slow
 def test_the_engine_is_not_imported_by_those_who_only_start(podman: Podman) -> None:
     words = "import sys, karat.cli; print('karat.hunts.timelines.containers' in sys.modules, 'httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True)

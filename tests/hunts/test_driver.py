@@ -28,6 +28,7 @@ def test_two_planted_regressions_are_found_and_confirmed(tmp_path: Path) -> None
     assert [int(exit_code(findings_of(report)))] == [1]
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     report = hunted(values_hunt(tmp_path, stepped(10)))
     assert report.culprits == ()
@@ -63,6 +64,7 @@ def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_chang
     assert {tuple(s.id for s in c.suspects)[-1:] for c in report.culprits} <= {(), ("v005",), ("v008",)}
 
 
+@pytest.mark.slow
 def test_points_that_cannot_be_tried_widen_the_answer(tmp_path: Path) -> None:
     levels: dict[str, str | float] = {**stepped(8, (4, 90.0)), "v003": "skip", "v004": "skip"}
     (culprit,) = hunted(values_hunt(tmp_path, levels)).culprits
@@ -70,6 +72,7 @@ def test_points_that_cannot_be_tried_widen_the_answer(tmp_path: Path) -> None:
     assert culprit.change.span.between == (3, 4)
 
 
+@pytest.mark.slow
 def test_skipped_points_are_not_run(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(9, (6, 90.0)))
     text = file.read_text(encoding="utf-8")
@@ -81,6 +84,7 @@ def test_skipped_points_are_not_run(tmp_path: Path) -> None:
     assert "skip: no point is called 'nowhere'" in report.stages[0].notes
 
 
+@pytest.mark.slow
 def test_the_very_same_thing_is_measured_once(tmp_path: Path) -> None:
     levels = stepped(6)
     file = values_hunt(tmp_path, levels)
@@ -96,6 +100,7 @@ def test_the_very_same_thing_is_measured_once(tmp_path: Path) -> None:
     assert "shared with v000" in shared[0].flags[0]
 
 
+@pytest.mark.slow
 def test_different_points_with_the_same_files_are_flagged(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(4, (2, 90.0)))
     (tmp_path / "built.so").write_bytes(b"never rebuilt")
@@ -129,6 +134,7 @@ def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     assert ran(tmp_path / "parts") == ran(tmp_path / "whole"), "run by run"
 
 
+@pytest.mark.slow
 def test_several_at_a_time_come_to_the_same(tmp_path: Path) -> None:
     levels = stepped(24, (9, 95.0))
     file = values_hunt(tmp_path, levels, "[engine]\nslots = 3\n")

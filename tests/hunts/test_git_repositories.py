@@ -60,6 +60,7 @@ def test_make_builds_what_changed_and_nothing_else(history: History, tmp_path: P
     assert built(run(timeline, 4, area)) == []
 
 
+@pytest.mark.slow
 def test_a_build_knows_its_commits_and_may_fail(history: History, tmp_path: Path) -> None:
     timeline = opened(history, tmp_path, build=("sh", "-c", 'echo "$KARAT_COMMIT_R" > commit'))
     result = run(timeline, 2, tmp_path / "slot", "cat", "commit")
@@ -68,6 +69,7 @@ def test_a_build_knows_its_commits_and_may_fail(history: History, tmp_path: Path
     assert (broken.ran[-1].role, broken.ran[-1].exit_code) == ("build", 1)
 
 
+@pytest.mark.slow
 def test_clean_removes_what_is_not_tracked(history: History, tmp_path: Path) -> None:
     area = tmp_path / "slot"
     run(opened(history, tmp_path), 0, area)
@@ -101,6 +103,7 @@ def test_a_repository_within_another_survives_its_cleaning(tmp_path: Path, order
     assert [*area.glob("**/left.o")] == []
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_way_gives_way(history: History, tmp_path: Path) -> None:
     history.at(NOON + 9 * HOUR, "a new file", fresh="from git")
     timeline, area = opened(history, tmp_path), tmp_path / "slot"
@@ -128,6 +131,7 @@ def test_an_area_within_a_work_tree_of_the_users_leaves_that_alone(history: Hist
     assert theirs.git("status", "--porcelain", "n").strip() == "M n"
 
 
+@pytest.mark.slow
 def test_variables_of_a_hook_do_not_lead_elsewhere(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,7 @@ GOOD: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_whatever_is_written_is_a_hunt_or_a_mistake_that_is_said(table: dict[str, object]) -> None:
     for raw in (table, {**GOOD, **table}, {**GOOD, "probe": {**GOOD["probe"], **table}}):
@@ -255,6 +256,7 @@ def test_whatever_is_written_is_a_hunt_or_a_mistake_that_is_said(table: dict[str
             from_tables(raw, HERE)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(STRUCTS), st.data())
 def test_every_key_of_every_table_may_be_anything(struct: type[msgspec.Struct], data: st.DataObject) -> None:
     table = {key: data.draw(ODD) for key in struct.__struct_fields__ if data.draw(st.booleans())}

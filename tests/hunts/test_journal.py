@@ -262,6 +262,7 @@ def test_without_a_place_for_its_index_a_journal_is_still_read(path: Path) -> No
         assert reader.points("0") == POINTS
 
 
+@pytest.mark.slow
 def test_what_was_committed_survives_a_kill(path: Path) -> None:
     begun(path).close()
     code = (

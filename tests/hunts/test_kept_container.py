@@ -91,6 +91,7 @@ def test_a_container_that_was_stopped_is_started_again(kept: KeptContainer, podm
     assert _run(kept, tmp_path, "ls /inside").ran[1].exit_code == 0
 
 
+@pytest.mark.slow
 def test_another_image_is_never_the_old_container(kept: KeptContainer, registry: Registry, tmp_path: Path) -> None:
     bare = msgspec.structs.replace(kept, image=f"{registry.host}/toy/one:bare")
     assert bare.full_name != kept.full_name

@@ -202,6 +202,7 @@ class Watched(LineListener):
         self._ask()
 
 
+@pytest.mark.slow
 def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(12, (5, 90.0)), "[search]\nstrategy = 'sweep'\n")
     settings = hunt_toml.read(file)

@@ -76,6 +76,7 @@ def test_a_file_by_regex() -> None:
     assert value(metric, run("v=1")) == "no value for m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "path", "found"),
     [
@@ -122,6 +123,7 @@ def test_json_of_a_file_and_of_json_lines() -> None:
     assert value(lines, run('{"x": 1}')) == "no value for m"
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
 def test_every_float_comes_back_from_json(values: list[float]) -> None:
     metric = MetricSettings(name="m", json=f"v[{len(values) - 1}]")

@@ -170,6 +170,7 @@ def test_what_does_not_build_or_resolve_is_broken(index: PackageIndex, tmp_path:
         assert attempt.signature.startswith("install: ")
 
 
+@pytest.mark.slow
 def test_programs_of_a_package_are_found_and_requires_are_installed(index: PackageIndex, tmp_path: Path) -> None:
     data = wheel(
         "toy",

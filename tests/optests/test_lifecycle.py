@@ -113,6 +113,7 @@ def test_a_class_with_evidence_passes(suite: Suite) -> None:
     assert "Ran 3 tests" in ran.out
 
 
+@pytest.mark.slow
 def test_a_class_without_evidence_fails_with_the_three_ways(suite: Suite) -> None:
     ran = unittested(suite, "TestEmpty")
     assert ran.code == 1
@@ -180,6 +181,7 @@ def test_a_process_that_a_test_starts_keeps_its_own_evidence(suite: Suite) -> No
     assert any(e.counts for e in known.evidence)
 
 
+@pytest.mark.slow
 def test_a_process_that_a_test_starts_is_judged(suite: Suite) -> None:
     source = (suite.root / "test_square.py").read_text()
     suite.write("test_square.py", f"import pytest\n{source}")

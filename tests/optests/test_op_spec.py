@@ -398,6 +398,7 @@ def suite(tmp_path: Path) -> Suite:
     return made
 
 
+@pytest.mark.slow
 def test_items_are_ordinary_and_named(suite: Suite) -> None:
     out = suite.run("--collect-only", "-q").out
     assert "test_ops.py::TestOps::test_forward[square-float64-cpu-sample0]" in out

@@ -83,6 +83,7 @@ def test_an_output_of_another_shape_fails() -> None:
     assert "expected the shape (4, 5), found (5, 4)" in failure
 
 
+@pytest.mark.slow
 def test_comparing_nothing_is_a_failure() -> None:
     class Nothing(ScaleOp):
         def test_check_output(self) -> None:

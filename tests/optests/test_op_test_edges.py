@@ -68,6 +68,7 @@ def test_what_only_a_gradient_check_takes_is_refused_by_the_forward_check() -> N
     assert "found 'order'" in run_class(Asks).failures[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_cotangents", [False, True])
 def test_gradients_of_the_author_have_the_shapes_of_the_inputs(*, with_cotangents: bool) -> None:
     class Turned(ScaleOp):
@@ -318,6 +319,7 @@ class Mixed(Mixin, ScaleOp):
         """Nor here."""
 
 
+@pytest.mark.slow
 def test_mixins_and_class_fixtures_are_as_good_as_any() -> None:
     run = run_class(Mixed)
     assert run.result.wasSuccessful()

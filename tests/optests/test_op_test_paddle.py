@@ -197,6 +197,7 @@ def test_one_gradient_is_compared_and_all_are_computed_as_in_the_original(cls: t
     assert "subset" not in {one.name for one in run.checked[0].report.properties}
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_is_seen_beside_others_that_are_not_compared() -> None:
     class Wrong(Cross):
         def setUp(self) -> None:

@@ -127,6 +127,7 @@ def test_changes_requested_and_then_approved(world: World) -> None:
     assert world.ask().exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_push_after_the_approval_needs_another(world: World) -> None:
     world.pull.review("bob")
     assert world.ask().exit_code == 0

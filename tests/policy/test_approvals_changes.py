@@ -186,6 +186,7 @@ USES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", USES)
 def test_a_tolerance_of_another_file_that_grows(tmp_path: Path, how: str) -> None:
     take, expression, definition = USES[how]

@@ -136,6 +136,7 @@ PATTERN = st.builds(
 PATH = st.lists(st.sampled_from(["a", "b", "ab", "aa", "a.py", "b.py"]), min_size=1, max_size=4).map("/".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(PATTERN, st.lists(PATH, min_size=1, max_size=12, unique=True))
 def test_githubs_patterns_are_gits(tmp_path_factory: pytest.TempPathFactory, pattern: str, paths: list[str]) -> None:

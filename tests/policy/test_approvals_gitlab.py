@@ -164,6 +164,7 @@ def test_roles_of_the_project(tmp_path: Path, forge: Forge) -> None:
     assert world.ask().exit_code == 0
 
 
+@pytest.mark.slow
 def test_sections_each_have_their_say(tmp_path: Path, forge: Forge) -> None:
     policy = '[policy]\nforge = "gitlab"\napprovers = {default = ["CODEOWNERS"]}\n'
     owners = "[Tests][2] @bob @dora @zoe\ntests/\n[All]\n* @carol\n^[Maybe] @erin\n*\n"

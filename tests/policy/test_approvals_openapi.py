@@ -66,6 +66,7 @@ def test_every_answer_is_as_described(description: Description, forge: Forge, pl
     assert description.faults_of_answer(path, 200, answer.json()) == []
 
 
+@pytest.mark.slow
 def test_karat_asks_for_nothing_that_is_not_described(description: Description, forge: Forge, pull: GitHubPull) -> None:
     for _ in range(130):
         pull.review("bob")

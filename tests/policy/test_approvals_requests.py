@@ -27,6 +27,7 @@ def test_a_list_of_commits_that_github_cuts_off(world: World) -> None:
         world.ask()
 
 
+@pytest.mark.slow
 def test_the_merge_that_github_checks_out_is_not_what_was_reviewed(world: World) -> None:
     git = world.tree.repository.git
     git("checkout", "--quiet", "--detach", "main")

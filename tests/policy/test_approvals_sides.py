@@ -72,6 +72,7 @@ def test_settings_of_another_folder_hide_no_exemptions(tree: PolicyRange, name: 
     assert changes[1].waiver.about == "[policy] approvers"
 
 
+@pytest.mark.slow
 def test_broken_settings_of_another_folder_stop_only_who_breaks_them(tmp_path: Path) -> None:
     tree = PolicyRange(tmp_path / "r", **{"examples/bad/karat.toml": "[policy\n"})
     tree.write("README", "more")
@@ -131,6 +132,7 @@ def test_odd_names_of_files(tree: PolicyRange) -> None:
     assert len(change.digest) == 64
 
 
+@pytest.mark.slow
 def test_a_digest_is_of_the_change_and_not_of_the_head(tree: PolicyRange) -> None:
     tree.write(FILE, TEST + NEW_SKIP)
     before = one(tree)

@@ -62,6 +62,7 @@ def why(told: Approvals) -> str:
     return "; ".join([*one.missing, *(finding.message for finding in told.findings)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["bob", "carol"])
 def test_a_list_signed_by_an_approver_approves(world: World, who: str) -> None:
     world.sign(who)
@@ -98,6 +99,7 @@ def test_who_may_not_sign(world: World, who: str, said: str) -> None:
     assert said in why(told)
 
 
+@pytest.mark.slow
 def test_a_list_that_was_edited_after_it_was_signed(world: World) -> None:
     world.sign("bob")
     world.file.write_text(world.file.read_text() + "\n# one more line\n")
@@ -106,17 +108,20 @@ def test_a_list_that_was_edited_after_it_was_signed(world: World) -> None:
     assert "not a signature of this list as it is now" in why(told)
 
 
+@pytest.mark.slow
 def test_a_signature_for_another_purpose(world: World) -> None:
     world.sign("bob", namespace="git")
     assert world.ask().exit_code == 1
 
 
+@pytest.mark.slow
 def test_no_signature_at_all(world: World) -> None:
     told = world.ask()
     assert told.exit_code == 1
     assert "has no signature beside it" in why(told)
 
 
+@pytest.mark.slow
 def test_an_unsigned_list_counts_only_where_asked_for_and_says_so_loudly(world: World) -> None:
     told = world.ask(unsigned=True)
     assert told.exit_code == 0
@@ -124,6 +129,7 @@ def test_an_unsigned_list_counts_only_where_asked_for_and_says_so_loudly(world: 
     assert told.judged[0].approved_by == ("an unsigned list",)
 
 
+@pytest.mark.slow
 def test_a_list_is_of_these_changes_and_holds_wherever_the_head_goes(world: World) -> None:
     world.sign("bob")
     world.tree.write("README", "more")
@@ -134,6 +140,7 @@ def test_a_list_is_of_these_changes_and_holds_wherever_the_head_goes(world: Worl
     assert "no signature on" in why(world.ask())
 
 
+@pytest.mark.slow
 def test_a_list_without_the_digest_approves_nothing(world: World) -> None:
     world.file.write_text('schema = "karat.sign-off/1"\napproved = []\n')
     world.sign("bob")
@@ -141,6 +148,7 @@ def test_a_list_without_the_digest_approves_nothing(world: World) -> None:
     assert world.ask(unsigned=True).exit_code == 1
 
 
+@pytest.mark.slow
 def test_keys_that_the_branch_brings_along_open_nothing(world: World) -> None:
     public = world.keys["unknown"].with_suffix(".pub").read_text()
     world.tree.write(".karat/allowed_signers", f"bob@example.org {public}")
@@ -153,6 +161,7 @@ def test_keys_that_the_branch_brings_along_open_nothing(world: World) -> None:
     assert "approvers-changed" in {finding.kind for finding in told.findings}
 
 
+@pytest.mark.slow
 def test_keys_from_elsewhere(world: World, tmp_path: Path) -> None:
     public = world.keys["unknown"].with_suffix(".pub").read_text()
     (tmp_path / "signers").write_text(f"@carol {public}")
@@ -162,6 +171,7 @@ def test_keys_from_elsewhere(world: World, tmp_path: Path) -> None:
         world.ask(signers=tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_without_any_list_of_keys(world: World) -> None:
     world.tree.repository.git("checkout", "--quiet", "main")
     world.tree.repository.git("rm", "--quiet", ".karat/allowed_signers")
@@ -172,6 +182,7 @@ def test_without_any_list_of_keys(world: World) -> None:
     assert "there is no list of keys to hold it against" in why(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -191,6 +202,7 @@ def test_what_is_no_list_is_an_error(world: World, text: str) -> None:
         world.ask(unsigned=True)
 
 
+@pytest.mark.slow
 def test_a_list_that_is_not_there(world: World) -> None:
     world.file.unlink()
     with pytest.raises(UsageError, match="cannot read the sign-off") as caught:
@@ -198,6 +210,7 @@ def test_a_list_that_is_not_there(world: World) -> None:
     assert "--print-sign-off" in caught.value.next_command
 
 
+@pytest.mark.slow
 def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     world.sign("bob")
     (tmp_path / "bin").mkdir()
@@ -209,6 +222,7 @@ def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_p
         world.ask()
 
 
+@pytest.mark.slow
 def test_odd_texts_survive_the_list(world: World) -> None:
     reason = 'quote " backslash \\\\ \\u202e \U0001f600 \\x7f'
     world.tree.write(FILE, TEST + NEW_SKIP.replace('"in a hurry"', repr(reason)))
@@ -220,6 +234,7 @@ def test_odd_texts_survive_the_list(world: World) -> None:
 TWO = "[policy]\nforge = 'gitlab'\napprovers = {default = ['CODEOWNERS']}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["bob", "bob@example.org", "b,bob@example.org"])
 def test_somebody_who_reviews_and_signs_is_one_person(tmp_path: Path, forge: Forge, names: str) -> None:
     """Two approvals are asked for: bob's review and bob's two keys are one."""
@@ -245,6 +260,7 @@ def test_somebody_who_reviews_and_signs_is_one_person(tmp_path: Path, forge: For
     assert approvals(tree.root, options).exit_code == 0
 
 
+@pytest.mark.slow
 def test_an_author_does_not_sign_under_the_address_his_account_shows(tmp_path: Path, forge: Forge) -> None:
     private, public = key(tmp_path, "alice")
     policy = '[policy]\napprovers = {default = ["alice@example.org"]}\n'
@@ -261,6 +277,7 @@ def test_an_author_does_not_sign_under_the_address_his_account_shows(tmp_path: P
     assert "is the author of the pull request" in why(approvals(tree.root, options))
 
 
+@pytest.mark.slow
 def test_what_is_on_the_list_wants_a_signature_and_what_is_not_another_list(world: World) -> None:
     (_, finding) = world.ask().findings
     assert finding.next == f"ssh-keygen -Y sign -n karat-policy -f ~/.ssh/id_ed25519 {world.file}"

@@ -359,6 +359,7 @@ def modules(draw: st.DrawFn) -> list[str]:
     return made
 
 
+@pytest.mark.slow
 @given(modules(), st.randoms(use_true_random=False))
 def test_order_comments_and_layout_are_no_change(parts: list[str], random: object) -> None:
     head = "from op_test import *\n"

@@ -142,6 +142,7 @@ def test_the_page_holds_every_op_and_cell(tmp_path: Path) -> None:
     assert html.unescape(names[0]) == "operator_with_a_name_0"
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.sampled_from(

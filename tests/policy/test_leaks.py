@@ -55,6 +55,7 @@ def test_a_leak_is_a_finding(report: Any, name: str, kind: str) -> None:
     assert said_of(report, name) == {kind}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TestParent", "TestIntegers", "TestPlain"])
 def test_what_is_as_it_should_be_is_not(report: Any, name: str) -> None:
     assert said_of(report, name) == set()

@@ -146,6 +146,7 @@ def test_all_of_it_is_judged(suite: Suite) -> None:
     assert "next: pytest test_ops.py::TestOther --karat-policy" in ran.out
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_said_before_any_test_runs(suite: Suite) -> None:
     ran = suite.run("--karat-evidence", "test_plain.py/evidence")
     assert ran.code == 4
@@ -191,6 +192,7 @@ def test_what_other_plugins_try_again_is_judged_by_its_end(suite: Suite) -> None
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.slow
 def test_the_suite_says_where_in_its_repository_it_lies(suite: Suite) -> None:
     (suite.root.parent / ".git").mkdir()
     assert suite.run("test_plain.py", "--karat-evidence", "evidence").code == 0
@@ -200,6 +202,7 @@ def test_the_suite_says_where_in_its_repository_it_lies(suite: Suite) -> None:
     assert began.root == "a suite"
 
 
+@pytest.mark.slow
 def test_listing_leaves_nothing(suite: Suite) -> None:
     assert suite.run("--collect-only", "--karat-evidence", "evidence").code == 0
     assert not (suite.root / "evidence").exists()

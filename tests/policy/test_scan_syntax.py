@@ -230,6 +230,7 @@ STATEMENTS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(STATEMENTS, max_size=8))
 def test_facts_travel_unchanged(statements: list[str]) -> None:
     found = facts("\n".join(statements) + "\n")

@@ -187,6 +187,7 @@ def test_a_lock_that_cannot_be_read_is_known_before_anything_is_written(world: W
     assert (world.read("a"), world.read("b")) == (OLD, OLD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_golden_that_cannot_be_read_is_not_overwritten(world: World, tmp_path: Path, *, committed: bool) -> None:
     """An uncommitted version that nobody may read is not "not there"."""

@@ -34,6 +34,7 @@ def test_a_flag_goes_without_the_word_after_it() -> None:
     assert typed.without({"--dry-run"}, flags={"--dry-run"}) == "karat refresh results --scope all"
 
 
+@pytest.mark.slow
 @given(st.lists(st.text().filter(str.isprintable), max_size=4))
 def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
     plain = [word for word in words if not word.startswith("--dry-run")]

@@ -34,6 +34,7 @@ def slightly(values: dict[str, object]) -> dict[str, object]:
     return {**values, "lm loss": values["lm loss"] * 1.00001}  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_exactly_the_changed_goldens_and_their_lock(tree: Repository) -> None:
     text = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
     tree.write(A, text)
@@ -47,6 +48,7 @@ def test_exactly_the_changed_goldens_and_their_lock(tree: Repository) -> None:
     assert document["goldens"] == [A]
 
 
+@pytest.mark.slow
 def test_a_removed_golden_is_staged_as_such_only_with_a_reason(tree: Repository) -> None:
     (tree.root / B).unlink()
     assert karat("stage", cwd=tree.root).code == 1
@@ -56,6 +58,7 @@ def test_a_removed_golden_is_staged_as_such_only_with_a_reason(tree: Repository)
     assert staged(tree) == {B}
 
 
+@pytest.mark.slow
 def test_a_fail_finding_stands_in_the_way_until_someone_says_why(tree: Repository) -> None:
     tree.write(A, golden_text(curves(1), stop=13))
     done = karat("stage", cwd=tree.root)
@@ -70,6 +73,7 @@ def test_a_fail_finding_stands_in_the_way_until_someone_says_why(tree: Repositor
     assert read_lock(tree.root / NAME)[A].accepted == "short run wanted, #42"
 
 
+@pytest.mark.slow
 def test_a_golden_edited_after_its_refresh_is_pointed_out(tree: Repository) -> None:
     tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
     write_lock(tree.root / NAME, {A: LockEntry(source="github", run="7", sha256="0" * 64)})
@@ -78,6 +82,7 @@ def test_a_golden_edited_after_its_refresh_is_pointed_out(tree: Repository) -> N
     assert "kept-edits" in done.out
 
 
+@pytest.mark.slow
 def test_nothing_changed_is_said_and_a_dry_run_stages_nothing(tree: Repository) -> None:
     done = karat("stage", cwd=tree.root)
     assert (done.code, staged(tree)) == (0, set())
@@ -104,6 +109,7 @@ def staged_lock(tree: Repository) -> dict[str, str | None]:
     return {path: entry.run for path, entry in entries.items()}
 
 
+@pytest.mark.slow
 def test_of_a_lock_only_the_lines_of_goldens_that_are_staged(tree: Repository) -> None:
     old, new = golden_text(curves(1)), golden_text(slightly(curves(1)))  # type: ignore[arg-type]
     write_lock(tree.root / NAME, {A: lock_line(old, "1"), B: lock_line(old, "1")})
@@ -120,6 +126,7 @@ def test_of_a_lock_only_the_lines_of_goldens_that_are_staged(tree: Repository) -
     assert staged_lock(tree) == {A: "2", B: "2"}
 
 
+@pytest.mark.slow
 def test_some_lines_of_a_lock_that_was_never_committed(tree: Repository) -> None:
     new = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
     for path in (A, B):
@@ -129,6 +136,7 @@ def test_some_lines_of_a_lock_that_was_never_committed(tree: Repository) -> None
     assert staged_lock(tree) == {B: "2"}
 
 
+@pytest.mark.slow
 def test_where_values_were_only_confirmed_their_lock_is_staged(tree: Repository) -> None:
     write_lock(tree.root / NAME, {A: lock_line(golden_text(curves(1)), "2")})
     done = karat("stage", "--dry-run", cwd=tree.root)
@@ -139,6 +147,7 @@ def test_where_values_were_only_confirmed_their_lock_is_staged(tree: Repository)
     assert "nothing to stage" not in done.out
 
 
+@pytest.mark.slow
 def test_without_a_change_the_csv_alone_is_not_staged(tree: Repository) -> None:
     tree.write("out.csv", "file\n")
     done = karat("stage", "--csv", "out.csv", cwd=tree.root)
@@ -146,6 +155,7 @@ def test_without_a_change_the_csv_alone_is_not_staged(tree: Repository) -> None:
     assert "nothing to stage" in done.out
 
 
+@pytest.mark.slow
 def test_samples_are_staged_with_their_golden(tree: Repository) -> None:
     tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
     samples = A.replace(".json", ".samples.json")
@@ -155,6 +165,7 @@ def test_samples_are_staged_with_their_golden(tree: Repository) -> None:
     assert staged(tree) == {A, samples}
 
 
+@pytest.mark.slow
 def test_samples_that_grew_are_staged_although_their_golden_stands(tree: Repository) -> None:
     """More repeats of the run that the golden is of leave it as it is."""
     samples, other = (path.replace(".json", ".samples.json") for path in (A, B))
@@ -167,6 +178,7 @@ def test_samples_that_grew_are_staged_although_their_golden_stands(tree: Reposit
     assert "what is known of them" in done.out
 
 
+@pytest.mark.slow
 def test_samples_that_git_ignores_stand_in_nobodys_way(tree: Repository) -> None:
     tree.write(".gitignore", "*.samples.json\n")
     tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
@@ -176,6 +188,7 @@ def test_samples_that_git_ignores_stand_in_nobodys_way(tree: Repository) -> None
     assert staged(tree) == {A}
 
 
+@pytest.mark.slow
 def test_a_glob_that_means_no_golden_does_not_look_like_nothing_to_do(tree: Repository) -> None:
     tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
     done = karat("stage", "--only", "nothere", cwd=tree.root)
@@ -185,6 +198,7 @@ def test_a_glob_that_means_no_golden_does_not_look_like_nothing_to_do(tree: Repo
     assert karat("stage", "--only", B, cwd=tree.root).code == 0
 
 
+@pytest.mark.slow
 def test_a_reason_that_overrules_nothing_is_said_to(tree: Repository) -> None:
     tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
     done = karat("stage", "--force", "--reason", "just in case", cwd=tree.root)

@@ -161,6 +161,7 @@ def test_a_merge_under_way_is_refused(repository: Repository) -> None:
         plan_reset(repository.root, FILTER)
 
 
+@pytest.mark.slow
 def test_the_command_lists_before_it_acts_and_a_dry_run_only_lists(edited: Repository) -> None:
     done = karat("refresh", "--reset", "--dry-run", cwd=edited.root)
     assert done.code == 0
@@ -183,6 +184,7 @@ def test_a_lock_goes_back_with_its_goldens_and_no_other_file_of_that_name(edited
     assert (edited.root / f"vendored/{NAME}").read_text() == "theirs"
 
 
+@pytest.mark.slow
 def test_of_a_lock_only_the_lines_of_goldens_that_go_back(edited: Repository) -> None:
     other, new = golden_path("b"), golden_path("neu ß")
     line = LockEntry(source="github", run="1", sha256="0" * 64)

@@ -70,6 +70,7 @@ def test_a_command_and_a_damaged_case(suite: Suite) -> None:
     assert "the case was not run" in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -85,6 +86,7 @@ def test_a_mistake_is_told_in_a_line(words: tuple[str, ...], said: str, suite: S
     assert "Traceback" not in ran.out
 
 
+@pytest.mark.slow
 def test_an_empty_bundle_is_no_success(suite: Suite) -> None:
     (suite.root / "empty").mkdir()
     assert suite.run("--karat-replay", "empty", "--karat-run", "runner:run").code == 5

@@ -61,6 +61,7 @@ def kinds(report: ReplayReport) -> set[str]:
     return {f.kind for f in report.all_findings() if f.severity != "info"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("isolated", [False, True])
 def test_what_gives_the_same_matches(isolated: bool) -> None:  # noqa: FBT001
@@ -73,12 +74,14 @@ def test_what_gives_the_same_matches(isolated: bool) -> None:  # noqa: FBT001
     assert numbers.bit_equal == numbers.elements == 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["of_program", "Model.run", "noisy"])
 def test_a_program_a_method_and_a_noisy_function_match(name: str) -> None:
     assert outcomes(run(name)) == ["match"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_within_the_recorded_tolerance_matches_and_outside_does_not() -> None:
     assert outcomes(run("slightly_off")) == ["match"] * 3
@@ -144,6 +147,7 @@ def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, kind
     assert seen[0].startswith("[True, True, True, True,")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_fork_that_comes_back_answers_for_nobody() -> None:
     report = run("fork_and_return")
@@ -160,12 +164,14 @@ def test_what_was_written_into_karats_own_pipe_is_no_answer(name: str) -> None:
     assert all("is no answer" in case.findings[0].message for case in report.cases)
 
 
+@pytest.mark.slow
 def test_inputs_and_program_are_the_functions_own(here: Path) -> None:
     before = {p: p.read_bytes() for p in (here / "bundle").rglob("*") if p.is_file()}
     assert outcomes(run("spoil")) == ["match"] * 3
     assert {p: p.read_bytes() for p in (here / "bundle").rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["inputs.safetensors", "expected.safetensors", "program/model.pte", "manifest.json"])
 def test_a_damaged_case_is_never_run(file: str, here: Path) -> None:
     shutil.rmtree(here / "bundle")
@@ -179,11 +185,13 @@ def test_a_damaged_case_is_never_run(file: str, here: Path) -> None:
     assert kinds(report) == {"bundle-damaged"}
 
 
+@pytest.mark.slow
 def test_damage_of_one_costs_no_other(here: Path) -> None:
     flip(min((here / "bundle").rglob("inputs.safetensors")))
     assert sorted(outcomes(run("run"))) == ["damaged", "match", "match"]
 
 
+@pytest.mark.slow
 def test_without_verifying_a_changed_input_is_just_another_input(here: Path) -> None:
     shutil.rmtree(here / "bundle")
     doubling(here / "bundle", 1)
@@ -191,6 +199,7 @@ def test_without_verifying_a_changed_input_is_just_another_input(here: Path) -> 
     assert outcomes(run("run", case=CaseOptions(verify=False))) == ["mismatch"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_wider_tolerance_is_never_silent() -> None:
     report = run("off", case=CaseOptions(atol=1.0))
@@ -199,6 +208,7 @@ def test_a_wider_tolerance_is_never_silent() -> None:
     assert "rtol 0.001, atol 1e-05" in report.cases[0].findings[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_narrower_tolerance_finds_more_and_is_said() -> None:
     report = run("slightly_off", case=CaseOptions(rtol=1e-6))
@@ -206,6 +216,7 @@ def test_a_narrower_tolerance_finds_more_and_is_said() -> None:
     assert "tolerance-tightened" in {f.kind for f in report.all_findings()}
 
 
+@pytest.mark.slow
 def test_without_a_recorded_tolerance_the_dtypes_own_is_used_and_said(here: Path) -> None:
     x = np.ones(4, np.float32)
     capture(
@@ -221,6 +232,7 @@ def test_without_a_recorded_tolerance_the_dtypes_own_is_used_and_said(here: Path
     assert outcomes(run("off", "other")) == ["mismatch"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_only_what_was_chosen_runs() -> None:
     report = run("run", wanted=CaseFilter(flows=("portable",)))
@@ -259,6 +271,7 @@ def test_a_module_that_cannot_be_imported_is_told(module: str, said: str, here: 
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_zip_on_a_path_with_spaces_and_letters_beyond_ascii(here: Path) -> None:
     target = here / "neue Prüfungen" / "ナイトリー build.zip"
     target.parent.mkdir()
@@ -269,6 +282,7 @@ def test_a_zip_on_a_path_with_spaces_and_letters_beyond_ascii(here: Path) -> Non
     assert outcomes(run("of_program", target)) == ["match"] * 3
 
 
+@pytest.mark.slow
 def test_a_bundle_that_nobody_may_write_to(here: Path) -> None:
     folders = [p for p in (here / "bundle").rglob("*") if p.is_dir()]
     for path in folders:
@@ -284,6 +298,7 @@ def test_a_bundle_that_nobody_may_write_to(here: Path) -> None:
         path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_two_replays_at_once_do_not_meet() -> None:
     reports: list[ReplayReport] = []
@@ -295,6 +310,7 @@ def test_two_replays_at_once_do_not_meet() -> None:
     assert [outcomes(report) for report in reports] == [["match"] * 3] * 2
 
 
+@pytest.mark.slow
 def test_what_a_case_was_given_and_left_is_kept_where_asked(here: Path) -> None:
     report = run("noisy", keep=here / "kept")
     work = Path(report.cases[0].work or "")
@@ -306,6 +322,7 @@ def test_what_a_case_was_given_and_left_is_kept_where_asked(here: Path) -> None:
         run("run", keep=here / "kept")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_otherwise(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(here / "scratch"))

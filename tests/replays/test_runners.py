@@ -49,6 +49,7 @@ def test_files_in_and_files_out(mode: str, here: Path) -> None:
     assert report.exit_code is ExitCode.OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "outcome", "kind", "said"),
     [
@@ -100,6 +101,7 @@ def test_a_damaged_case_is_never_run(file: str, here: Path) -> None:
     assert outcomes(report) == ["damaged", "damaged"]
 
 
+@pytest.mark.slow
 def test_a_recorded_tolerance_holds_and_another_is_said(here: Path) -> None:
     for path in (here / "bundle").rglob("model.pte"):
         assert path.read_bytes() == b"2"
@@ -159,6 +161,7 @@ def made(node: Any) -> tuple[Any, int]:
     return leaves[node]
 
 
+@pytest.mark.slow
 @given(NESTED)
 def test_every_plain_value_is_found_and_nothing_else(node: Any) -> None:
     value, count = made(node)

@@ -204,6 +204,7 @@ def test_an_object_that_changes_between_listing_and_reading(s3: S3) -> None:
     assert [kinds(one) for one in found] == [[("artifact-missing", Severity.FAIL)]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_a_bucket_that_is_not_there(
     s3: S3,

@@ -112,6 +112,7 @@ def test_karat_asks_for_nothing_that_is_not_described(
         assert description.faults_of_request(path, request.query) == [], request.target
 
 
+@pytest.mark.slow
 def test_downloads_and_errors_are_as_described(
     description: Description, forge: Forge, run: GitHubRun, client: httpx.Client
 ) -> None:

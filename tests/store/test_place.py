@@ -97,6 +97,7 @@ def test_from_a_bucket_manifests_come_in_packs(bucket: Backend) -> None:
     assert counted.count - before < 120 / 4
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_memory_is_let_go(bucket: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.store.place._ROOM", 150_000)
     some = cases(6)

@@ -64,6 +64,7 @@ def test_another_night_of_the_same_values_sends_manifests_in_few_objects(folder:
     assert second.reused_bytes > 0.9 * first.size
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_a_push_would_do_and_leaves_nothing(backend: Backend) -> None:
     empty = pushed(backend, cases(3), dry_run=True)
     assert list(backend.list("")) == []
@@ -87,6 +88,7 @@ def test_names_that_no_folder_should_hold_are_not_pushed(folder: Backend) -> Non
     assert list(folder.list("expiring/")) == []
 
 
+@pytest.mark.slow
 def test_an_object_of_the_wrong_size_is_replaced(backend: Backend, tmp_path: Path) -> None:
     pushed(backend, cases(3))
     program = next(one for one in every(backend, EXPIRING, 2) if one.size == 70_000)

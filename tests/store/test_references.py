@@ -211,6 +211,7 @@ def test_any_text_is_a_reference_or_wrong_usage(word: str) -> None:
     assert found.name is not None or found.digest is not None
 
 
+@pytest.mark.slow
 @given(st.datetimes(timezones=st.just(UTC)).filter(lambda moment: moment.year > 1999))
 def test_dates_come_back(moment: datetime) -> None:
     assert parse_date(format_date(moment)) == moment

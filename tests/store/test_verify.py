@@ -102,6 +102,7 @@ def test_a_reference_that_is_collected_meanwhile_is_no_damage(folder: Backend) -
     assert verify_store(Watched(folder, before)).findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["notes.txt", "expiring/x", "goldens/a/b", "refs.json", ".hidden"])
 def test_what_lies_beside_the_drawers_is_named(backend: Backend, key: str) -> None:
     pushed(backend, cases(1))

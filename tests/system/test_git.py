@@ -9,6 +9,7 @@ from karat.findings import CannotVerify
 from karat.system import git
 
 
+@pytest.mark.slow
 def test_many_blobs_from_one_process(repository: Repository) -> None:
     texts = {f"f{i}": f"text {i}\n" * (i + 1) for i in range(1_200)}
     for name, text in texts.items():

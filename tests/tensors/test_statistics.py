@@ -17,6 +17,7 @@ from karat.tensors.statistics import statistics
 from karat.tensors.tensor import Damaged, TensorExtent
 
 
+@pytest.mark.slow
 @given(
     hnp.arrays(st.sampled_from(["f4", "f8", "i4", "u1", "i8"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
 )
