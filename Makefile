@@ -16,6 +16,9 @@ demo: $(STAMP)
 	@rm -rf build/demo
 	@$(BIN)/karat demo build/demo
 
+# Many tests start karat as a process; where bytecode is not kept, each of them compiles it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # `make test ROOM=hunt` runs the tests of one room and of its commands.
 TESTS = $(if $(ROOM),$(wildcard tests/$(ROOM)*) $(wildcard tests/cli/test_$(ROOM)*),)
 PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS) $(ARGS)
