@@ -60,11 +60,26 @@ def test_a_page(where: Path) -> None:
 
 
 @pytest.mark.slow
-def test_operators_of_the_namespaces_are_there_unless_not_wanted(where: Path) -> None:
+def test_operators_of_the_namespaces_are_there_if_wanted(where: Path) -> None:
     (where / "tinylib.py").write_text("def tanh(x): ...\ndef sinh(x): ...\n")
     (where / "karat.toml").write_text('[policy]\nnamespaces = ["tinylib"]\n')
-    assert [op["op"] for op in report_of(where)["ops"]] == ["relu", "tinylib.sinh", "tanh"]
+    assert [op["op"] for op in report_of(where, "--namespaces")["ops"]] == ["relu", "tinylib.sinh", "tanh"]
     assert len(report_of(where, "--no-namespaces")["ops"]) == 2
+
+
+def test_a_configuration_alone_imports_nothing(where: Path) -> None:
+    (where / "tinylib.py").write_text("open('PWNED', 'w')\ndef sinh(x): ...\n")
+    (where / "karat.toml").write_text('[policy]\nnamespaces = ["tinylib"]\n')
+    result = karat("policy", "coverage", "evidence", cwd=where)
+    assert result.code == 0
+    assert result.err == (
+        "karat: operators without a test are left out; --namespaces lists them,"
+        f" and imports tinylib (found from {where})\n"
+    )
+    assert not (where / "PWNED").exists()
+    asked = karat("policy", "coverage", "evidence", "--namespaces", cwd=where)
+    assert asked.err == f"karat: importing tinylib (found from {where})\n"
+    assert (where / "PWNED").exists()
 
 
 def test_no_journal_is_3(tmp_path: Path) -> None:

@@ -216,6 +216,20 @@ def test_a_namespace_that_cannot_be_imported_is_3(library: Path) -> None:
     assert "the namespace shoplib.ops cannot be read: ModuleNotFoundError" in result.out
 
 
+def test_a_configuration_alone_imports_nothing(library: Path) -> None:
+    (library / "shoplib" / "ops.py").write_text("open('PWNED', 'w')\ndef tanh(x): ...\n")
+    (library / "karat.toml").write_text('[policy]\nnamespaces = ["shoplib.ops"]\ncomplete = true\n')
+    refused = karat("policy", "gate", "evidence", cwd=library)
+    assert refused.code == 2
+    assert f"that imports shoplib.ops (found from {library})" in refused.err
+    assert refused.err.splitlines()[-1] == "next: karat policy gate evidence --complete"
+    assert gate(library, "evidence", "--partial")[0].code == 0
+    assert not (library / "PWNED").exists()
+    asked, _ = gate(library, "evidence", "--complete")
+    assert (asked.code, asked.err) == (0, f"karat: importing shoplib.ops (found from {library})\n")
+    assert (library / "PWNED").exists()
+
+
 def test_hostile_names_stay_names(tmp_path: Path) -> None:
     name = "t.py::\x1b[31mT$(reboot)\n##[error]"
     journal(tmp_path / "evidence", op_test(test=name))

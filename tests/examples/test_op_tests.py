@@ -36,7 +36,7 @@ def replace(path: Path, old: str, new: str) -> None:
 
 @pytest.mark.slow
 def test_the_gate_passes_and_counts_what_the_readme_counts(tested: Path) -> None:
-    gate = karat("policy", "gate", cwd=tested)
+    gate = karat("policy", "gate", "--complete", cwd=tested)
     assert gate.code == 0, gate.out + gate.err
     said = "gate passed: 4 op tests: 3 with evidence, 1 exempt; 10 comparisons"
     assert said in gate.out
@@ -72,7 +72,7 @@ def test_a_suite_that_passes_without_evidence_does_not_pass_the_gate(mine: Path,
     replace(mine / "tests" / "test_classes.py", 'self.check_grad(["X", "Beta"], "Out")', written)
     shutil.rmtree(mine / "evidence")
     assert suite(mine, EVIDENCE, workers=0).code == 0
-    gate = karat("policy", "gate", cwd=mine)
+    gate = karat("policy", "gate", "--complete", cwd=mine)
     assert gate.code == 1
     assert f"(op swish): no gradient evidence in float64 for {lacking};" in gate.out
 
@@ -81,13 +81,13 @@ def test_an_operator_that_nobody_checks_is_found(mine: Path) -> None:
     replace(mine / "tinyops" / "ops.py", '"argmax",', '"argmax", "cube",')
     with (mine / "tinyops" / "ops.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef cube(x: Array) -> Array:\n    return x**3\n")
-    gate = karat("policy", "gate", cwd=mine)
+    gate = karat("policy", "gate", "--complete", cwd=mine)
     assert gate.code == 1
     assert "fail  new-op: tinyops.ops.cube" in gate.out
 
 
 def test_an_exemption_of_an_op_that_has_a_gradient_fails(mine: Path) -> None:
     replace(mine / "exemptions.toml", 'op = "argmax"', 'op = "softmax"')
-    gate = karat("policy", "gate", cwd=mine)
+    gate = karat("policy", "gate", "--complete", cwd=mine)
     assert gate.code == 1
     assert "(op softmax, gradient, no-grad-op, @you)" in gate.out

@@ -17,6 +17,7 @@ _EXAMPLES = """
 Examples:
   karat policy coverage evidence
   karat policy coverage evidence --op 'conv*' --all
+  karat policy coverage evidence --namespaces            also operators that no test is about
   karat policy coverage shard-1 shard-2 gpu --html coverage.html --json coverage.json
 """
 
@@ -27,8 +28,8 @@ Examples:
 @click.option("--all", "every", is_flag=True, help="A line per op, however many there are.")
 @click.option(
     "--namespaces/--no-namespaces",
-    default=True,
-    help="Also the operators of karat.toml's namespaces, which are imported for it.",
+    default=None,
+    help="Also the operators of karat.toml's namespaces. Imports those modules: their code runs. Default: not.",
 )
 @click.option("--html", metavar="F", help="Write a self-contained page; - is stdout.")
 @json_option("karat.policy-coverage/1")
@@ -38,7 +39,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     places: tuple[str, ...],
     ops: tuple[str, ...],
     every: bool,
-    namespaces: bool,
+    namespaces: bool | None,
     html: str | None,
     json_file: str | None,
     quiet: bool,
@@ -52,7 +53,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.coverage import coverage, document, lines, page
     from karat.policy.evidence import merge
-    from karat.policy.gate.project import journal_folders, policy_of
+    from karat.policy.gate.project import imports, journal_folders, policy_of
     from karat.policy.journal import run_of
     from karat.report.terminal import print_lines
     from karat.report.words import printable
@@ -61,8 +62,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--html": html})
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
+    if (named := imports(config, Path.cwd())) and namespaces is not False and not quiet:
+        left_out = f"operators without a test are left out; --namespaces lists them, and imports {named}"
+        print(f"karat: {printable(f'importing {named}' if namespaces else left_out)}", file=sys.stderr)
     today = day(None, os.environ)
-    policy = policy_of(config, Path.cwd(), today=today, complete=namespaces)
+    policy = policy_of(config, Path.cwd(), today=today, complete=bool(namespaces))
     active = [one for one in policy.exemptions.entries if not one.has_expired(today)]
     baseline = policy.baseline
     found = coverage(

@@ -26,7 +26,10 @@ Examples:
 @click.option(
     "--complete/--partial",
     default=None,
-    help="These journals are the whole suite: what is not in them was not run. Default: as in karat.toml, else partial.",
+    help=(
+        "These journals are the whole suite: what is not in them was not run. Imports the modules that karat.toml names as"
+        " namespaces: their code runs. Default: as in karat.toml, else partial."
+    ),
 )
 @click.option("--exemptions", metavar="FILE", help="The file of exemptions; overrides karat.toml.")
 @click.option(
@@ -69,7 +72,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.evidence import merge
     from karat.policy.gate.decision import document, gate, lines
-    from karat.policy.gate.project import journal_folders, policy_of, rewritten
+    from karat.policy.gate.project import imports, journal_folders, policy_of, rewritten
     from karat.policy.journal import run_of
     from karat.report.words import printable
     from karat.system import ci
@@ -82,6 +85,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd())
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     rewriting = {"--update-baseline", "--add-to-baseline"}
+    if (named := imports(config, Path.cwd())) and complete is None and config.policy.complete:
+        said = (
+            f"expected --complete or --partial, found neither: karat.toml says complete = true, and that imports {named};"
+            " a configuration alone does not make karat run code"
+        )
+        raise UsageError(said, next_command=typed().plus("--complete"))
+    if named and complete and not quiet:
+        print(f"karat: importing {printable(named)}", file=sys.stderr)
     policy = policy_of(
         config,
         Path.cwd(),

@@ -57,6 +57,12 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
     )
 
 
+def imports(config: Config, folder: Path) -> str:
+    """The modules that judging all operators imports, and from where, for people; empty where there are none."""
+    root = config.file.parent if config.file else folder
+    return f"{', '.join(config.policy.namespaces)} (found from {root})" if config.policy.namespaces else ""
+
+
 def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: bool) -> Policy:
     """The same policy with a shorter baseline, or with more operators on it; the file has been written."""
     baseline = policy.baseline
