@@ -70,7 +70,7 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 def test_inputs_are_a_dict() -> None:
     with pytest.raises(UsageError, match="expected a dict of arrays, found list"):
-        read_slots([X], "inputs")  # type: ignore[arg-type]
+        read_slots([X], "inputs")
 
 
 @pytest.mark.parametrize(

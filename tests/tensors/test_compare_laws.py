@@ -18,7 +18,7 @@ from karat.tensors.arrays import tensor_of
 from karat.tensors.bits import distances, most_steps
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import TensorNumbers
-from karat.tensors.dtypes import TABLE, tolerance_for
+from karat.tensors.dtypes import TABLE, dtype_named, tolerance_for
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WHOLE = ("int64", "uint64", "int32", "uint8", "int4")
@@ -72,9 +72,17 @@ def compared(e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_na
 def in_chunks(e: Any, a: Any, chunk: int, read: int, threads: int) -> TensorNumbers:
     """The same comparison, cut up in another way."""
     tolerance = tolerance_for(tensor_of(e).dtype, tensor_of(a).dtype, 1e-3, 1e-6, equal_nan=False)
-    plan = compare._plan(tensor_of(e), tensor_of(a), tolerance, 1)
-    plan = msgspec.structs.replace(plan, chunk=chunk, read=chunk * read)
-    return compare._in_parallel(plan, threads).numbers(e.shape, with_ulps=plan.dtype.layout is not None)
+    plan = compare.Plan(
+        expected=tensor_of(e),
+        actual=tensor_of(a),
+        dtype=dtype_named(tensor_of(e).dtype),
+        other=dtype_named(tensor_of(a).dtype),
+        tolerance=tolerance,
+        elements=e.size,
+        chunk=chunk,
+        read=chunk * read,
+    )
+    return compare._tally("x", plan, threads, None).numbers(e.shape, with_ulps=plan.dtype.layout is not None)
 
 
 def outside(e: float, a: float, rtol: float, atol: float, *, equal_nan: bool) -> bool:
