@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.findings import KINDS
-from karat.system.archives import Archive, Limits, Unusable, find_directory, folded
+from karat.system.archives import Archive, Limits, Unusable, find_directory
+from karat.system.names import folded
 
 
 def packed(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

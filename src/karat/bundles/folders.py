@@ -14,8 +14,8 @@ from karat.bundles.extents import FileExtent
 from karat.bundles.layout import OWN, SUMS
 from karat.bundles.places import Place, open_place
 from karat.findings import Finding, UsageError, fail
-from karat.system.archives import folded, shown
 from karat.system.command import Command
+from karat.system.names import folded, shown
 from karat.tensors.tensor import Damaged, Extent
 
 _DEEPEST = 32

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from karat.system.hashes import sha256, sha256_hex
+from karat.system.names import DEVICE
 from karat.tensors.comparison import Comparison, Statistics
 from karat.tensors.tensor import Damaged
 
@@ -26,8 +27,6 @@ LONGEST = 120
 """Bytes of one component; file systems take 255, archives and paths on Windows less in sum."""
 _HASH = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=,@-]+")
-# Windows takes these for devices, whatever follows the first dot.
-_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com\d|lpt\d)(\.|$)")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +179,7 @@ def safe_name(text: str, longest: int = LONGEST) -> str:
     name = _UNSAFE.sub("_", text).rstrip(".")
     # What starts with a dot is hidden, with a dash an option, with = or @ something to many a shell or tool.
     # A zip has its index beside the suites.
-    if not name or name[0] in ".-+=,@" or _DEVICES.match(name) or name.lower() == "index.json":
+    if not name or name[0] in ".-+=,@" or DEVICE.match(name) or name.lower() == "index.json":
         name = f"_{name}"
     if len(name) <= longest:
         return name

@@ -259,7 +259,7 @@ class _Batch:
             try:
                 state, kept = self._write(candidate, old, decision, origin)
                 findings += kept
-            except KaratError as error:
+            except (KaratError, OSError) as error:
                 # One place that cannot be written must not keep the others from being refreshed.
                 findings = [_not_written(path, error, "not-refreshed")]
         return GoldenOutcome(
@@ -343,5 +343,6 @@ def _cannot_read(claim: Claim, error: OSError) -> Finding:
     return fail("cannot-read", said, path=claim.target, next=Command("ls", "-l", str(claim.file)))
 
 
-def _not_written(path: str, error: KaratError, kind: str) -> Finding:
-    return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=error.advice)
+def _not_written(path: str, error: KaratError | OSError, kind: str) -> Finding:
+    then = error.advice if isinstance(error, KaratError) else Command("ls", "-ld", path)
+    return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=then)

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from karat.findings import Finding, Severity, fail
 from karat.goldens.paths import PathFilter, glob_regex, identity_of, pattern_regex
 from karat.refreshes.settings import RefreshSettings
+from karat.system.names import LONGEST_PART, refusal, shown
 
 Identity = Mapping[str, str]
 T = TypeVar("T")
@@ -37,8 +38,10 @@ _OF_ONE_RUN = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 _NEVER_COMPARED = _OF_ONE_RUN - {"job_id", "run_id"}
 """Names on which identities may differ without a clash."""
 
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]|^\.{0,2}$|^\.git$", re.IGNORECASE)
-"""What would leave its folder, or get among git's own files."""
+Name = Annotated[str, msgspec.Meta(max_length=LONGEST_PART)]
+Line = Annotated[str, msgspec.Meta(max_length=1000)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What a manifest may say: a part of a path, a line of text, a number that every reader can hold."""
 
 
 def placeholders(pattern: str) -> tuple[str, ...]:
@@ -112,17 +115,18 @@ class Filled(msgspec.Struct, frozen=True):
 
     path: str | None
     missing: tuple[str, ...] = ()
-    unsafe: tuple[str, ...] = ()
+    unsafe: str | None = None
 
 
 def fill(template: str, identity: Identity) -> Filled:
-    """The template with every placeholder filled in; values that could leave their folder are refused."""
+    """The template with every placeholder filled in; a path under which nothing may be written is refused."""
     values = {name: identity.get(name, "") for name in placeholders(template)}
     missing = tuple(name for name, value in values.items() if not value and name != "again")
-    unsafe = tuple(name for name, value in values.items() if value and _UNSAFE.search(value))
-    if missing or unsafe:
-        return Filled(None, missing, unsafe)
-    return Filled(re.sub(r"\{([a-z_]+)\}", lambda m: values[m[1]], template))
+    path = re.sub(r"\{([a-z_]+)\}", lambda m: values[m[1]], template)
+    slashed = [f"{name} = {shown(value)}" for name, value in values.items() if "/" in value]
+    wrong = None if missing else refusal(path)
+    unsafe = ", ".join(slashed) or (wrong and f"{shown(path)}, which {wrong}")
+    return Filled(None if missing or unsafe else path, missing, unsafe)
 
 
 class Lookup(Generic[T]):
@@ -167,16 +171,16 @@ class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """
 
     schema_name: str = MANIFEST_SCHEMA
-    run_id: str | int | None = None
-    attempt: int | None = None
-    job: str | None = None
-    job_id: str | int | None = None
-    conclusion: str | None = None
+    run_id: Name | Number | None = None
+    attempt: Number | None = None
+    job: Line | None = None
+    job_id: Name | Number | None = None
+    conclusion: Name | None = None
     """success, failure, cancelled, timed_out, …"""
-    commit: str | None = None
-    platform: str | None = None
-    image: str | None = None
-    identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    commit: Name | None = None
+    platform: Name | None = None
+    image: Line | None = None
+    identity: Annotated[Mapping[Name, Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=dict)
     """Placeholder → value, e.g. model, case, lane."""
 
     def as_identity(self) -> Identity:
@@ -255,8 +259,7 @@ class Targets:
         else:
             filled = fill(self._settings.target, identity)
             if filled.unsafe:
-                names = ", ".join(f"{name} = {identity[name]!r}" for name in filled.unsafe)
-                return refused("archive-refused", f"expected plain names, found {names}")
+                return refused("archive-refused", f"expected plain names, found {filled.unsafe}")
             if filled.path is None:
                 shown = ", ".join(f"{k}={v}" for k, v in sorted(identity.items())) or "nothing"
                 missing = ", ".join(filled.missing)

@@ -86,10 +86,12 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                 temporary=temporary,
             )
             locks.read(claim.target for claim in gathered.claims)
-            for outcome in apply_claims(gathered.claims, target, options):
-                advised = complete_all(outcome.findings, options.command, listing.repo)
-                outcomes.append(structs.replace(outcome, findings=tuple(advised)))
-            written = [] if options.dry_run else locks.write(temporary)
+            try:
+                for outcome in apply_claims(gathered.claims, target, options):
+                    advised = complete_all(outcome.findings, options.command, listing.repo)
+                    outcomes.append(structs.replace(outcome, findings=tuple(advised)))
+            finally:  # whatever ends it: what was written has its line
+                written = [] if options.dry_run else locks.write(temporary)
     taken = sorted({name for outcome in outcomes for name in outcome.metrics})
     for glob in options.metrics if taken else ():  # where none was taken, each golden says so itself
         if not any(is_asked_for(name, (glob,)) for name in taken):

@@ -22,8 +22,9 @@ from karat.sources.cache import Cache, CachedFile, Shelf
 from karat.sources.download import RangeFile, merge_spans, span_bytes
 from karat.sources.folder import Folder, Group, group_files, is_archive
 from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
-from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, shown
+from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable
 from karat.system.hashes import sha256_text
+from karat.system.names import shown
 from karat.system.pool import in_parallel, worker_count
 
 _SMALL = 1 << 18  # an archive up to this size is read whole: two more requests would take longer

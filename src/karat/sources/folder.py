@@ -23,8 +23,9 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.net.buckets import StoredFile
 from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
-from karat.system.archives import Archive, Unusable, no_room, shown
+from karat.system.archives import Archive, Unusable, no_room
 from karat.system.command import Command
+from karat.system.names import shown
 
 ROOT = "."
 

@@ -7,7 +7,6 @@ a few neighbouring cases, which change every night, and apart from them the othe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -15,13 +14,12 @@ import msgspec
 
 from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, Part, fetch
-from karat.system.archives import folded, shown
 from karat.system.command import Command
 from karat.system.hashes import is_sha256
+from karat.system.names import DEVICE, folded, refusal, shown
 
 SCHEMA = "karat.snapshot/1"
 CHUNK = 64 << 20
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
 
 class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,17 +96,14 @@ def check(snapshot: Snapshot) -> None:
         raise ValueError(f"schema {snapshot.schema[:60]!r}")
     names: dict[str, str] = {}
     for path, file in snapshot.files():
-        parts = path.split("/")
-        bad = any(
-            part in {"", ".", ".."}
-            or part.startswith(".karat")
-            or part[-1] in ". "
-            or _RESERVED.fullmatch(part)
-            or len(part.encode("utf-8", "surrogatepass")) > 255
-            for part in parts
-        )
-        if bad or not path.isprintable() or set(path) & set('\\:*?"<>|'):
-            raise ValueError(f"the name {shown(path)}, which is no plain path everywhere")
+        wrong = refusal(path)
+        if wrong is None and (not path.isprintable() or set(path) & set(':*?"<>|')):
+            wrong = "holds a character that some file systems refuse"
+        odd = (part for part in path.split("/") if part.startswith(".karat") or part[-1] in ". " or DEVICE.match(part))
+        if wrong is None and any(odd):
+            wrong = "means something else on some machines"
+        if wrong:
+            raise ValueError(f"the name {shown(path)}, which {wrong}")
         key = folded(path)
         if key in names:
             raise ValueError(f"{shown(path)} beside {shown(names[key])}")

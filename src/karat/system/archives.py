@@ -8,10 +8,8 @@ one place, so that one bad artifact never costs the others.
 
 from __future__ import annotations
 
-import re
 import stat
 import struct
-import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from karat.findings import Finding, fail
+from karat.system.names import folded, not_plain, refusal, shown
 
 DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})
 """Kinds that bytes left by an earlier process may be to blame for."""
@@ -49,7 +48,6 @@ _END_SIZE, _END64_SIZE, _LOCATOR_SIZE, _LOCAL_SIZE, _CENTRAL_SIZE = 22, 56, 20, 
 _LONGEST_COMMENT = 0xFFFF
 _ENCRYPTED, _STRONG, _UTF8, _MASKED = 0x1, 0x40, 0x800, 0x2000
 _CHUNK = 1 << 18
-_DRIVE = re.compile(r"[A-Za-z]:")
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _LOOKS_LIKE = {
     (b"<!doctype html", b"<html"): "an HTML page",
@@ -144,6 +142,8 @@ class Archive:
             total += member.size
             limits = self._limits
             name = shown(member.name)
+            if wrong := refusal(member.name):
+                raise _refused(f"the name {name} {wrong}")
             if member.size > limits.member:
                 raise _refused(f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed")
             if total > limits.total:
@@ -268,15 +268,7 @@ def _ends(infos: Sequence[zipfile.ZipInfo], directory: int) -> dict[int, int]:
 def _plain_name(info: zipfile.ZipInfo) -> str:
     """The member's name as a plain relative path."""
     name = info.orig_filename
-    wrong = None
-    if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
-        wrong = "holds a control character"
-    elif "\\" in name:
-        wrong = "holds a backslash"
-    elif name.startswith("/") or _DRIVE.match(name):
-        wrong = "is absolute"
-    elif ".." in name.split("/"):
-        wrong = "climbs out of its folder"
+    wrong = not_plain(name)
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if not wrong and not parts and not info.is_dir():
         wrong = "is empty"
@@ -295,16 +287,6 @@ def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> N
     if info.compress_type not in methods:
         known = "stored, deflated and zstd" if len(methods) > len(_METHODS) else "stored and deflated"
         raise _refused(f"{shown(name)} is compressed by method {info.compress_type}; {known} are read")
-
-
-def folded(name: str) -> str:
-    """What two names share if some file system takes one for the other."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
-
-
-def shown(name: str) -> str:
-    """A member's name as it may stand in a message: short, and without control characters."""
-    return repr(name if len(name) <= 120 else f"{name[:100]}…{name[-19:]}")
 
 
 def _refused(message: str) -> Unusable:
