@@ -4,27 +4,94 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from karat.bundles.cases import FILES
 from karat.bundles.extents import MemoryExtent
+from karat.bundles.manifest import (
+    Comparator,
+    Environment,
+    FileRecord,
+    Identity,
+    Manifest,
+    Role,
+    TensorRecord,
+    case_path,
+    encode,
+    seal,
+)
 from karat.store import references
 from karat.store.backends import Absent, Backend, StoredObject
 from karat.store.pull import RECORD, PullOptions, pull
 from karat.store.push import Pushed, PushOptions, push
 from karat.store.upload import CaseFiles
+from karat.tensors.blocks import start_digest
+from karat.tensors.comparison import Statistics
 
-FILES = {"manifest.json": 900, "inputs.safetensors": 300, "expected.safetensors": 120}
+SIZES: Mapping[Role, int] = {"input": 300, "expected": 120}
 
 
-def case(number: int, version: str = "", files: Mapping[str, int] | None = None, night: str = "") -> CaseFiles:
-    """One case; another version has other bytes, another night another manifest."""
-    sizes = {**FILES, "program/model.pte": 70_000} if files is None else files
-    contents = {
-        name: random.Random(f"{number} {version} {name} {night if name == 'manifest.json' else ''}").randbytes(size)
-        for name, size in sizes.items()
-    }
-    return made(f"models/xnnpack/case-{number:05}", contents)
+def case(
+    number: int, version: str = "", files: Mapping[str, int] | None = None, night: str = "", program: int = 70_000
+) -> CaseFiles:
+    """One case; another version has other bytes, another night another manifest.
+
+    With `files`, just so many bytes under these names: no case that anyone could verify, or pull.
+    """
+    if files is not None:
+        content = {name: _random(size, number, version, name) for name, size in files.items()}
+        return made(f"models/xnnpack/case-{number:05}", content)
+    content, records, headers = {}, [], {}
+    for role, size in SIZES.items():
+        name, file, data = f"{role}/0", FILES[role], _random(size, number, version, role)
+        entry = {name: {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+        header = msgspec.json.encode(entry)
+        header = len(header).to_bytes(8, "little") + header
+        digest = start_digest("uint8", (size,))
+        digest.update(data)
+        content[file], headers[file] = header + data, sha256(header).hexdigest()
+        records.append(
+            TensorRecord(
+                name=name,
+                role=role,
+                dtype="uint8",
+                shape=(size,),
+                file=file,
+                sha256=digest.hexdigest(),
+                nbytes=size,
+                statistics=Statistics(),
+            )
+        )
+    data = content["program/model.pte"] = _random(program, number, version, "program")
+    identity = Identity(suite="models", flow="xnnpack", test=f"case-{number:05}")
+    sealed = seal(
+        Manifest(
+            karat="1",
+            identity=identity,
+            path=case_path(identity),
+            inputs={"tensor": "input/0"},
+            expected={"tensor": "expected/0"},
+            tensors=tuple(records),
+            headers=headers,
+            program=FileRecord(
+                file="program/model.pte", sha256=sha256(data).hexdigest(), size=program, name="model.pte"
+            ),
+            comparator=Comparator(name="caller"),
+            seeds={},
+            environment=Environment(platform="linux", machine="x86_64", python="3.11.7"),
+            session=night,
+            created="2026-11-15T04:00:00Z",
+        )
+    )
+    return made(sealed.path, {**content, "manifest.json": encode(sealed)})
+
+
+def _random(size: int, *seed: object) -> bytes:
+    return random.Random(" ".join(map(str, seed))).randbytes(size)
 
 
 def made(path: str, contents: Mapping[str, bytes]) -> CaseFiles:

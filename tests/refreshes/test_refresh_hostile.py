@@ -41,7 +41,20 @@ def told(**identity: str) -> str:
         told(case="x").replace('"identity"', f'"run_id": {"9" * 400}, "identity"'),
         told(case="\ud800"),
     ],
-    ids=["case", "bytes", "huge", "together", "platform", "unused", "number", "digits", "job", "attempt", "run", "half"],
+    ids=[
+        "case",
+        "bytes",
+        "huge",
+        "together",
+        "platform",
+        "unused",
+        "number",
+        "digits",
+        "job",
+        "attempt",
+        "run",
+        "half",
+    ],
 )
 def test_a_name_that_no_disk_takes_is_one_finding_and_the_others_are_refreshed(world: World, text: str) -> None:
     long = (logs("a"), {member(): NEW, "karat-manifest.json": text})
@@ -65,7 +78,9 @@ def test_no_spelling_leads_among_git_s_own_files(world: World, name: str) -> Non
 def test_a_name_that_only_the_target_completes_is_refused_as_well(world: World) -> None:
     settings = structs.replace(options().settings, target="tests/.{model}/{case}_golden.json")
     chosen = structs.replace(options(), settings=settings, globs=("**",))
-    result = world.refresh([], [(logs("a"), {member(): NEW, "karat-manifest.json": told(model="git", case="x")})], chosen)
+    result = world.refresh(
+        [], [(logs("a"), {member(): NEW, "karat-manifest.json": told(model="git", case="x")})], chosen
+    )
     assert kinds(result) == ["archive-refused"]
     assert not (world.repository.root / "tests/.git").exists()
 
@@ -73,9 +88,7 @@ def test_a_name_that_only_the_target_completes_is_refused_as_well(world: World) 
 def test_a_place_that_cannot_be_written_is_one_finding(world: World) -> None:
     """A file stands where the golden's folder should be."""
     world.repository.write("tests/functional_tests/test_cases/gpt/c", "in the way")
-    found = [
-        (logs(case), {member(): NEW, "karat-manifest.json": told(case=case)}) for case in ("a", "b", "c")
-    ]
+    found = [(logs(case), {member(): NEW, "karat-manifest.json": told(case=case)}) for case in ("a", "b", "c")]
     result = world.refresh([], found)
     assert [(o.path, o.state) for o in result.outcomes if o.state is not State.WRITTEN] == [
         (golden_path("c"), State.REFUSED)

@@ -61,6 +61,11 @@ def test_what_was_planned_comes_back(folder: Backend) -> None:
         "x" * 256,
         "a/.karat/b",
         "\ud800",
+        ".git/config",
+        ".GIT",
+        "a/GiT~1/config",
+        "a/.g\u200cit/x",
+        "\ufeff.git",
     ],
 )
 def test_names_that_no_folder_should_hold_are_refused(folder: Backend, name: str) -> None:

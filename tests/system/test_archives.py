@@ -123,6 +123,16 @@ def test_names_that_are_no_plain_paths_are_refused(name: str, words: str) -> Non
     assert words in str(error)
 
 
+@pytest.mark.parametrize("name", [".git/config", "a/.GIT/x", "a/git~1/x", ".g\u200cit/x", ".git./x", "x" * 256])
+def test_what_nobody_may_write_is_refused_where_it_is_wanted(name: str) -> None:
+    """A checkout that was packed whole does no harm while nobody unpacks that part of it."""
+    data = packed({"fine.json": b"1", name: b"2"})
+    error = refusal(data)
+    assert error.kind == "archive-refused"
+    assert "git's own" in str(error) or "too long" in str(error)
+    assert [member.name for member in open_bytes(data).wanted(lambda one: one == "fine.json")] == ["fine.json"]
+
+
 def test_a_name_with_nul_is_refused() -> None:
     data = packed({"goodXbad": b"1"}).replace(b"goodXbad", b"good\0bad")
     assert "control" in str(refusal(data))

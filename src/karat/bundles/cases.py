@@ -31,6 +31,7 @@ from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
 from karat.findings import Finding, Severity, fail
+from karat.system.names import refusal
 from karat.tensors.blocks import digest_of, start_digest
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import BLOCK, Damaged, Extent, Reader, Tensor, TensorExtent
@@ -336,7 +337,7 @@ def _check_manifest(manifest: Manifest, folder: str) -> Iterator[str]:
     if manifest.headers.keys() != {record.file for record in manifest.tensors}:
         yield "expected a hash for the header of each safetensors file, found others"
     program = manifest.program
-    if program is not None and not _PROGRAM.fullmatch(program.file):
+    if program is not None and (not _PROGRAM.fullmatch(program.file) or refusal(program.file)):
         yield f"expected a program in program/, found {program.file!r:.100}"
     raws = [record.raw.lower() for record in manifest.tensors if record.raw is not None]
     if raws and (len(set(raws)) != len(manifest.tensors) or f"{RAW}/{TABLE}" in raws):

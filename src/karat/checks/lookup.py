@@ -25,6 +25,7 @@ from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow, wal
 from karat.report.words import few
 from karat.system import git
 from karat.system.command import Command, quoted
+from karat.system.names import not_plain, shown
 
 _EVENTS = "tfevents"
 _CANDIDATES_SHOWN = 6
@@ -278,8 +279,8 @@ def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
             next_command=f"karat check {quoted(actual.name)} {options}",
         )
     filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
-    if ".." in filled.split("/") or filled.startswith("/"):
-        said = f"expected a golden below the root, found {filled!r} from {told(identity)}"
+    if wrong := not_plain(filled):
+        said = f"expected a golden below the root, found {shown(filled)} from {told(identity)}, which {wrong}"
         raise UsageError(said, next_command="karat config")
     return filled
 

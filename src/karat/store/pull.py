@@ -1,4 +1,7 @@
-"""Pull: a snapshot becomes a folder, every byte of it verified before the folder has its name."""
+"""Pull: a snapshot becomes a folder, verified as `karat verify` does it before the folder has its name.
+
+A digest says that the bytes are those that were pushed, not who pushed them: what belongs to no case is not pulled.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from pathlib import Path
 
 import msgspec
 
+from karat.bundles.places import open_place
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import narrow
+from karat.report.words import count
 from karat.store import snapshot as snapshots
-from karat.store.backends import Backend, damaged
+from karat.store.backends import Backend, StoreProblem, damaged
 from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
+from karat.store.push import objections
 from karat.store.snapshot import Snapshot, SnapshotFile
 from karat.store.upload import LARGE, LARGE_AT_ONCE
 from karat.system.command import Command
@@ -95,6 +101,7 @@ def pull(
     )
     record = PullRecord(store=backend.url, digest=digest, only=options.only)
     if _is_here(target, record, wanted, options.workers):
+        _verify(target, backend, digest)
         clear(target)
         return msgspec.structs.replace(pulled, already=True)
     check_target(target, replace=options.replace)
@@ -103,6 +110,11 @@ def pull(
     with staging(target, digest[:12]) as folder:
         discard_others(folder, wanted)
         fetched = _PullFetch(backend, snapshot, folder, area, watch).run(options.workers)
+        try:
+            _verify(folder, backend, digest)
+        except StoreProblem:
+            shutil.rmtree(folder, ignore_errors=True)  # fetching it again would not mend it
+            raise
         write_bytes(folder / RECORD, msgspec.json.encode(record), durable=False)
         install(folder, target, replace=options.replace)
     clear(target)
@@ -196,6 +208,15 @@ class _PullFetch:
             "snapshot names for it hold something else"
         )
         return damaged(said, path=path, next_command=Command("karat", "verify", self._backend.url))
+
+
+def _verify(folder: Path, backend: Backend, digest: str) -> None:
+    found = objections(open_place(folder))
+    if found:
+        more = f", and {count(len(found) - 1, 'more problem')}" if len(found) > 1 else ""
+        word = f"{backend.url}#sha256:{digest}"
+        said = f"{word}: expected cases as they were captured, found that {found[0].message}{more}; nothing was pulled"
+        raise damaged(said, path=found[0].path, next_command=Command("karat", "verify", word))
 
 
 def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int) -> bool:
