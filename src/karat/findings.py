@@ -171,6 +171,7 @@ KINDS: Mapping[str, Kind] = {
     "not-refreshed": Kind("something was requested but not refreshed"),
     "not-reproduced": Kind("a change found at a coarser stage does not appear at the finer one"),
     "not-selected": Kind("this run did not select an op test, or part of it, so it gives no evidence about it"),
+    "not-signed": Kind("a reference of a store has no signature by a key that may sign"),
     "nothing-compared": Kind("nothing matched the request, so nothing was verified", unverified=True, condemns="incomplete"),
     "nothing-rebuilt": Kind("two different points had identical files under test"),
     "number-as-text": Kind("a number is stored as a string"),

@@ -105,7 +105,7 @@ def test_a_list_that_was_edited_after_it_was_signed(world: World) -> None:
     world.file.write_text(world.file.read_text() + "\n# one more line\n")
     told = world.ask()
     assert told.exit_code == 1
-    assert "not a signature of this list as it is now" in why(told)
+    assert "not a signature of this text as it is now" in why(told)
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert git is not None
     (tmp_path / "bin" / "git").symlink_to(git)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(CannotVerify, match="verifying signatures needs ssh-keygen, which is not on PATH"):
+    with pytest.raises(CannotVerify, match="signatures need ssh-keygen, which is not on PATH"):
         world.ask()
 
 

@@ -102,6 +102,7 @@ _STRUCTS: dict[str, PublishedSchema] = {
         description="One push under a name: refs/NAME/DATE-DIGEST.json.",
         also={"sha256": {"type": "string", **_SHA256}},
         limits=_STORE,
+        optional=("SnapshotReference.signature",),
         signed=("keep",),
     ),
     # Reports: the struct, with what stands beside its fields.

@@ -59,6 +59,8 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """Everything was there already, and is intact."""
     name: str = ""
     date: str = ""
+    signed_by: tuple[str, ...] = ()
+    """The names of the key that signed the reference, where a signature was required."""
 
 
 class PullRecord(msgspec.Struct, frozen=True, kw_only=True):

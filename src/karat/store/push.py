@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 
@@ -32,6 +33,7 @@ from karat.store.upload import (
     renew_objects,
     upload,
 )
+from karat.system import signatures
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: int | None = None
     pin: str | None = None
     """The reason for keeping it for good."""
+    sign: Path | None = None
+    """The SSH key to sign the reference with."""
     verify_existing: bool = False
     dry_run: bool = False
     workers: int = 16
@@ -75,6 +79,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     expires: str | None = None
     pinned: str | None = None
     """The reason; what was pinned before keeps its first one."""
+    signed: bool = False
     dry_run: bool = False
 
 
@@ -94,6 +99,9 @@ def push(
 ) -> Pushed:
     references.check_name(name)
     watchers = watchers or Watchers()
+    if options.sign is not None:
+        # A key that cannot sign is better known before gigabytes are sent.
+        signatures.sign(b"", options.sign, references.NAMESPACE)
     plan = plan_upload(cases, options.workers, watchers.hashed)
     if not plan.snapshot.cases:
         raise UsageError("expected cases to push, found none", next_command="karat push --help")
@@ -148,12 +156,14 @@ def push(
             karat=karat.__version__,
             ci=options.ci,
         )
-        made = references.write(backend, reference)
+        made = references.write(backend, reference, options.sign)
         pinned = None
         if options.pin is not None:
             pins.keep(backend, plan.digest, plan.snapshot, options.workers)
             pinned = pins.write(backend, plan.digest, options.pin, name, held.now()).reason
-    return msgspec.structs.replace(told, date=made.date, expires=made.expires, freshened=len(old), pinned=pinned)
+    signed = options.sign is not None
+    done = msgspec.structs.replace(told, date=made.date, expires=made.expires, freshened=len(old))
+    return msgspec.structs.replace(done, pinned=pinned, signed=signed)
 
 
 def _result(backend: Backend, name: str, plan: UploadPlan, parts: dict[str, Part], compared: StoreComparison) -> Pushed:

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
 from karat.store.objects import EXPIRING, KEPT, key_of, read_sealed, seal, unreadable
+from karat.system import signatures
 from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.hashes import is_sha256
@@ -28,6 +30,8 @@ from karat.system.pool import in_parallel
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
+NAMESPACE = "karat-store"
+"""Of signatures; one for another purpose does not count here."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,99}(?:/[a-z0-9][a-z0-9._+-]{0,99}){0,7}")
 _DIGEST = re.compile("sha256:([0-9a-f]{12,64})")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d(?::?\d\d(?::?\d\d)?)?Z?)?")
@@ -53,6 +57,8 @@ class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     karat: str
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
+    signature: str | msgspec.UnsetType = msgspec.UNSET
+    """By an SSH key, of all the rest; see `signed_bytes`."""
 
 
 class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,17 +200,50 @@ def nameless(digest: str, name: str = "", date: str = "") -> SnapshotReference:
     return SnapshotReference(name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat="")
 
 
-def write(backend: Backend, reference: SnapshotReference) -> SnapshotReference:
-    """Add an entry that is newer than all others of its name; this makes a push visible."""
+def signed_bytes(reference: SnapshotReference) -> bytes:
+    """What the signature is of: all that the reference says, with its date, so that an old one cannot be shown as new.
+
+    What was decoded is encoded again: no other member of the file can stand in for a signed one. A member that is
+    added some day is left out where it has its default, so that the signatures of today hold.
+    """
+    return msgspec.json.encode(msgspec.structs.replace(reference, signature=msgspec.UNSET))
+
+
+def check_signed(backend: Backend, reference: SnapshotReference, signers: Path) -> tuple[str, ...]:
+    """Who signed the reference, by the names that the file `signers` has for their key; `not-signed` if nobody did."""
+    try:
+        allowed = signers.read_bytes()
+    except OSError as error:
+        said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; --signers FILE names another file"
+        raise UsageError(said, next_command=Command("ls", "-l", str(signers))) from error
+    word = f"{reference.name or 'any name'}@sha256:{reference.digest[:12]}"
+    if not reference.expires:
+        found: tuple[str, ...] | str = "no reference any more that could have one"
+    elif isinstance(reference.signature, msgspec.UnsetType):
+        found = "none"
+    else:
+        found = signatures.verify(signed_bytes(reference), reference.signature.encode(), allowed, NAMESPACE)
+    if not isinstance(found, str):
+        return found
+    said = f"{word} of {backend.url}: expected a signature by a key of {signers}, found: {found}"
+    then = Command("karat", "push", "PLACE", reference.name or "NAME", "--sign", "KEY", "--store", backend.url)
+    raise StoreProblem("not-signed", said, next_command=then, path=word)
+
+
+def write(backend: Backend, reference: SnapshotReference, key: Path | None = None) -> SnapshotReference:
+    """Add an entry that is newer than all others of its name, signed if there is a key; this makes a push visible."""
     moment = parse_date(reference.date)
     others = entries(backend, reference.name)
     while True:
         if others and others[-1].date >= moment:
             moment = others[-1].date + timedelta(microseconds=1)
         dated = msgspec.structs.replace(reference, date=format_date(moment))
-        key, data = key_for(dated), seal(dated)
+        if key is not None:
+            made = signatures.sign(signed_bytes(dated), key, NAMESPACE)
+            dated = msgspec.structs.replace(dated, signature=made)
+        entry, data = key_for(dated), seal(dated)
         # The answer may get lost after the server has written it: then it is there, and ours.
-        if backend.put(key, data) or backend.get(key) == data:
+        if backend.put(entry, data) or backend.get(entry) == data:
             return dated
         moment += timedelta(microseconds=1)
 

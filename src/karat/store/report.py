@@ -31,6 +31,8 @@ def push_lines(pushed: Pushed, applied: Applied | None) -> Iterator[str]:
     yield f"  {count(pushed.cases, 'case')}, {count(pushed.files, 'file')}, {byte_size(pushed.size)}"
     yield f"  new: {count(pushed.new_objects, 'object')}, {byte_size(pushed.new_bytes)}"
     yield f"  there already: {count(pushed.reused_objects, 'object')}, {byte_size(pushed.reused_bytes)}"
+    if pushed.signed:
+        yield "  signed"
     if pushed.repaired:
         yield f"  replaced, since they were damaged: {count(pushed.repaired, 'object')}"
     if pushed.freshened:
@@ -52,6 +54,8 @@ def pull_lines(pulled: Pulled) -> Iterator[str]:
     yield f"{pulled.name or 'snapshot'} {verb} {pulled.target}"
     yield f"  sha256:{pulled.digest}" + (f" of {pulled.date[:19]}Z" if pulled.date else "")
     yield f"  {count(pulled.cases, 'case')}, {count(pulled.files, 'file')}, {byte_size(pulled.size)}; every byte verified"
+    if pulled.signed_by:
+        yield f"  signed by {', '.join(pulled.signed_by)}"
     if not pulled.already:
         yield f"  fetched {byte_size(pulled.fetched_bytes)}"
 

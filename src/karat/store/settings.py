@@ -18,11 +18,15 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[str, ...] = ()
     """Lock files, or globs of them, whose digests `karat gc` must keep."""
 
+    signers: str = ".karat/allowed_signers"
+    """Whose SSH keys may sign references: ssh-keygen's ALLOWED SIGNERS, seen from where karat.toml is."""
+
     def seen_from(self, root: Path) -> Self:
-        """The same with a relative folder taken from where karat.toml is, not from where one stands."""
-        if self.url is None or "://" in self.url or self.url.startswith(("/", "~")):
-            return self
-        return msgspec.structs.replace(self, url=str(root / self.url))
+        """The same with relative paths taken from where karat.toml is, not from where one stands."""
+        url = self.url
+        if url is not None and "://" not in url and not url.startswith(("/", "~")):
+            url = str(root / url)
+        return msgspec.structs.replace(self, url=url, signers=str(root / Path(self.signers).expanduser()))
 
     def __post_init__(self) -> None:
         if not 1 <= self.retention <= 36500:

@@ -28,6 +28,7 @@ Examples:
   karat push captures models/nightly --store s3://bucket/goldens --keep 30
   karat push packed/golden_artifacts_26111504.zip models/release-1.2 --pin 'release 1.2'
   karat push store:models/nightly models/copy --store /mnt/goldens
+  karat push captures models/nightly --sign ~/.ssh/id_ed25519
 """
 _PULL_EXAMPLES = """
 \b
@@ -36,6 +37,7 @@ Examples:
   karat pull models/nightly@2026-11-14 goldens --store s3://bucket/goldens
   karat pull models/nightly goldens --only 'models/xnnpack/**' --replace
   karat pull models/nightly goldens --lock bundles.lock.json
+  karat pull models/nightly goldens --require-signed
 """
 
 
@@ -48,6 +50,12 @@ Examples:
 )
 @click.option("--pin", metavar="WHY", help="Keep it permanently, for this reason.")
 @click.option("--lifecycle", is_flag=True, help="Also write the bucket's rule that deletes what is old in expiring/.")
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path),
+    metavar="KEY",
+    help="Sign it with this SSH key: one without a passphrase, or held by ssh-agent.",
+)
 @click.option("--verify-existing", is_flag=True, help="Read objects that the store has, and replace damaged ones.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")
 @jobs_option
@@ -127,6 +135,13 @@ def push_command(place: str, name: str, pin: str | None) -> Command:
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable.")
 @click.option("--replace", is_flag=True, help="Replace the contents of DEST.")
 @click.option("--lock", metavar="FILE", help="Pull what this lock file names; what it does not name yet is added.")
+@click.option("--require-signed", is_flag=True, help="Refuse what no known key has signed.")
+@click.option(
+    "--signers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Whose keys may sign (ssh-keygen's allowed signers); by default .karat/allowed_signers, or [store] signers.",
+)
 @click.option("--update", is_flag=True, help="Update the lock to REF's current snapshot.")
 @jobs_option
 @json_option("karat.pull/1")
@@ -138,6 +153,8 @@ def pull(  # noqa: PLR0913 - one parameter per option
     store: str | None,
     lock: str | None,
     update: bool,
+    require_signed: bool,
+    signers: Path | None,
     jobs: int | None,
     json_file: str | None,
     quiet: bool,
@@ -158,17 +175,22 @@ def pull(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--lock": lock})
     if update and lock is None:
         raise UsageError("--update needs --lock FILE", next_command="karat pull --help")
+    if signers is not None and not require_signed:
+        raise UsageError("--signers needs --require-signed", next_command="karat pull --help")
     references.parse(reference)
     meter = Meter("pulling", quiet=quiet)
 
     def work() -> Pulled:
         lines = read_lock(Path(lock)) if lock is not None else {}
         word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), Path(dest), update=update)
-        url = settings_of(store)[0]
+        url, settings = settings_of(store)
         if lock is not None and locked is not None and store is None:
             url = store_of(Path(lock), locked.store)
         backend = open_store(url)
         found = references.resolve(backend, word)
+        signed_by: tuple[str, ...] = ()
+        if require_signed:
+            signed_by = references.check_signed(backend, found, signers or Path(settings.signers))
         pinned = pins.read(backend, found.digest) is not None
         options = PullOptions(workers=workers_of(jobs), pinned=pinned, **given)
         result = pull(backend, found.digest, Path(dest), options, meter.expect, meter.advance)
@@ -178,7 +200,7 @@ def pull(  # noqa: PLR0913 - one parameter per option
             place = store_in(Path(lock), backend.url)
             lines[name] = Locked(store=place, digest=found.digest, date=date)
             write_lock(Path(lock), lines)
-        return structs.replace(result, name=name, date=date)
+        return structs.replace(result, name=name, date=date, signed_by=signed_by)
 
     return Report("karat.pull/1", json_file, quiet=quiet).of(work, report.pull_lines)
 

@@ -1,17 +1,13 @@
 """Who has approved: reviews of a pull request, and lists that approvers have signed with their SSH keys.
 
-A signed list is for where no forge can be asked. It holds digests, each of one exact change; `ssh-keygen -Y` makes and
-verifies the signatures, which lie beside it (`sign-off.toml.sig`, `sign-off.toml.bob.sig`); an ALLOWED SIGNERS file says
-whose key is whose.
+A signed list is for where no forge can be asked. It holds digests, each of one exact change; the signatures lie beside it
+(`sign-off.toml.sig`, `sign-off.toml.bob.sig`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -19,9 +15,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import asdict
 
-from karat.findings import CannotVerify, UsageError
+from karat.findings import UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
+from karat.system import signatures
 from karat.system.command import Command, quoted
 
 SCHEMA = "karat.sign-off/1"
@@ -229,33 +226,8 @@ def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | s
     name = signature.name
     if signers is None:
         return f"{name}: there is no list of keys to hold it against"
-    with tempfile.TemporaryDirectory(prefix="karat-") as folder:
-        allowed = Path(folder) / "allowed_signers"
-        allowed.write_bytes(signers)
-        where = ("-s", str(signature.resolve()), "-f", str(allowed))
-        asked = _ssh_keygen(["-Y", "find-principals", *where], b"")
-        words = asked.stdout.decode("utf-8", "replace").split("\n")
-        principals = [word.strip() for word in words if word.strip()]
-        if asked.returncode or not principals:
-            return f"{name}: it is no signature by a key of the list"
-        if any(set("*?!") & set(one) for one in principals):
-            return f"{name}: its key belongs to {', '.join(principals)}, which is not a user name"
-        for principal in principals:
-            words = ["-Y", "verify", *where, "-I", principal, "-n", NAMESPACE]
-            if _ssh_keygen(words, data).returncode:
-                return f"{name}: it is not a signature of this list as it is now, for {NAMESPACE}, by {principal}"
-    return Signer(principals=tuple(one.lower() for one in principals), signature=name)
-
-
-def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
-    program = shutil.which("ssh-keygen")
-    if program is None:
-        raise CannotVerify(
-            "verifying signatures needs ssh-keygen, which is not on PATH", next_command="apt install openssh-client"
-        )
     try:
-        return subprocess.run([program, *words], input=stdin, capture_output=True, check=False, timeout=20.0)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotVerify(
-            f"ssh-keygen could not verify a signature: {type(error).__name__}", next_command="ssh-keygen -Y help"
-        ) from error
+        found = signatures.verify(data, signature.read_bytes(), signers, NAMESPACE)
+    except OSError as error:
+        return f"{name}: cannot be read: {error.strerror or error}"
+    return f"{name}: {found}" if isinstance(found, str) else Signer(principals=found, signature=name)
