@@ -42,7 +42,12 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
     "--timeout", type=click.FloatRange(min=0), default=600, metavar="S", help="Seconds per case (600); 0 = no limit."
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), default=1, metavar="N", help="Cases at a time, one process each (1)."
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Cases at a time, one process each; default: 1.",
 )
 @click.option("--isolated", is_flag=True, help="A fresh process for every case of --run.")
 @click.option(

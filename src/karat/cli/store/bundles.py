@@ -45,7 +45,7 @@ Examples:
     show_default=True,
     help="Floats barely compress; stored is fastest.",
 )
-@click.option("--level", type=int, metavar="N", help="1 to 9 for deflate (6), 1 to 19 for zstd (3).")
+@click.option("--level", type=int, metavar="N", help="1 to 9 for deflate (default: 6), 1 to 19 for zstd (default: 3).")
 @click.option("--no-cases", is_flag=True, help="No zip per case.")
 @click.option("--no-combined", is_flag=True, help="No zip of all cases.")
 @click.option(

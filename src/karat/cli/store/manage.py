@@ -149,7 +149,11 @@ def pin(  # noqa: PLR0913 - one parameter per option
     help="Retention for references pushed without --keep (default: the setting at the time of the push).",
 )
 @click.option(
-    "--grace", type=click.FloatRange(0), default=24, metavar="HOURS", help="How long to keep unused objects (24)."
+    "--grace",
+    type=click.FloatRange(0),
+    default=24,
+    metavar="HOURS",
+    help="How long to keep unused objects; default: 24.",
 )
 @click.option("--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired.")
 @jobs_option
