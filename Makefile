@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint format bench frameworks bench-gradients soak soak-index clean
+.PHONY: demo test test-slow test-all lint format bench frameworks bench-gradients soak soak-index soak-kills fuzz clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
@@ -63,6 +63,11 @@ soak: frameworks
 # The hunt of docs/hunt-packages.md, over what the real package index has.
 soak-index: $(STAMP)
 	$(BIN)/python benchmarks/hunt_packages.py
+
+# Every reader of what others wrote, for TIME seconds; what is found is printed with the command that repeats it.
+TIME ?= 60
+fuzz: $(STAMP)
+	OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --time $(TIME) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

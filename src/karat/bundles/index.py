@@ -76,7 +76,7 @@ def decode(data: bytes) -> Index:
     """The index; `Damaged` if it is none, or not as it was sealed."""
     try:
         index = msgspec.json.decode(data, type=Index)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are among the former
         raise Damaged(f"{NAME}: expected an index of karat, found: {error}") from error
     if index.schema != SCHEMA:
         raise Damaged(f"{NAME}: expected schema {SCHEMA}, found {index.schema!r}")
@@ -117,7 +117,7 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
             continue  # it is among the files, which have said so
         try:
             found = msgspec.json.decode(place.read(path), type=_Sealed).sha256
-        except (Damaged, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (Damaged, ValueError, RecursionError) as error:
             found = str(error)
         if found != case.sha256:
             yield _damaged(path, f"expected the seal {case.sha256}, found {found}", place)

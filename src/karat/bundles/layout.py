@@ -69,7 +69,7 @@ def is_other_programs(data: bytes) -> bool:
         return False
     try:
         content = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):  # msgspec's are among the former
         return False
     return not (isinstance(content, dict) and "identity" in content and "comparator" in content)
 

@@ -112,7 +112,7 @@ def read_claim(path: Path) -> CaptureClaim | None:
     """The claim; None if it is gone, or just being written."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=CaptureClaim)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):  # msgspec's are among the second
         return None
 
 
@@ -230,7 +230,7 @@ def read_journals(folder: Path, run: str) -> list[JournalEntry]:
     for path in sorted(folder.glob(f"journal-{run}-*.jsonl")):
         for line in path.read_bytes().splitlines():
             # The last line of a worker that was killed, or that a full disk cut.
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(ValueError, RecursionError):
                 found.append(msgspec.json.decode(line, type=JournalEntry))
     return found
 

@@ -243,7 +243,7 @@ def _session_of(target: Path) -> str:
         if not os.path.samestat(os.fstat(held), target.stat()):
             raise
         raise Occupied(f"expected a case or nothing at {target}, found a folder without {NAME}") from None
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return ""  # a damaged case is replaced by a whole one
     finally:
         os.close(held)

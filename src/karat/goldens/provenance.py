@@ -109,7 +109,7 @@ def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:
         if schema != LOCK_SCHEMA:
             raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
         return {path: msgspec.json.decode(entry, type=LockEntry) for path, entry in raw.items()}
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are among the former
         conflict = b"<<<<<<<" in data
         found = "merge-conflict markers" if conflict else str(error)
         raise CannotVerify(
@@ -186,7 +186,7 @@ def read_record(root: Path) -> RefreshRecord | None:
         record = msgspec.json.decode(path.read_bytes(), type=RefreshRecord)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         said = f"expected the record of the last refresh in {path}, found: {error}"
         raise CannotVerify(said, next_command=f"rm {path}") from error
     if record.schema_name != RECORD_SCHEMA:

@@ -102,7 +102,7 @@ def stored(reference: ImageReference, env: Mapping[str, str]) -> Login | None:
     for path in files:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_Stored)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue  # an engine that cannot read its own file says so when it pulls; here nobody is logged in
         if login := _of_file(found, reference, path, env):
             return login
@@ -146,7 +146,7 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
             [program, "get"], input=server.encode(), check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env
         )
         answer = msgspec.json.decode(done.stdout, type=_Helped)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
         return None
     if done.returncode != 0 or not answer.secret:
         return None

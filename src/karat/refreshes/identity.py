@@ -200,7 +200,7 @@ def read_manifest(file: Path, artifact: str) -> ArtifactManifest | Finding:
             if manifest.schema_name == MANIFEST_SCHEMA:
                 return manifest
             found = f"found {manifest.schema_name!r}"
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         found = f"found: {error}"
     said = f"expected {MANIFEST_SCHEMA} in the manifest of artifact {artifact}, {found}; nothing was taken from it"
     return fail("identity-incomplete", said, path=artifact, next="karat schema karat.artifact/1")

@@ -199,7 +199,7 @@ def read_samples(path: Path) -> Samples:
     except OSError as error:
         said = f"expected to read the samples in {path}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
-    except (ValueError, OverflowError, msgspec.MsgspecError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         said = f"expected {SCHEMA} in {path}, found: {error}"
         raise CannotVerify(said, next_command=Command("git", "checkout", "--", str(path))) from error
 

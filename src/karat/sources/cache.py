@@ -179,7 +179,7 @@ class Shelf:
                 return msgspec.json.decode(body, type=ShelfRecord)
         except FileNotFoundError:
             return ShelfRecord()
-        except (OSError, ValueError, msgspec.MsgspecError):
+        except (OSError, ValueError, RecursionError):
             pass
         self.record = ShelfRecord()
         self.forget()

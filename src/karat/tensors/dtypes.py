@@ -177,7 +177,7 @@ def fields_of(name: str) -> list[Field]:
     """The fields of a structured dtype from its JSON; a field without a name is padding."""
     try:
         parsed = msgspec.json.decode(name)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are among the former
         raise UnknownDtype(f"expected the JSON of a structured dtype, found {name[:80]!r}") from error
     return _fields(parsed, name, depth=0)
 

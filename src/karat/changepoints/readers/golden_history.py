@@ -119,7 +119,10 @@ def versions(root: Path, path: str) -> list[Version]:
         text = field.strip(b"\n")
         if text.startswith(_COMMIT):
             commit, _, date = text[1:].decode().partition(" ")
-            when = utc(datetime.fromisoformat(date.strip()))
+            try:
+                when = utc(datetime.fromisoformat(date.strip()))
+            except (ValueError, OverflowError):  # whoever made the commit may have claimed anything
+                when = _NEVER
         elif text.startswith(b":"):
             _, _, _, blob, status = text[1:].decode().split(" ")
             name = next(fields, b"")

@@ -39,6 +39,8 @@ from karat.system.locks import holding
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
 _FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
+_LAST_SECOND = 253_402_300_799
+"""Of the year 9999."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -113,8 +115,8 @@ def interleave(lines: Mapping[str, Sequence[Commit]]) -> list[tuple[str, Commit]
 
 
 def from_timestamp(seconds: float) -> datetime:
-    """Seconds since 1970 as a time with its zone."""
-    return datetime.fromtimestamp(seconds, tz=UTC)
+    """Seconds since 1970 as a time with its zone; what a commit claims beyond the calendar is its last second."""
+    return datetime.fromtimestamp(min(seconds, _LAST_SECOND), tz=UTC)
 
 
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z0-9-]+):(?!//)(?P<path>\S+)")
@@ -337,7 +339,7 @@ class Mirror:
                 id=commit,
                 title=f"{'removed: ' if side == '<' else ''}{printable(title)}{noted}",
                 author=printable(author),
-                when=from_timestamp(int(time)),
+                when=from_timestamp(int(time or 0)),
                 link=commit_link(page, commit, self.settings.link),
             )
 

@@ -156,7 +156,7 @@ def is_store(backend: Backend) -> bool:
         return True
     try:
         schema = msgspec.json.decode(data, type=StoreFile).schema
-    except ValueError:  # includes msgspec's
+    except (ValueError, RecursionError):  # msgspec's are among the former
         schema = SCHEMA
     newer = schema != SCHEMA
     said = f"expected {SCHEMA} in {NAME} of {backend.url}, found " + (repr(schema[:60]) if newer else "it changed")

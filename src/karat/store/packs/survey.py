@@ -41,7 +41,7 @@ def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
             try:
                 claim = msgspec.json.decode(path.read_bytes(), type=CaseClaim)
                 when = path.stat().st_mtime_ns
-            except (OSError, msgspec.DecodeError):
+            except (OSError, ValueError, RecursionError):
                 continue  # withdrawn, or just being written
             if claim.path not in newest or when > newest[claim.path].when:
                 found = {"session": path.parts[-3], "root": root, "when": when}

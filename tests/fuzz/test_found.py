@@ -1,0 +1,47 @@
+"""The smallest inputs that once ended in a traceback: each is an answer now, or one of karat's own errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.readers import READERS, Reader
+from karat.findings import KaratError
+
+DEEP = b'{"":' * 3000
+ANOTHER_TEXT = b'{"worker":"\xa2"'
+COMMIT = b"commit\ntree %s\n%s\n\nx\n"
+FOUND = {
+    "goldens.lock.json": [b'{"":' + b"[" * 3000],
+    "samples": [DEEP],
+    "index.json": [DEEP],
+    "manifest.json": [DEEP, ANOTHER_TEXT],
+    "manifest of an artifact": [DEEP],
+    "claim of a capture": [DEEP, ANOTHER_TEXT],
+    "journal of captures": [DEEP, ANOTHER_TEXT],
+    "dtype": [b"[" * 3000, b'["\xed\xa0\x80"]'],
+    "store file": [DEEP],
+    "challenge and stored login of a registry": [DEEP],
+    "git repository": [
+        COMMIT % (b"4b825dc642cb6eb9a060e54bf8d69288fbee4904", b"author a <a@b> 1 +0000\ncommitter a <a@b> " + when)
+        for when in (b"", b"99999999999999 +0000", b"253402300800 +0000", b"1 +9999")
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_broke_a_reader(name: str, tmp_path: Path) -> None:
+    reader = READERS[name](tmp_path)
+    for data in FOUND[name]:
+        assert ends_well(reader, data), data[:80]
+
+
+def ends_well(reader: Reader, data: bytes) -> bool:
+    """Whether it is read, or refused in karat's own words; anything else is raised."""
+    try:
+        reader.read(data)
+    except (KaratError, *reader.told) as error:
+        return bool(str(error))
+    return True
