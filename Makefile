@@ -69,5 +69,10 @@ TIME ?= 60
 fuzz: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --time $(TIME) $(ARGS)
 
+# Every command that writes, killed at random moments, alone and beside another; nothing may be lost.
+KILLS ?= 300
+soak-kills: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m faults.kills --kills $(KILLS) $(ARGS)
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -40,7 +40,7 @@ class _Answers:
         from factories.faults import Faults
 
         # Each client reads all certificates there are, for a host that has none.
-        ssl.create_default_context = cache(ssl.create_default_context)
+        ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
         self.sections: dict[str, tuple[str, bytes]] = {}
         self.log: list[Request] = []
         self.host = Host("api", self._answer, Faults(), self.log).start()
@@ -215,8 +215,8 @@ def _registry(_: Path) -> Reader:
         reference = image_reference.parse(f"127.0.0.1:{answers.host.port}/octo/jax:nightly")
         with closing(Registry(reference, None, pause=lambda _: None)) as registry:
             registry.check()
-            if name := registry.digest(reference):
-                registry.labels(reference, name)
+            if found_digest := registry.digest(reference):
+                registry.labels(reference, found_digest)
 
     return Reader((seed,), read)
 

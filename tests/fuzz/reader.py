@@ -1,7 +1,7 @@
 """Every reader of what others wrote: seeds that it accepts, and a call that must end in an answer or in one of karat's own errors.
 
 A reader is made in the process that uses it, with a folder of its own. What karat's error tree does not name and a
-reader's docstring does (`Damaged`, `Unusable`, …) is `told` beside it.
+reader's docstring does (`Damaged`, `Unusable`, …) is one of its `others`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from karat.findings import KaratError
 
 Read = Callable[[bytes], object]
 
@@ -19,7 +21,12 @@ class Reader:
 
     seeds: Sequence[bytes]
     read: Read
-    told: tuple[type[Exception], ...] = ()
+    others: tuple[type[Exception], ...] = ()
+
+    @property
+    def told(self) -> tuple[type[Exception], ...]:
+        """All that it may raise."""
+        return (KaratError, *self.others)
 
 
 Make = Callable[[Path], Reader]

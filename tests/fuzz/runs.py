@@ -97,7 +97,7 @@ def _junit(_: Path) -> Reader:
         b'<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="p" tests="2"><testcase classname="a.T" name="t[1]" time="0.5"/>'
         b'<testcase classname="a.T" name="u" time="1,200.5"><failure message="x">&lt;y</failure></testcase></testsuite></testsuites>'
     )
-    asked = [MetricSettings(name="a", junit="*", file="f", value=value) for value in ("seconds", "failed", "passed")]  # type: ignore[arg-type]
+    asked = [MetricSettings(name="a", junit="*", file="f", value=value) for value in ("seconds", "failed", "passed")]
 
     def read(data: bytes) -> None:
         for one in asked:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fuzz.readers import READERS, Reader
-from karat.findings import KaratError
 
 DEEP = b'{"":' * 3000
 ANOTHER_TEXT = b'{"worker":"\xa2"'
@@ -42,6 +41,6 @@ def ends_well(reader: Reader, data: bytes) -> bool:
     """Whether it is read, or refused in karat's own words; anything else is raised."""
     try:
         reader.read(data)
-    except (KaratError, *reader.told) as error:
+    except reader.told as error:
         return bool(str(error))
     return True

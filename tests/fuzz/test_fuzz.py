@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def waits(data: bytes) -> None:
     ("read", "found"), [(raises, "IndexError"), (hangs, "processor"), (fills, "MemoryError"), (waits, "nothing")]
 )
 def test_what_is_wrong_is_found_and_can_be_repeated(
-    read: fuzzer.Any, found: str, monkeypatch: pytest.MonkeyPatch
+    read: Callable[[bytes], object], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(READERS, "planted", lambda _: Reader((b"1 2 3 4 5 6 7 8 9",), read))
     monkeypatch.setattr(fuzzer, "SECONDS", 0.5)

@@ -143,6 +143,6 @@ def _code_owners(_: Path) -> Reader:
 
     def read(text: str) -> None:
         for forge in ("github", "gitlab"):
-            code_owners.parse(text, forge).of("docs/deep/down/a1.md")  # type: ignore[arg-type]
+            code_owners.parse(text, forge).of("docs/deep/down/a1.md")
 
     return Reader((seed,), text_of(read))
