@@ -19,6 +19,7 @@ import msgspec
 from karat.compare.rules import STATUS_ORDER, PartialRule, RuleBook, parse_rule
 from karat.findings import UsageError, check_keys, expect, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.captures.settings import BundleSettings
@@ -144,10 +145,8 @@ def load(start: Path, *, preset: str | None = None) -> Config:
         raise
 
 
-def _edit(file: Path) -> str:
-    import shlex
-
-    return f"edit {shlex.quote(str(file))}"
+def _edit(file: Path) -> Command:
+    return Command("edit", str(file))
 
 
 def _table_of(file: Path) -> dict[str, Any] | None:
@@ -159,7 +158,9 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
     except OSError as error:
-        raise UsageError(f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}") from error
+        raise UsageError(
+            f"expected to read {file}, but: {error.strerror}", next_command=Command("ls", "-l", str(file))
+        ) from error
     if file.name == "karat.toml":
         return parsed
     tools = parsed.get("tool")

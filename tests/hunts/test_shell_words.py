@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from karat.hunts.report.reproduce import shell_quote
 from karat.report.words import printable
+from karat.system.command import quoted
 
 
 def as_printed(text: str) -> str:
@@ -15,7 +15,7 @@ def as_printed(text: str) -> str:
 
 
 def pasted(shell: str, word: str) -> bytes:
-    line = as_printed(f"printf %s {shell_quote(word)} end")
+    line = as_printed(f"printf %s {quoted(word, lines=True)} end")
     return subprocess.run([shell, "-c", line], check=True, capture_output=True).stdout
 
 
@@ -40,7 +40,7 @@ def test_what_is_printed_can_be_pasted(word: str) -> None:
 
 
 def test_lines_stay_lines_in_every_shell() -> None:
-    assert shell_quote("import x\nprint(x)") == "'import x\nprint(x)'"
+    assert quoted("import x\nprint(x)", lines=True) == "'import x\nprint(x)'"
     assert pasted("sh", "import x\nprint('$HOME')") == b"import x\nprint('$HOME')end"
 
 

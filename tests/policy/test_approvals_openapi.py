@@ -13,6 +13,7 @@ from factories.forge_github import GitHubPull
 from factories.openapi import Description, Unavailable, fetch
 from karat.policy.approvals.forges import GitHubReviews
 from karat.policy.approvals.request import Options
+from karat.system.command import Command
 
 REPO = "octo/goldens"
 CACHE = Path(__file__).parents[2] / "build" / "openapi"
@@ -71,7 +72,7 @@ def test_karat_asks_for_nothing_that_is_not_described(description: Description, 
     for _ in range(130):
         pull.review("bob")
     env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
-    asked = GitHubReviews(REPO, 7, Options(base="main", env=env, again="again"))
+    asked = GitHubReviews(REPO, 7, Options(base="main", env=env, again=Command("again")))
     try:
         request = asked.request()
         assert asked.members("@octo/numerics") == {"bob", "carol"}

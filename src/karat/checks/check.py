@@ -89,7 +89,7 @@ def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Fin
             yield fail(
                 "nothing-compared",
                 f"expected a metric that --exact {glob!r} makes exact, found {there or 'none'}{suggest(glob, metrics)}",
-                next=f"karat config --metric {quoted(glob)}",
+                next=Command("karat", "config", "--metric", glob),
             )
 
 
@@ -103,7 +103,7 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
             "missing-actual",
             f"expected a result {where}, found none: the run left nothing, so nothing was checked",
             path=golden or name,
-            next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
+            next=Command("ls", "-l", name) if name else Command("ls", "-lR", *pairing.looked),
         )
         return Checked(actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,))
     if at is None or (at.revision is None and not at.path.exists()):
@@ -117,7 +117,7 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
             path=at.name,
             message=f"the golden cannot be used: {f.message}",
             severity=Severity.FAIL,
-            next=f.next or f"git log --oneline -- {quoted(at.name)}",
+            next=f.next or Command("git", "log", "--oneline", "--", at.name),
         )
         for f in expected.findings
     )
@@ -204,8 +204,8 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
             ' a rule with check = "approx" or an rtol makes one count'
         )
         shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
-        told.append(fail("nothing-compared", message, next=f"karat config --metric {quoted(shown)}"))
-    hint = look or take or f"git log --oneline -- {quoted(at.name)}"
+        told.append(fail("nothing-compared", message, next=Command("karat", "config", "--metric", shown)))
+    hint = look or take or Command("git", "log", "--oneline", "--", at.name)
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
     return Checked(
         actual=actual.name,

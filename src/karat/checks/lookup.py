@@ -24,7 +24,7 @@ from karat.findings import CannotVerify, UsageError, suggest
 from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow, walk
 from karat.report.words import few
 from karat.system import git
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 from karat.system.names import not_plain, shown
 
 _EVENTS = "tfevents"
@@ -272,11 +272,12 @@ def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
     """The pattern with every placeholder filled in."""
     lacking = sorted(set(_PLACEHOLDER.findall(pattern)) - identity.keys())
     if lacking:
-        options = " ".join(f"--identity {name}=…" for name in lacking)
         raise UsageError(
             f"expected {', '.join(lacking)} to fill in [check] golden = {pattern!r}, found"
             f" {told(identity) or 'nothing'} in the path {actual.name}",
-            next_command=f"karat check {quoted(actual.name)} {options}",
+            next_command=Command(
+                "karat", "check", actual.name, *(w for n in lacking for w in ("--identity", f"{n}=VALUE"))
+            ),
         )
     filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
     if wrong := not_plain(filled):
@@ -320,7 +321,9 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     actual: Actual | None
     golden: GoldenAt | None
     why: str = ""
-    """Where the lacking side was looked for in vain."""
+    """Why there is no golden."""
+    looked: tuple[str, ...] = ()
+    """Where a result was looked for in vain."""
 
 
 def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
@@ -335,9 +338,8 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
         if any(is_folder_of_results(word, where.cwd) for word in words):
             # Two folders are asked whether they agree, so what only the goldens have is missing.
             taken = {pairing.golden.name for pairing in pairings if pairing.golden}
-            looked = " ".join(quoted(word) for word in words)
             left = (at for at in map(tree.at, tree.goldens) if at.name not in taken)
-            pairings += [Pairing(actual=None, golden=at, why=looked) for at in left]
+            pairings += [Pairing(actual=None, golden=at, looked=tuple(words)) for at in left]
         return _asked_for(pairings, where)
     at = _named(golden, where.cwd)
     for word in words:
@@ -346,7 +348,7 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
             if not at.path.exists():
                 raise UsageError(
                     f"expected a folder of goldens at {golden}, found nothing there",
-                    next_command=f"karat check {quoted(word)}",
+                    next_command=Command("karat", "check", word),
                 )
             raise UsageError(
                 f"expected a result to check against the golden {golden}, found the folder {word}",

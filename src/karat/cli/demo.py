@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import click
 
 from karat.findings import UsageError
+from karat.system.command import Command
 
 _DIFF = ("diff", "--html", "report.html", "--csv", "reldiff.csv")
 _SUMMARY = ("summary", "-o", "pr.md")
@@ -48,7 +48,7 @@ def command(*, folder: str) -> int:
     path = Path(folder).absolute()
     if path.exists():
         said = f"expected to make {path}, found it already there"
-        raise UsageError(said, next_command=f"karat demo {shlex.quote(folder)}-2")
+        raise UsageError(said, next_command=Command("karat", "demo", f"{folder}-2"))
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]  # see karat.demo.sample
     from karat.demo.sample import build, build_folders
@@ -111,7 +111,7 @@ def _live(life: tuple[tuple[str, ...], ...]) -> None:
     from karat.cli import run
 
     for words in life:
-        _say(f"karat {shlex.join(words)}")
+        _say(Command("karat", *words))
         _ended(run(list(words)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from karat.findings import UsageError, suggest
+from karat.system.command import Command
 
 
 class LazyGroup(click.Group):
@@ -39,7 +40,7 @@ class LazyGroup(click.Group):
             hint = suggest(word, list(self.summaries))
             if not self._otherwise or (hint and not Path(word).exists()):
                 said = f"{ctx.command_path} has no command {word!r}{hint}"
-                raise UsageError(said, next_command=f"{ctx.command_path} --help")
+                raise UsageError(said, next_command=Command(*ctx.command_path.split(), "--help"))
         named = word in self.summaries or word in ctx.help_option_names
         return super().parse_args(ctx, args if named or not self._otherwise else [self._otherwise, *args])
 

@@ -6,14 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TypeVar
 
 import click
 
 from karat.findings import CannotVerify, Finding, UsageError, exit_code
-
-if TYPE_CHECKING:
-    from karat.system.command import Command
+from karat.system.command import Command
 
 _words: list[str] = []
 _leaving: list[bool] = []
@@ -43,8 +41,6 @@ def remember(words: Sequence[str]) -> None:
 
 def typed() -> Command:
     """The command line as typed."""
-    from karat.system.command import Command
-
     return Command("karat", *_words)
 
 
@@ -68,7 +64,7 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
         if len(options) > 1:
             place = "stdout" if target == "-" else target
             said = f"expected at most one report on {place}, found {' and '.join(options)}"
-            raise UsageError(said, next_command=f"karat {_words[0] if _words else 'diff'} --help")
+            raise UsageError(said, next_command=Command("karat", _words[0] if _words else "diff", "--help"))
 
 
 def complain(message: str, next_command: str) -> None:
@@ -111,7 +107,7 @@ def deliver(target: str, content: bytes | str) -> None:
             write_bytes(path.resolve(), data, durable=False)
     except OSError as error:
         said = f"expected to write {target}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 def progress_line(

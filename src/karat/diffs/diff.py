@@ -172,9 +172,8 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffO
         if finding.condemns and change.has_baseline:
             return str(Command("git", "restore", f"--source={old.name}", "--", name))
         if finding.condemns:
-            # New, perhaps already staged: neither `git clean` nor `git restore` knows both.
-            forget = Command("git", "rm", "--cached", "--quiet", "--ignore-unmatch", "--", name)
-            return f"{forget} && {Command('rm', '--', name)}"
+            # New, perhaps already staged: a stash takes both away, and can give them back.
+            return str(Command("git", "stash", "push", "--include-untracked", "--", name))
         if finding.kind == "new-golden":
             return str(Command("git", "add", "--", name))
         sides = [] if isinstance(old, Revision) and old.name == "HEAD" else [old.name]

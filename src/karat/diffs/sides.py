@@ -19,6 +19,7 @@ from karat.bundles.layout import candidates, has_case, is_of_zips
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter, walk
 from karat.system import git
+from karat.system.command import Command
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     else:
         raise UsageError(
             f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
-            next_command=f"karat diff {old} NEW",
+            next_command=Command("karat", "diff", str(old), "NEW"),
         )
     one_file = next((side.name for side in (left, right) if isinstance(side, OneFile)), None)
     wrong = ""
@@ -166,7 +167,7 @@ def _resolve(word: str, cwd: Path) -> Side:
     if commit and exists and os.sep not in word:
         raise UsageError(
             f"{word} is both a revision and a path",
-            next_command=f"karat diff ./{word} …   (the path)   or   karat diff refs/heads/{word} …",
+            next_command=f"{Command('karat', 'diff', f'./{word}')} …   (the path)   or   {Command('karat', 'diff', f'refs/heads/{word}')} …",
         )
     if exists:
         if path.is_dir():

@@ -28,7 +28,7 @@ from karat.goldens import formats
 from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
-from karat.system.command import quoted
+from karat.system.command import Command
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
@@ -133,7 +133,7 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
     message = f"expected to read {ref.path}, but: {why}"
-    return fail("cannot-read", message, path=item.path, next=f"ls -l {quoted(ref.path)}")
+    return fail("cannot-read", message, path=item.path, next=str(Command("ls", "-l", ref.path)))
 
 
 def _batches(pairs: Iterable[GoldenPair]) -> Iterator[list[GoldenPair]]:

@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from karat.findings import CannotVerify
+from karat.system.command import Command
 
 DEFAULT_GLOBS = (
     "**/golden_values*.json",
@@ -129,7 +130,7 @@ def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
     def unreadable(error: OSError) -> None:
         said = f"expected to list {error.filename}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=f"ls -ld {error.filename}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(error.filename))) from error
 
     for folder, names, files in os.walk(root, onerror=unreadable):
         names[:] = sorted(name for name in names if name != ".git")

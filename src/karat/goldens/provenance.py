@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -21,6 +20,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.goldens.paths import glob_regex
+from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.git import git_path
 from karat.system.hashes import sha256_hex
@@ -114,7 +114,7 @@ def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:
         found = "merge-conflict markers" if conflict else str(error)
         raise CannotVerify(
             f"expected {LOCK_SCHEMA} in {file}, found: {found}",
-            next_command=f"git checkout HEAD -- {shlex.quote(str(file))}",
+            next_command=Command("git", "checkout", "HEAD", "--", str(file)),
         ) from error
 
 
@@ -176,19 +176,20 @@ def write_record(root: Path, record: RefreshRecord) -> None:
         write_bytes(path, msgspec.json.format(msgspec.json.encode(record)), durable=False)
     except OSError as error:
         said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 def read_record(root: Path) -> RefreshRecord | None:
     """The record of the last refresh, or None if there was none."""
     path = record_path(root)
+    aside = Command("mv", str(path), f"{path}.damaged")
     try:
         record = msgspec.json.decode(path.read_bytes(), type=RefreshRecord)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
         said = f"expected the record of the last refresh in {path}, found: {error}"
-        raise CannotVerify(said, next_command=f"rm {path}") from error
+        raise CannotVerify(said, next_command=aside) from error
     if record.schema_name != RECORD_SCHEMA:
-        raise CannotVerify(f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}", next_command=f"rm {path}")
+        raise CannotVerify(f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}", next_command=aside)
     return record

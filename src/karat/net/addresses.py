@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from karat.findings import UsageError
+from karat.system.command import Command
 
 GITHUB, GITLAB = "https://api.github.com", "https://gitlab.com/api/v4"
 
@@ -49,7 +50,7 @@ def _checked(url: str, name: str) -> str:
         # What was found is not repeated: whoever puts a password there would read it in a log.
         raise UsageError(
             f"expected the URL of a server in {name} (https://host/path, without user or query), found something else",
-            next_command=f"unset {name}",
+            next_command=Command("unset", name),
         )
     return url.rstrip("/")
 

@@ -23,6 +23,7 @@ import karat
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import is_loopback
 from karat.system.archives import Unusable
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -137,7 +138,7 @@ def allows_http(scheme: str, env: Mapping[str, str]) -> bool:
     if is_loopback(urlsplit(endpoint).hostname or "") or env.get(switch, "").lower() in {"true", "1"}:
         return True
     said = "expected an https endpoint for the bucket, found plain http, over which anyone can listen"
-    raise UsageError(said, next_command=f"export {switch}=true")
+    raise UsageError(said, next_command=Command("export", f"{switch}=true"))
 
 
 class BucketStore:

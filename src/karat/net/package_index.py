@@ -26,6 +26,7 @@ from karat.net.addresses import shown
 from karat.net.client import Advice, Client, Reply
 from karat.net.retry import Retry
 from karat.net.tokens import Secret, Token
+from karat.system.command import Command
 
 PYPI = "https://pypi.org/simple"
 _VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
@@ -154,7 +155,7 @@ def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
     if answer.status != 200:
         raise CannotVerify(
             f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",
-            next_command=f"curl -I {shown(str(answer.url))}",
+            next_command=Command("curl", "-I", shown(str(answer.url))),
         )
     if answer.headers.get("content-type", "").partition(";")[0].strip().endswith("json"):
         return tuple(_of_json(answer.body, address))
@@ -186,7 +187,7 @@ def _get(address: IndexAddress, url: str, accept: str) -> Reply:
     if credentials is not None:
         pair = base64.b64encode(":".join(credentials).encode()).decode()
         token = Token(secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=address.origin)
-    look = f"curl -I {_plain(url)}"
+    look = Command("curl", "-I", _plain(url))
     root, advice = f"{parts.scheme}://{parts.netloc}", Advice(again=look, login=look)
     with closing(Client(root, token, retry=RETRY, advice=advice)) as client:
         reply = client.fetch(url, {"Accept": accept}, most=LARGEST)

@@ -21,6 +21,7 @@ from karat.net.image_reference import ImageReference
 from karat.net.registry_auth import LARGEST, Authorizer, Login
 from karat.net.retry import Retry
 from karat.net.transport import discard, is_private
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Registry:
         self._advice, self._longest = advice, longest
         self._root = f"{'http' if self.insecure else 'https'}://{reference.api_host}"
         self._unanswered, self._silent_until = 0, 0.0
-        self._look = f"curl --include {self._root}/v2/"
+        self._look = Command("curl", "--include", f"{self._root}/v2/")
         url = httpx.URL(self._root)
         self._private = is_private(url)
         self._client = Client(

@@ -26,6 +26,7 @@ from karat.net.image_reference import ImageReference
 from karat.net.retry import Trouble
 from karat.net.tokens import HIDDEN, Secret
 from karat.net.transport import Transport, is_private
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     import httpx
@@ -84,7 +85,7 @@ def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
     password = env.get(name, "")
     if not password:
         said = f"containers.password_env: expected a password in ${name}, found nothing"
-        raise UsageError(said, next_command=f"export {name}=…")
+        raise UsageError(said, next_command=Command("export", f"{name}=PASSWORD"))
     # Registries that take tokens do not look at the name, but want one.
     return Login(username or "token", password, found_in=f"${name}")
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from karat.findings import UsageError
+from karat.system.command import Command
 
 HIDDEN = "***"
 _GH_SECONDS = 10.0
@@ -86,7 +87,7 @@ def _checked(text: str, name: str) -> Secret:
     # A line break would end the header, and with it smuggle in another one.
     if not text.isascii() or not text.isprintable() or " " in text:
         said = f"expected a token in {name}, found a text with blanks or special characters in it"
-        raise UsageError(said, next_command=f"unset {name}" if name.isupper() else "gh auth login")
+        raise UsageError(said, next_command=Command("unset", name) if name.isupper() else "gh auth login")
     return Secret(text)
 
 

@@ -161,10 +161,10 @@ def bytes_of(path: Path) -> bytes | None:
         raise CannotVerify(text, next_command=Command("ls", "-l", str(path))) from error
 
 
-def read_named(path: str, *, command: str) -> ExemptionFile:
+def read_named(path: str, *, command: Command) -> ExemptionFile:
     """The exemptions of a file that --exemptions names, which must be there."""
     if not Path(path).is_file():
-        raise UsageError(f"--exemptions: there is no file {path}", next_command=f"{command} --help")
+        raise UsageError(f"--exemptions: there is no file {path}", next_command=command.plus("--help"))
     return read(Path(path), path)
 
 
@@ -233,7 +233,7 @@ def _invalid(message: str, path: str, line: int) -> Finding:
         path=path,
         where=f"line {line}" if line else None,
         numbers={"line": line},
-        next=f"{Command('edit', path)}{f'  # line {line}' if line else ''}",
+        next=f"{Command('edit', path)}  # line {line}" if line else Command("edit", path),
     )
 
 

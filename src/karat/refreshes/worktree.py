@@ -201,7 +201,7 @@ def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> 
         "the work tree held an uncommitted version that karat did not write; git keeps it",
         path=path,
         # From where the user is, which may be below the root.
-        next=f"git cat-file -p {oid[:16]} > {quoted(os.path.relpath(root / path))}",
+        next=f"{Command('git', 'cat-file', '-p', oid[:16])} > {quoted(os.path.relpath(root / path))}",
     )
 
 

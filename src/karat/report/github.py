@@ -7,12 +7,12 @@ dropped by the server.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from karat.findings import CannotVerify, Finding, Severity
 from karat.report.words import printable
+from karat.system.command import Command
 
 MOST_ANNOTATIONS = 10
 LARGEST_SUMMARY = 1 << 20
@@ -52,7 +52,7 @@ def add_step_summary(text: Callable[[int], str]) -> bool:
     except OSError as error:
         raise CannotVerify(
             f"expected to write the step summary {target}, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+            next_command=Command("ls", "-ld", str(path.parent)),
         ) from error
     return True
 

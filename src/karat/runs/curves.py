@@ -16,6 +16,7 @@ from karat.goldens.shapes import Golden, Metric, Series, Table
 from karat.report.words import few
 from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
 from karat.runs.settings import RecordSettings
+from karat.system.command import quoted
 
 _MOST_STEPS = 10_000_000
 """A step that a counter got wrong must not fill the memory with NaN."""
@@ -314,4 +315,5 @@ def rename_advice(findings: Iterable[Finding], form: str | None) -> str | None:
     if lost is None or gained is None:
         return None
     table = "[check] columns" if form == "table-csv" else "[record] rename"
-    return f'edit karat.toml  # {table} = {{ "{gained}" = "{lost}" }}, if the two are one'
+    line = f'{table} = {{ "{gained}" = "{lost}" }}'
+    return f"edit karat.toml  # {quoted(line)}, if the two are one"

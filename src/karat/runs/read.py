@@ -26,7 +26,7 @@ from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
 from karat.runs.settings import STEP, RecordSettings
 from karat.runs.tensorboard import read_events
 from karat.runs.tfrecord import looks_like_records
-from karat.system.command import Command
+from karat.system.command import Command, quoted
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _TENSORBOARD, _CSV, _LOG = "tensorboard", "series-csv", "log"
@@ -277,7 +277,7 @@ def read_log(path: Path, patterns: Mapping[str, str]) -> tuple[Reading, bool]:
                 metric=name,
                 where=f"line {line}",
                 numbers={"line": line},
-                next=f"edit karat.toml  # the pattern of {name} in [record] log",
+                next=f"edit karat.toml  # the pattern of {quoted(name)} in [record] log",
             )
             return Reading(None, (stuck,), _LOG), True
     return found.reading(), False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
@@ -117,13 +116,18 @@ class GitHub(Forge):
             )
         if (run_id is None) == (sha is None):
             said = "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both")
-            raise UsageError(said, next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all")
+            raise UsageError(
+                said,
+                next_command=Command(
+                    "karat", "refresh", "--source", "github", "--repo", repo, "--run-id", "N", "--scope", "all"
+                ),
+            )
         if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
             said = f"expected the number of a run, found {run_id!r}"
-            raise UsageError(said, next_command=f"gh run list --repo {repo}")
+            raise UsageError(said, next_command=Command("gh", "run", "list", "--repo", repo))
         if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
             said = f"expected the SHA of a commit, found {sha!r}"
-            raise UsageError(said, next_command=f"git rev-parse {shlex.quote(sha)}")
+            raise UsageError(said, next_command=Command("git", "rev-parse", sha))
         env = os.environ if env is None else env
         self._repo, self._sha, self._workflow, self._attempt = repo, sha, workflow, attempt
         self._run_id = None if run_id is None else int(run_id)
@@ -139,7 +143,7 @@ class GitHub(Forge):
             retry=retry,
             limits=limits,
             notice=notice,
-            advice=Advice(again=self._command(), login=f"gh auth login --hostname {host}"),
+            advice=Advice(again=self._command(), login=Command("gh", "auth", "login", "--hostname", host)),
         )
 
     def listing(self) -> Listing:
@@ -185,13 +189,13 @@ class GitHub(Forge):
     def _request(self, artifact: Artifact) -> ArtifactRequest:
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
-        run = f"{artifact.run_id or self._run_id or ''} --repo {self._for_gh}"
+        run = (str(artifact.run_id or self._run_id or ""), "--repo", self._for_gh)
         return ArtifactRequest(
             artifact=artifact,
             address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
-            look=f"gh run download {run} --name {shlex.quote(artifact.name)}",
-            remake=f"gh run rerun {run}",
+            look=Command("gh", "run", "download", *run, "--name", artifact.name),
+            remake=Command("gh", "run", "rerun", *run),
         )
 
     def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
@@ -199,7 +203,7 @@ class GitHub(Forge):
             run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
         except Refused as error:
             raise self._no_such(
-                error, f"{self._asked()} in {self._repo}", f"gh run list --repo {self._for_gh}"
+                error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
             ) from None
         newest = run.run_attempt or 1
         if self._attempt is not None and not 1 <= self._attempt <= newest:
@@ -218,7 +222,7 @@ class GitHub(Forge):
             found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         except Refused as error:
             raise self._no_such(
-                error, f"{self._asked()} in {self._repo}", f"gh run list --repo {self._for_gh}"
+                error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
             ) from None
         runs = [run for page in found for run in page.items]
         if self._workflow is not None:
@@ -230,14 +234,14 @@ class GitHub(Forge):
             raise CannotVerify(
                 f"expected completed runs{of} of commit {sha} in {self._repo}, found none"
                 + (f"; still going: {', '.join(run.label for run in going)}" if going else ""),
-                next_command=f"gh run list --repo {self._for_gh} --commit {sha}",
+                next_command=Command("gh", "run", "list", "--repo", self._for_gh, "--commit", sha),
             )
         findings += [self._still_going(run, "is left out") for run in going]
         return [run for _, run in done], findings
 
     def _still_going(self, run: _GitHubRun, so: str) -> Finding:
         said = f"{run.label} has not finished ({run.status}); it {so}"
-        return warn("not-refreshed", said, next=f"gh run watch {run.id} --repo {self._for_gh}")
+        return warn("not-refreshed", said, next=Command("gh", "run", "watch", str(run.id), "--repo", self._for_gh))
 
     def _jobs(self, run: _GitHubRun, findings: list[Finding]) -> list[CiJob]:
         path = f"{self._home}/actions/runs/{run.id}/jobs"

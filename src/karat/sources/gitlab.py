@@ -209,12 +209,12 @@ class GitLab(Forge):
         where = ("--project", self._project, "--pipeline-id", str(self._pipeline))
         return Command("karat", "refresh", "--source", "gitlab", *where, "--scope", "all")
 
-    def _glab(self, project: str, job: int | str, verb: str = "") -> str:
+    def _glab(self, project: str, job: int | str, verb: str = "") -> Command:
         """The command that shows one job, or does something to it."""
         path = f"projects/{quote(project, safe='')}/jobs/{job}" + (f"/{verb}" if verb else "")
         host = urlsplit(self._client.root).hostname
-        where = "" if host == "gitlab.com" else f" --hostname {host}"
-        return f"glab api{where}{' --method POST' if verb else ''} {path}"
+        where = () if host == "gitlab.com" else ("--hostname", host or "")
+        return Command("glab", "api", *where, *(("--method", "POST") if verb else ()), path)
 
     def _request(self, artifact: Artifact) -> ArtifactRequest:
         project = self._projects.get(artifact.id, self._project)

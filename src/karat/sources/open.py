@@ -18,6 +18,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.sources.source import Notice, Source
 from karat.system import git
+from karat.system.command import Command
 
 _HELP = "karat refresh --help"
 
@@ -125,7 +126,12 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
         raise UsageError(said, next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all")
     if (options.run_id is None) == (options.sha is None):
         said = "expected one of --run-id N and --sha SHA with --source github"
-        raise UsageError(said, next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all")
+        raise UsageError(
+            said,
+            next_command=Command(
+                "karat", "refresh", "--source", "github", "--repo", repo, "--run-id", "N", "--scope", "all"
+            ),
+        )
     if options.run_id is not None and not options.run_id.isdecimal():
         said = f"expected --run-id to be the number in the run's URL, found {options.run_id!r}"
         raise UsageError(said, next_command="gh run list")
@@ -146,7 +152,9 @@ def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     if options.pipeline_id is None or not options.pipeline_id.isdecimal():
         raise UsageError(
             f"expected --pipeline-id N with --source gitlab, found {options.pipeline_id!r}",
-            next_command=f"karat refresh --source gitlab --project {project} --pipeline-id N --scope all",
+            next_command=Command(
+                "karat", "refresh", "--source", "gitlab", "--project", project, "--pipeline-id", "N", "--scope", "all"
+            ),
         )
     return GitLab(project, options.pipeline_id, notice=notice)
 

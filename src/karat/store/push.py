@@ -34,6 +34,7 @@ from karat.store.upload import (
     upload,
 )
 from karat.system import signatures
+from karat.system.command import Command
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 16
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
     times: LeaseTimes = msgspec.field(default_factory=LeaseTimes)
-    again: str = "karat push PLACE NAME"
+    again: Command = Command("karat", "push", "PLACE", "NAME")
     """The command that was typed, for advice to build upon."""
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shlex
 from collections.abc import Collection
 from typing import Self
+
+_CHANGED_IN_PRINT = re.compile(r"##\[|\n\s*::|[^\S\n]\n")
+"""What GitHub's log takes for a command, and blanks that are lost at the end of a line."""
 
 
 class Command(str):
@@ -42,11 +45,21 @@ class Command(str):
         return Command(*kept)
 
 
-def quoted(text: str) -> str:
-    """Text as one word of a shell command that a person can read, and run as it stands."""
-    if text.isprintable():
+def quoted(text: str, *, lines: bool = False) -> str:
+    """Text as one word of a shell command that a person can read, and run as it stands.
+
+    What would not survive a terminal or the log of CI is written as `$'…'`, which bash, zsh and ksh understand. With
+    `lines`, line breaks stay breaks, in quotes that every shell understands.
+    """
+    shown = text.replace("\n", "") if lines else text
+    if shown.isprintable() and not _CHANGED_IN_PRINT.search(text):
         return shlex.quote(text)
-    # A control character in a file name must reach the shell, but not the terminal.
-    raw = os.fsencode(text)
-    plain = (chr(b) if 32 <= b < 127 and b not in b"\\'" else f"\\x{b:02x}" for b in raw)
-    return f"$'{''.join(plain)}'"
+    escaped = ""
+    for one in text:
+        try:
+            data = one.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            data = one.encode("utf-8", "surrogatepass")
+        plain = one.isprintable() and one not in "\\'"
+        escaped += one if plain else "".join(f"\\{byte:03o}" for byte in data)
+    return "$'" + escaped.replace("##[", "#\\043[").replace("::", ":\\072") + "'"

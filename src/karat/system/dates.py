@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 
 from karat.findings import UsageError
+from karat.system.command import Command
 
 _VARIABLE = "KARAT_TODAY"
 
@@ -13,9 +14,9 @@ _VARIABLE = "KARAT_TODAY"
 def day(said: str | None, environment: Mapping[str, str]) -> date:
     """As said by option, as KARAT_TODAY says for those who must repeat a check, or today."""
     today = date.today()  # noqa: DTZ011 - the day where the person is
-    where, word, instead = _VARIABLE, environment.get(_VARIABLE), f"unset {_VARIABLE}"
+    where, word, instead = _VARIABLE, environment.get(_VARIABLE), Command("unset", _VARIABLE)
     if said:
-        where, word, instead = "--today", said, f"--today {today.isoformat()}"
+        where, word, instead = "--today", said, Command("--today", today.isoformat())
     if not word:
         return today
     try:

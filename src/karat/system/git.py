@@ -292,7 +292,7 @@ def only_writer(root: Path) -> Iterator[Path]:
         handle = hold(path, wait=True, mode=0o644)
     except OSError as error:
         said = f"expected to write {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
     assert handle is not None, "waited for"  # noqa: S101
     try:
         temporary = path.parent / "workshop"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from karat.findings import CannotVerify
+from karat.system.command import Command
 
 
 def lock(handle: int, *, shared: bool = False, wait: bool = False) -> bool:
@@ -64,7 +65,7 @@ def take(path: Path) -> int | None:
         return hold(path)
     except OSError as error:
         said = f"expected to write and lock {path}, found: {error.strerror or error}"
-        raise CannotVerify(said, next_command=f"ls -ld {path.parent}") from error
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 def users_folder() -> Path:
@@ -83,5 +84,7 @@ def own_temporary_folder() -> Path:
     status = folder.lstat()
     # In a folder that everybody may write to, somebody else may have been first.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise CannotVerify(f"{folder} belongs to another user, or is not a folder", next_command=f"ls -ld {folder}")
+        raise CannotVerify(
+            f"{folder} belongs to another user, or is not a folder", next_command=Command("ls", "-ld", str(folder))
+        )
     return folder

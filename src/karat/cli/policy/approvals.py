@@ -99,7 +99,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         sign_off=sign_off,
         signers=signers,
         unsigned=unsigned_sign_off,
-        again=str(Command("karat", "policy", "approvals", *words)),
+        again=Command("karat", "policy", "approvals", *words),
         env=os.environ,
         notice=None if quiet else lambda text: print(f"karat: {printable(text)}", file=sys.stderr),
     )

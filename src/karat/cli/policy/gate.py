@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         exemptions=exemptions,
         devices=devices,
         complete=config.policy.complete if complete is None else complete,
-        again=str(typed().without(rewriting, flags={"--update-baseline"})),
+        again=typed().without(rewriting, flags={"--update-baseline"}),
     )
     if update_baseline or added:
         policy = rewritten(policy, merged, added, shorten=update_baseline)

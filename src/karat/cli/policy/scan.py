@@ -77,6 +77,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.exemptions import read, read_named
     from karat.policy.scan.scanner import ScanOptions, scan
+    from karat.system.command import Command
     from karat.system.dates import day
 
     one_report_each({"--json": json_file, "--sarif": sarif_file})
@@ -86,7 +87,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             raise UsageError(said, next_command="karat policy scan --help")
     file = None
     if exemptions is not None:
-        file = read_named(exemptions, command="karat policy scan")
+        file = read_named(exemptions, command=Command("karat", "policy", "scan"))
     elif Path(path := load(Path.cwd()).policy.exemptions).is_file():
         file = read(Path(path), path)
     options = ScanOptions(

@@ -92,7 +92,7 @@ def push(  # noqa: PLR0913 - one parameter per option; those that PushOptions na
         pin=pin,
         workers=workers_of(jobs),
         ci=ci_of(os.environ),
-        again=str(push_command(place, name, pin)),
+        again=push_command(place, name, pin),
         **given,
     )
     report = Report("karat.push/1", json_file, quiet=quiet)

@@ -7,33 +7,19 @@ a report do to what cannot be printed; what may be a secret is taken from the re
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from karat.hunts.journal.records import NOT_KEPT
 from karat.hunts.model import Point
 from karat.hunts.probe.jobs import fill_in
 from karat.hunts.settings import HuntSettings, split_command
 from karat.hunts.timelines.container_engine import ContainerEngine, Kind
-from karat.report.words import printable
+from karat.system.command import quoted
 
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_quoted = partial(quoted, lines=True)
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
-
-
-def shell_quote(word: str) -> str:
-    """A word for a shell. Line breaks stay breaks, in quotes; what would be lost in printing is written as `$'…'`.
-
-    The former is understood by every shell, the latter by bash, zsh and ksh.
-    """
-    if all(printable(line) == line for line in word.split("\n")) and not re.search(r"\s\n", word):
-        return shlex.quote(word)
-    escaped = ""
-    for one in word:
-        # What cannot be printed as bytes, which may be no text at all.
-        octal = "".join(f"\\{byte:03o}" for byte in one.encode("utf-8", "surrogateescape"))
-        escaped += f"\\{one}" if one in "\\'" else one if one.isprintable() else octal
-    # What a log would take for a command of its own is broken up as well.
-    return "$'" + escaped.replace("##[", "#\\043[") + "'"
 
 
 def reproduce_command(
@@ -53,7 +39,7 @@ def reproduce_command(
     if timeline == "packages":
         return _package(settings, point, identity, variables, commands)
     if timeline == "values":
-        value = f"KARAT_VALUE={shell_quote(point.parts.get('value', point.id))}"
+        value = f"KARAT_VALUE={_quoted(point.parts.get('value', point.id))}"
         steps = _steps([value, *variables], commands)
         return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})"
     return ""
@@ -63,7 +49,7 @@ def _word(word: str, named: Mapping[str, str]) -> str:
     """A word for a shell; `{root}` is the folder it is pasted in."""
     if "{root}" in word:
         return '"$PWD"'.join(_word(piece, named) if piece else "" for piece in word.split("{root}"))
-    return shell_quote(fill_in(word, named))
+    return _quoted(fill_in(word, named))
 
 
 def _leaves_files(settings: HuntSettings) -> bool:
@@ -72,8 +58,9 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
     return [
-        f'{name}="${name}"' if text == NOT_KEPT or _SECRET.search(name) else f"{name}={shell_quote(text)}"
+        f'{name}="${name}"' if text == NOT_KEPT or _SECRET.search(name) else f"{name}={_quoted(text)}"
         for name, text in env.items()
+        if _VARIABLE.fullmatch(name)
     ]
 
 
@@ -96,13 +83,13 @@ def _container(
         # Not by its tag, which may have moved since.
         head, slash, tail = image.rpartition("/")
         image = f"{head}{slash}{tail.partition('@')[0].partition(':')[0]}@{digest}"
-    words = [engine, "run", "--rm"]
+    words = [_quoted(engine), "run", "--rm"]
     for mount in asked.mounts:
         # Engines want whole paths.
         host, _, rest = mount.partition(":")
-        inner = "" if host in {".", "./"} else shell_quote("/" + host.removeprefix("./"))
+        inner = "" if host in {".", "./"} else _quoted("/" + host.removeprefix("./"))
         whole = host.startswith("/")
-        words += ["-v", shell_quote(mount) if whole else f'"$PWD"{inner}:{shell_quote(rest)}']
+        words += ["-v", _quoted(mount) if whole else f'"$PWD"{inner}:{_quoted(rest)}']
     if _leaves_files(settings):
         words += ["-v", '"$(mktemp -d)":/karat-out', "-e", "KARAT_OUT=/karat-out"]
     for assignment in _assignments({**asked.env, **settings.probe.env}):
@@ -113,9 +100,9 @@ def _container(
         script = " && ".join(commands).replace('"$PWD"', '"$KARAT_ROOT"')
         words += ["-e", 'KARAT_ROOT="$PWD"'] if "$KARAT_ROOT" in script else []
         words += ["--entrypoint", "sh"]
-        run = f"-c {shell_quote(script)}"
+        run = f"-c {_quoted(script)}"
     gpus = ContainerEngine(name=engine, program=engine).gpus(asked.gpus)
-    return " ".join([*words, *map(shell_quote, (*gpus, *asked.options, image)), run])
+    return " ".join([*words, *map(_quoted, (*gpus, *asked.options, image)), run])
 
 
 def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str:
@@ -126,15 +113,15 @@ def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str
         return ""
     steps = ['cd "$(mktemp -d)"']
     for one in moved:
-        folder, url = shell_quote(str(one.folder or one.name)), shell_quote(one.url)
+        folder, url = _quoted(str(one.folder or one.name)), _quoted(one.url)
         away = "://" in one.url or one.url.startswith(("/", "git@"))
         steps.append(f"git clone -q {url} {folder}" if away else f'git clone -q "$root"/{url} {folder}')
-        steps.append(f"git -C {folder} checkout -q {point.parts[one.name]}")
+        steps.append(f"git -C {folder} checkout -q {_quoted(point.parts[one.name])}")
         if one.submodules:
             steps.append(f"git -C {folder} submodule -q update --init --recursive")
     # Builds and probes start in the repository; of several, in the folder that holds them.
     steps += [f"cd {folder}"] if len(moved) == 1 else []
-    build = " ".join(map(shell_quote, split_command(asked.build)))
+    build = " ".join(map(_quoted, split_command(asked.build)))
     steps += [build] if build else []
     steps += [step.replace('"$PWD"', '"$root"') for step in probe]
     return f"(root=$PWD; {' && '.join(steps)})"
@@ -152,10 +139,10 @@ def _package(
         there = {k.removeprefix("package."): v for k, v in identity.items() if k.startswith("package.")}
         wanted += [f"{name}=={version}" for name, version in there.items() if name != asked.name]
     words = [*variables, "uv", "run", "--no-project", "--isolated"]
-    words += ["--python", shell_quote(asked.python)] if asked.python else []
+    words += ["--python", _quoted(asked.python)] if asked.python else []
     # A login in the address stays where it is.
     if asked.index and "@" not in asked.index:
-        words += ["--default-index", shell_quote(asked.index)]
-    words += [word for name in wanted for word in ("--with", shell_quote(name))]
-    run = commands[0] if len(commands) == 1 else f"sh -c {shell_quote(' && '.join(commands))}"
+        words += ["--default-index", _quoted(asked.index)]
+    words += [word for name in wanted for word in ("--with", _quoted(name))]
+    run = commands[0] if len(commands) == 1 else f"sh -c {_quoted(' && '.join(commands))}"
     return " ".join([*words, "--", run])

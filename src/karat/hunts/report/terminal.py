@@ -18,11 +18,10 @@ from karat.hunts.journal.records import CommandRow
 from karat.hunts.model import Attempt, HuntReport, Point, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
-from karat.hunts.report.reproduce import shell_quote
 from karat.hunts.report.sentences import duration, flags, value
 from karat.report.terminal import Line
 from karat.report.words import count
-from karat.system.command import Command
+from karat.system.command import Command, quoted
 
 _STYLES = {"regression": "bold red", "crash": "bold red", "improvement": "green", "dip": "yellow", "shift": "yellow"}
 _SUSPECTS = 8
@@ -328,12 +327,12 @@ def _by_hand(commands: Sequence[CommandRow], area: str) -> Iterator[Line]:
     yield (("by hand:", "bold"),)
     said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
     others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
-    yield ((f"  AREA={shell_quote(area)} OUT=$(mktemp -d){''.join(others)}", ""),)
+    yield ((f"  AREA={quoted(area)} OUT=$(mktemp -d){''.join(others)}", ""),)
     names = dict.fromkeys(name for command in commands for name in command.env)
     if names.pop("KARAT_OUT", "") is None:
         yield (("  export KARAT_OUT=$OUT", ""),)
     if names:
-        yield ((f"  # with {', '.join(names)} set", "dim"),)
+        yield ((f"  # with {', '.join(map(quoted, names))} set", "dim"),)
     for command in commands:
         # Further lines of a word are not set in: the blanks would be part of it.
         *first, last = f"  {typed(command)}".split("\n")
@@ -349,9 +348,9 @@ def typed(command: CommandRow) -> str:
 
 def _word(word: str) -> str:
     if not _PLACEHOLDER.search(word):
-        return shell_quote(word)
+        return quoted(word, lines=True)
     return "".join(
-        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else shell_quote(piece)
+        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else quoted(piece, lines=True)
         for piece in _PLACEHOLDER.split(word)
         if piece
     )

@@ -26,6 +26,7 @@ from karat.findings import CannotVerify
 from karat.hunts.settings import ContainerSettings, HuntSettings, mistake
 from karat.hunts.timelines.timeline import Workspace
 from karat.net.image_reference import parse
+from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
 Kind = Literal["docker", "podman"]
@@ -177,7 +178,7 @@ def find_engine(wanted: str | None = None, *, here: bool = True) -> ContainerEng
     if not said:
         raise mistake(f"expected docker or podman as the container engine, found {wanted!r}")
     said = f"expected a container engine that answers ({' or '.join(found)}), found none: {said}"
-    raise CannotVerify(said, next_command=f"{wanted or 'podman'} version")
+    raise CannotVerify(said, next_command=Command(wanted or "podman", "version"))
 
 
 def open_container_engine(hunt: HuntSettings, place: Workspace) -> ContainerEngine:

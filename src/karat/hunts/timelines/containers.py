@@ -42,6 +42,7 @@ from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
 from karat.net.image_reference import ImageReference, parse
 from karat.net.registry import Registry
+from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
 
@@ -163,10 +164,10 @@ def open_registry(
     if first.is_local:
         return None
     if not own.password_env:
-        advice, login = f"{engine.name} login {first.host}", registry_auth.stored(first, os.environ)
+        advice, login = Command(engine.name, "login", first.host), registry_auth.stored(first, os.environ)
     else:
         # That is what was refused then, not the engine's login.
-        advice = f"export {own.password_env}=…"
+        advice = Command("export", f"{own.password_env}=PASSWORD")
         login = registry_auth.from_variable(own.username, own.password_env, os.environ)
     return Registry(first, login, insecure=own.insecure, advice=advice)
 

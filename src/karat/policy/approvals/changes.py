@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import shlex
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -246,7 +245,7 @@ def range_of(root: Path, base: str, head: str) -> Range:
     except CannotVerify as error:
         raise CannotVerify(
             f"{base} and {head} have no commit in common (a shallow clone has no history)",
-            next_command=f"git -C {shlex.quote(str(root))} fetch --unshallow origin",
+            next_command=Command("git", "-C", str(root), "fetch", "--unshallow", "origin"),
         ) from error
     return Range(root=root, base=begin, head=new)
 
@@ -269,7 +268,7 @@ def commit_of(root: Path, revision: str) -> str:
         raise CannotVerify(
             f"expected {short!r} to name one commit, found {' and '.join(sorted(meant))}, which differ; "
             "write the full name of the one you mean",
-            next_command=f"git show-ref {shlex.quote(short)}",
+            next_command=Command("git", "show-ref", short),
         )
     return out
 
@@ -432,7 +431,7 @@ class _WaiverCollector:
 
     def _cannot_read(self, path: str, commit: str, why: str) -> None:
         text = f"{path} at {commit[:12]}: {why}; what it grants is unknown"
-        show = f"git show {commit[:12]}:{shlex.quote(path)}"
+        show = Command("git", "show", f"{commit[:12]}:{path}")
         self.findings.append(fail("cannot-read", text, path=path, next=show))
 
     def _wanted(self, path: str) -> bool:

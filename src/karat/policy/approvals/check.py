@@ -101,7 +101,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
                     raise CannotVerify(
                         f"the head of {request.label} is {request.head[:12]}, but {sides.span.head[:12]} is checked out; "
                         "approvals of one say nothing about the other",
-                        next_command=f"git fetch origin && git checkout {request.head}",
+                        next_command=f"git fetch origin && {Command('git', 'checkout', request.head)}",
                     )
                 sides.move(request.head)  # CI checks out a merge of what is reviewed into the base
                 found = sides.changes()
@@ -335,7 +335,7 @@ def findings_of(
         yield warn("approval-missing", text, path=sign_off.path)
     if found.changes and place is None and sign_off is None:
         text = "no approvals were checked: pass --pr N, --merge-request N or --sign-off FILE"
-        yield fail("nothing-compared", text, next=f"{options.again} --pr N")
+        yield fail("nothing-compared", text, next=options.again.plus("--pr", "N"))
         return
     for one in judged:
         if one.state != "approved":
@@ -350,14 +350,14 @@ def findings_of(
             )
 
 
-def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: str) -> str:
+def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: Command) -> str:
     people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
     if one.unknown and place is not None and place.forge == "github":
         return "gh auth refresh --scopes read:org"
     if place is None and sign_off is not None and one.digest in sign_off.digests:
         return signing(sign_off.path)  # it is on the list, and wants a signature
     if place is None or not people:
-        return f"{again} --print-sign-off > sign-off.toml"
+        return f"{again.plus('--print-sign-off')} > sign-off.toml"
     command, option = ("gh pr edit", "--add-reviewer") if place.forge == "github" else ("glab mr update", "--reviewer")
     return Command(*command.split(), str(place.number), "--repo", place.repo, option, ",".join(people))
 

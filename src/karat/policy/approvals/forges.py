@@ -18,6 +18,7 @@ from karat.net.tokens import Token, github_token, gitlab_token
 from karat.policy.approvals.code_owners import ForgeName
 from karat.policy.approvals.request import Options
 from karat.policy.approvals.reviews import Person, Request, Review, State, authors_of, commit_people
+from karat.system.command import Command
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ class ReviewForge(ABC):
     """What names a repository, and that in words."""
     home: ClassVar[str]
     """Where the API has the request."""
-    look: ClassVar[str]
-    """The command that shows it."""
+    look: ClassVar[tuple[str, ...]]
+    """The words of the command that shows it."""
 
     def __init__(self, repo: str, number: int, options: Options) -> None:
         pattern, words = self.repo_form
@@ -42,7 +43,7 @@ class ReviewForge(ABC):
         self._repo, self._number = repo, number
         self._label = f"{self.noun} {number} of {repo}"
         self._home = self.home.format(repo=quote(repo, safe="/" if self.name == "github" else ""), number=number)
-        self._look = self.look.format(repo=repo, number=number)
+        self._look = Command(*(word.format(repo=repo, number=number) for word in self.look))
         root, token, login = self._server(options.env)
         # No answer is kept: an approval may be withdrawn the next moment.
         self._client = Client(
@@ -168,7 +169,7 @@ class GitHubReviews(ReviewForge):
     headers: ClassVar = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
     repo_form = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"), "OWNER/NAME of a repository on GitHub"
     home = "/repos/{repo}/pulls/{number}"
-    look = "gh pr view {number} --repo {repo}"
+    look = ("gh", "pr", "view", "{number}", "--repo", "{repo}")
 
     def members(self, team: str) -> frozenset[str]:
         """The accounts of `@org/team`."""
@@ -186,7 +187,7 @@ class GitHubReviews(ReviewForge):
     def _server(self, env: Mapping[str, str]) -> tuple[str, Token | None, str]:
         root = github_root(env)
         host = github_host(root)
-        return root, github_token(env, host), f"gh auth login --hostname {host}"
+        return root, github_token(env, host), Command("gh", "auth", "login", "--hostname", host)
 
     def _head(self) -> tuple[str, str | None]:
         pull = self._request(self._home, _Pull)
@@ -219,7 +220,7 @@ class GitHubReviews(ReviewForge):
         if len(commits) >= _MOST_COMMITS:
             raise CannotVerify(
                 f"{self._label} has {len(commits)} commits or more; GitHub names the authors of fewer than {_MOST_COMMITS}",
-                next_command=f"{self._look} --json commits",
+                next_command=self._look.plus("--json", "commits"),
             )
         for commit in commits:
             if len(commit.parents) < 2:
@@ -294,7 +295,7 @@ class GitLabReviews(ReviewForge):
         "a project on GitLab, its number or GROUP/NAME",
     )
     home = "/projects/{repo}/merge_requests/{number}"
-    look = "glab mr view {number}"
+    look = ("glab", "mr", "view", "{number}")
     _numbers: Mapping[str, int] = {}
     """Account, in lower case → its number, of those who approved."""
 

@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     sign_off: Path | None = None
     signers: Path | None = None
     unsigned: bool = False
-    again: str = "karat policy approvals --base REV"
+    again: Command = Command("karat", "policy", "approvals", "--base", "REV")
     """The command as it was typed, for advice."""
     env: Mapping[str, str] = {}
     notice: Callable[[str], None] | None = None
@@ -81,7 +81,9 @@ def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
             config = load(root / folder)
         except UsageError as error:
             commit, message = side.commit[:12], str(error).replace(f"{root}{os.sep}", "")
-            raise UsageError(f"{message} (at {commit})", next_command=f"git show {commit} --stat") from error
+            raise UsageError(
+                f"{message} (at {commit})", next_command=Command("git", "show", commit, "--stat")
+            ) from error
         file = config.file.relative_to(root).as_posix() if config.file else ""
     settings, home = config.policy, posixpath.dirname(file)
     _inside("", settings.signers, "signers")

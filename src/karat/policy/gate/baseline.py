@@ -19,7 +19,7 @@ from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption, bytes_of
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 
 SCHEMA = "karat.policy-baseline/1"
 
@@ -36,7 +36,7 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     root: Path = Path()
     path: str = "policy-baseline.json"
     """Seen from the root."""
-    again: str = "karat policy gate --complete"
+    again: Command = Command("karat", "policy", "gate", "--complete")
     """The command as it was typed, for advice."""
 
     @property
@@ -116,7 +116,7 @@ def judge_ops(
             f"{held.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
             path=held.path,
             metric=op,
-            next=f"{held.again} --update-baseline",
+            next=held.again.plus("--update-baseline"),
         )
     for op in held.ops if complete else ():
         names = (op, *held.aliases.get(op, ()))
@@ -126,7 +126,7 @@ def judge_ops(
                 "new-op",
                 f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
                 metric=op,
-                next=f"{held.again} --add-to-baseline {quoted(op)}  # if it must wait",
+                next=f"{held.again.plus('--add-to-baseline', op)}  # if it must wait",
             )
 
 

@@ -16,6 +16,7 @@ from karat.policy.exemptions import read, read_named
 from karat.policy.gate import baseline as baselines
 from karat.policy.gate.decision import Policy
 from karat.policy.gate.operators import walk
+from karat.system.command import Command
 
 
 def policy_of(  # noqa: PLR0913 - all that decides which policy holds
@@ -24,7 +25,7 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
     *,
     today: date,
     complete: bool,
-    again: str = "karat policy gate --complete",
+    again: Command | None = None,
     exemptions: str | None = None,
     devices: tuple[str, ...] = (),
 ) -> Policy:
@@ -36,7 +37,7 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
     root = config.file.parent if config.file else folder
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
     if exemptions is not None:
-        file = read_named(exemptions, command="karat policy gate")
+        file = read_named(exemptions, command=Command("karat", "policy", "gate"))
     else:
         file = read(root / settings.exemptions, settings.exemptions)
     return Policy(
@@ -52,7 +53,7 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
             root=root,
             path=settings.baseline,
             listed=baselines.read(root / settings.baseline, settings.baseline),
-            again=again,
+            again=again or Command("karat", "policy", "gate", "--complete"),
         ),
     )
 
@@ -68,7 +69,7 @@ def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: 
     baseline = policy.baseline
     if added and not policy.complete:
         text = "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence"
-        raise UsageError(text, next_command=f"{baseline.again} --complete --add-to-baseline OP")
+        raise UsageError(text, next_command=baseline.again.plus("--complete", "--add-to-baseline", "OP"))
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
     kept = baselines.shortened(merged, active, baseline, complete=policy.complete) if shorten else baseline.listed
     found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)

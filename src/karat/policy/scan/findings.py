@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,6 +14,7 @@ from karat.policy.scan.op_tests import OpTestClass, World
 from karat.policy.scan.reach import Reach, Reached
 from karat.policy.scan.report import DEVICE, OpTestRow, finding
 from karat.policy.scan.vocabulary import FREE_CHECKS, NAMED_FOR_CHECK, SKIP_RULE, TOLERANCES, WEAK, is_check, normal
+from karat.system.command import Command
 
 _INTEGERS = ("int", "uint", "bool")
 _NO_REASON = {"none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells"}
@@ -94,7 +94,8 @@ class Inspector:
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
     ) -> Iterator[Finding]:
         """An op test that has no gradient check, or not always."""
-        name, severity, after = row.name, Severity.INFO, None
+        name, severity = row.name, Severity.INFO
+        after: str | None = None
         if row.state == "exempt" and covered is not None:
             text = f"{name} has no gradient check; exempt by {covered.label}"
             yield finding("exempted", Severity.INFO, test.path, test.line, name, text)
@@ -115,7 +116,7 @@ class Inspector:
         elif row.state == "not-run":
             why = f"line {test.shadowed} binds its name again" if test.shadowed else "a decorator skips all of it"
             severity, text = Severity.WARN, f"never runs: {why}"
-            after = f"sed -n {test.line}p {shlex.quote(test.path)}"
+            after = Command("sed", "-n", f"{test.line}p", test.path)
         elif row.state == "unchecked":
             sure = not self._world.lineage.open_ends(test.cls)
             severity = Severity.FAIL if sure else Severity.WARN

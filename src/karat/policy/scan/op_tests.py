@@ -8,7 +8,6 @@ leads to no op test there, and need not be looked up.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from karat.policy.scan.names import Class, Environment, Function, Lineage, Modul
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import cannot_read, finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
+from karat.system.command import Command
 
 _EMPTY_FILE = FileFacts(path="", scopes=(Scope(kind="module"),))
 _DEEPEST = 6
@@ -236,7 +236,7 @@ class ParsedFiles:
                     facts.line,
                     "",
                     f"expected Python, found: {facts.problem}; no op test of this file was seen",
-                    next=f"python -m py_compile {shlex.quote(path)}",
+                    next=Command("python", "-m", "py_compile", path),
                 )
 
 

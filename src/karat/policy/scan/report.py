@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -153,7 +152,7 @@ def finding(  # noqa: PLR0913 - all of one finding
         path=path,
         where=f"line {line}" if line else None,
         numbers={"line": line, "class": name},
-        next=next or f"sed -n {max(line, 1)},+9p {shlex.quote(path)}",
+        next=next or Command("sed", "-n", f"{max(line, 1)},+9p", path),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, ParsedFiles,
 from karat.policy.scan.prefilter import Progress, look, no_collection
 from karat.policy.scan.report import OpTestRow, ScanReport, cannot_read, finding, ordered
 from karat.report.words import count
+from karat.system.command import Command
 
 _LEFT_OUT = re.compile(
     r"\.git|\.hg|\.svn|\.tox|\.nox|\.venv|venv|node_modules|__pycache__|build|"
@@ -111,7 +111,7 @@ def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[O
                 "nothing-compared",
                 f"expected op tests below {path}, found {what}",
                 path=path,
-                next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
+                next=Command("karat", "policy", "scan", path, "--base-class", "NAME"),
             )
 
 
@@ -160,7 +160,7 @@ def _walk(path: str, found: FileList) -> Iterator[str]:
     if not os.path.lexists(path):
         raise CannotVerify(
             f"expected a folder or a Python file, found nothing at {path}",
-            next_command=f"ls -d {shlex.quote(os.path.dirname(path) or '.')}/*",  # noqa: PTH120
+            next_command=Command("ls", os.path.dirname(path) or "."),  # noqa: PTH120
         )
     if not os.path.isdir(path):  # noqa: PTH112
         yield path

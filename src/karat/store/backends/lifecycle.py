@@ -40,7 +40,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that are not karat's, left as they were."""
 
 
-def covers(backend: Backend, keep: int, again: str) -> bool:
+def covers(backend: Backend, keep: int, again: Command) -> bool:
     """Whether the bucket deletes by age; `UsageError` if it would do so too early for this push."""
     rule = read(backend)
     if rule is None:
@@ -49,7 +49,7 @@ def covers(backend: Backend, keep: int, again: str) -> bool:
         raise UsageError(
             f"expected the bucket's own rule to leave {keep + SLACK} days ({keep} and {SLACK} of slack), "
             f"found {rule.days}; objects would be gone before the reference expires",
-            next_command=f"{again} {Command('--keep', str(keep), '--lifecycle', '--store', backend.url)}",
+            next_command=again.plus("--keep", str(keep), "--lifecycle", "--store", backend.url),
         )
     return True
 
@@ -127,7 +127,7 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
     if scheme == "gs":
         condition = {"age": days, "matchesPrefix": [prefix]}
         rule: Any = {"rule": [{"action": {"type": "Delete"}, "condition": condition}]}
-        command = f"gcloud storage buckets update gs://{bucket} --lifecycle-file=RULE.json"
+        command = str(Command("gcloud", "storage", "buckets", "update", f"gs://{bucket}", "--lifecycle-file=RULE.json"))
     else:
         actions = {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}}
         filters = {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]}
