@@ -220,7 +220,7 @@ def test_commands_can_be_pasted_whatever_a_result_is_called(tree: Path) -> None:
 
 def test_a_golden_without_a_result_says_where_one_was_looked_for(folders: Path) -> None:
     lacking = [p for p in pair_up(["new"], "goldens", where(folders)) if p.actual is None]
-    assert [p.why for p in lacking] == ["new"]
+    assert [p.looked for p in lacking] == [("new",)]
 
 
 def test_every_path_is_read_once_however_many_results_there_are(

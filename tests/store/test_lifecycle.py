@@ -17,6 +17,7 @@ from karat.store.backends.bucket import open_bucket
 from karat.store.gc import GcOptions, collect
 from karat.store.objects import EXPIRING, every
 from karat.store.verify import verify_store
+from karat.system.command import Command
 
 OTHERS: list[dict[str, Any]] = [
     {"ID": "logs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 7}},
@@ -144,7 +145,7 @@ def test_collecting_makes_young_what_the_newest_and_locks_need(s3: S3Proxy, buck
 def test_a_push_that_the_rule_would_outrun_is_refused(bucket: Backend) -> None:
     lifecycle.apply(bucket, 90)
     with pytest.raises(UsageError, match="expected the bucket's own rule to leave 130 days") as refused:
-        pushed(bucket, cases(1), keep=100, again="karat push 'a b' models/nightly")
+        pushed(bucket, cases(1), keep=100, again=Command("karat", "push", "a b", "models/nightly"))
     assert refused.value.next_command == (
         f"karat push 'a b' models/nightly --keep 100 --lifecycle --store {bucket.url}"
     )
