@@ -36,7 +36,7 @@ KEPT = {"then", "following", "fetch", "edit", "command", "instead", *ADVICE} - {
 QUOTING = {"Command", "NextCommand", "quoted", "_quoted", "plus", "_word"}
 PROGRAM = re.compile(
     r"(karat|git|ls|cat|curl|gh|glab|df|unset|export|python|pytest|pip|uv|edit|sed|ray|podman|docker|chmod|mv|cp|aws|gsutil"
-    r"|gcloud|az|tail|head|sqlite3|readlink|ssh-keygen|cd|touch|mkdir) (?!could not)"
+    r"|gcloud|az|tail|head|sqlite3|readlink|ssh-keygen|cd|touch|mkdir) (?!could not|did not)"
 )
 PYTHON = {"optests"}
 """Rooms whose advice is Python for an editor."""
