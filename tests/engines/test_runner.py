@@ -59,6 +59,58 @@ def test_the_environment_is_ours_with_the_commands_and_the_slots_gpus(
     assert run(work, given).ran[0].output == b"1 2 0,1\n"
 
 
+SECRETS = {
+    "GITHUB_TOKEN": "ghp-0123456789",
+    "AWS_SECRET_ACCESS_KEY": "aws/0123456789",
+    "GIT_ASKPASS": "/usr/bin/ask-me",
+}
+SHOW = "env | sort"
+
+
+def names_in(output: bytes) -> set[str]:
+    return {line.split("=")[0] for line in output.decode().splitlines()}
+
+
+def test_secrets_of_the_environment_are_withheld_unless_they_are_passed(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**SECRETS, "REGISTRY": "reg-0123456789", "SSH_AUTH_SOCK": "/run/agent"}.items():
+        monkeypatch.setenv(name, value)
+    ours = shell(SHOW, role="prepare", passed=("*",))
+    ran = run(job(ours, SHOW, withheld=("REGISTRY",), passed=("GITHUB_TOKEN",)), slot).ran
+    assert {*SECRETS, "REGISTRY"} <= names_in(ran[0].output), "karat's own command logs in"
+    seen = names_in(ran[1].output)
+    assert seen & {*SECRETS, "REGISTRY"} == {"GITHUB_TOKEN"}
+    assert {"PATH", "HOME", "SSH_AUTH_SOCK", "KARAT_OUT"} <= seen
+
+
+def test_the_values_of_secrets_do_not_come_back(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SECRETS, "REGISTRY": "reg-0123456789"}.items():
+        monkeypatch.setenv(name, value)
+    given = {"OUR_PASSWORD": "from-hunt.toml", "MODE": "production"}
+    tell = shell("echo value=$GITHUB_TOKEN", role="identify")
+    work = job(tell, shell(f"{SHOW}; printenv GITHUB_TOKEN | base64", env=given), withheld=("REGISTRY",), passed=("*",))
+    result = run(work, slot)
+    assert result.identity == {"value": "***"}
+    assert b"MODE=production" in result.ran[1].output
+    whole = msgspec.json.encode(result)
+    assert json.loads(whole)["ran"]
+    for value in (*SECRETS.values(), "reg-0123456789", "from-hunt.toml", "Z2hwLTAxMjM0"):
+        assert value.encode() not in result.ran[1].output + whole
+
+
+def test_a_slots_own_environment_is_withheld_alike(slot: Slot) -> None:
+    given = Slot(number=0, area=slot.area, env={"PATH": os.environ["PATH"], **SECRETS})
+    assert not names_in(run(job(SHOW), given).ran[0].output) & set(SECRETS)
+
+
+def test_the_supervisor_beside_the_command_has_no_secrets_either(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp-0123456789")
+    result = run(job("tr '\\0' '\\n' < /proc/$PPID/environ"), slot)
+    assert result.ran[0].exit_code == 0
+    assert "GITHUB_TOKEN" not in names_in(result.ran[0].output)
+
+
 def test_nothing_can_be_read_from_stdin(slot: Slot) -> None:
     assert run(job("cat; echo end"), slot).ran[0].output == b"end\n"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from factories.faults import Faults
 from factories.http_host import Host, Request, Response
-from karat.net.tokens import Secret, Token
+from karat.net.tokens import Token
+from karat.system.secrets import Secret
 
 PLANTED = "ghp_PlantedTokenThatNobodyMaySee0123456789"
 TOKEN = Token(secret=Secret(PLANTED), header="Authorization", prefix="Bearer ", found_in="GITHUB_TOKEN")

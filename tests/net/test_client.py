@@ -16,8 +16,9 @@ from factories.clocks import Clock
 from factories.http_host import Request, Response
 from karat.findings import CannotVerify
 from karat.net.client import Answers, Client, Refused
-from karat.net.tokens import Secret, Token
+from karat.net.tokens import Token
 from karat.net.transport import redirect_target
+from karat.system.secrets import Secret
 
 
 @pytest.fixture

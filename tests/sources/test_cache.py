@@ -16,8 +16,9 @@ from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
 from karat.net.client import Answer, Answers
-from karat.net.tokens import Secret, Token
+from karat.net.tokens import Token
 from karat.sources.cache import Cache, CachedFile, Shelf, ShelfRecord, cache_folder, cache_limit, evict
+from karat.system.secrets import Secret
 
 
 def env_of(folder: Path, **more: str) -> dict[str, str]:

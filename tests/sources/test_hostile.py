@@ -16,10 +16,11 @@ from factories.faults import Faults
 from factories.http_host import Host, Request, Response
 from karat.findings import CannotVerify, UsageError
 from karat.net.client import Answers, Client
-from karat.net.tokens import Secret, Token, github_token
+from karat.net.tokens import Token, github_token
 from karat.sources.github import GitHub
 from karat.sources.source import Artifact, Fetched
 from karat.system.archives import Limits
+from karat.system.secrets import Secret
 
 TOKEN = Token(secret=Secret("ghp_Planted0123456789"), header="Authorization", found_in="GITHUB_TOKEN")
 Answer = Callable[[Request], Response]

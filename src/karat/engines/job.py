@@ -29,7 +29,9 @@ class JobCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     cwd: str = "@AREA@"
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Beside the runner's own environment."""
+    """Beside the runner's own environment, of which secrets are withheld; see `karat.system.secrets`."""
+    passed: tuple[str, ...] = ()
+    """Secrets of that environment, names or globs, that this very command may see: to log in somewhere for karat."""
     timeout: float | None = None
     unless: tuple[str, ...] = ()
     """Not needed if this command succeeds: a clone that is there, a container that runs."""
@@ -62,6 +64,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Identities that have been measured: what follows `identify` is left out for them."""
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What is known of the point without running anything: image digest, commit ids."""
+    passed: tuple[str, ...] = ()
+    """Secrets of the runner's environment that every command may see."""
+    withheld: tuple[str, ...] = ()
+    """Variables that are secrets although their names do not say so."""
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 The cluster is never started here. Ray itself retries nothing, so that every attempt is counted and reported. What a job's
 commands see is the node's own environment, that of its raylet: neither the driver's, nor what Ray sets for its workers
-(OMP_NUM_THREADS, PYTHONPATH), which would change what is measured.
+(OMP_NUM_THREADS, PYTHONPATH), which would change what is measured. Secrets of the node are withheld as they are anywhere else.
 """
 
 from __future__ import annotations

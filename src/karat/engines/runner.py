@@ -30,6 +30,7 @@ from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
 from karat.system.locks import take
 from karat.system.processes import MARK, end_marked
+from karat.system.secrets import scrub, secrets_in, withhold
 
 OUT = "KARAT_OUT"
 _BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
@@ -136,7 +137,7 @@ class JobLost(Exception):  # noqa: N818 - what became of it
 class SupervisedCommands:
     """Runs commands through a supervisor of their own; everything they start ends with it."""
 
-    def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool]) -> None:
+    def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool], withheld: tuple[str, ...] = ()) -> None:
         self._token, self._cancelled = token, cancelled
         self.notes: list[str] = []
         self._process = subprocess.Popen(
@@ -146,6 +147,8 @@ class SupervisedCommands:
             stdout=subprocess.PIPE,
             start_new_session=True,
             pass_fds=slot.held,
+            # The next process that code under test could look at.
+            env=withhold(os.environ, named=withheld),
         )
         self._orders = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
@@ -244,7 +247,7 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     folder.mkdir()
     run = _Run(job, slot, folder)
     lost = ""
-    guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
+    guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled, job.withheld)
     try:
         run.commands(guard)
     except JobLost as error:
@@ -291,6 +294,9 @@ class _Run:
         self.notes: list[str] = []
         self._settled = False
         self._before: Stamps | None = None
+        self._environment = os.environ if slot.env is None else slot.env
+        given = (command.env for command in job.commands)
+        self._secrets = secrets_in(self._environment, *given, named=job.withheld)
 
     def commands(self, guard: SupervisedCommands) -> None:
         """Run what is needed; stop at the first failure that is not allowed, or where the identity is known."""
@@ -310,7 +316,7 @@ class _Run:
             self._settle()
 
     def _command(self, guard: SupervisedCommands, command: JobCommand) -> Ran:
-        base: Mapping[str, str] = os.environ if self._slot.env is None else self._slot.env
+        base = withhold(self._environment, (*self._job.passed, *command.passed), self._job.withheld)
         env = {**without_foreign(base), OUT: str(self._out), **command.env}
         if self._slot.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self._slot.gpus)
@@ -323,8 +329,9 @@ class _Run:
             return Ran(role=command.role, name=command.name, skipped=True)
         ran, printed = guard.run(command, env)
         if command.role == "identify" and ran.exit_code == 0:
-            self.identity |= read_identity(printed)
-        return ran
+            self.identity |= read_identity(scrub(printed, self._secrets))
+        output, error = scrub(ran.output, self._secrets), scrub(ran.error, self._secrets)
+        return msgspec.structs.replace(ran, output=output, error=error)
 
     def _settle(self) -> None:
         """What is under test, before the first run that is measured."""

@@ -6,6 +6,7 @@ journal has is not done again.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, open_timeline, unmatched_skips
+from karat.system.secrets import scrub, secrets_in
 
 if TYPE_CHECKING:
     from karat.hunts.timelines.git import GitTimeline
@@ -67,6 +69,7 @@ def run_hunt(
 
 
 def mark_stopped(journal: Journal, why: str) -> None:
+    why = scrub(why, secrets_in(os.environ))
     journal.set_fact("why", why)
     journal.set_fact("state", "stopped")
     journal.add_event(why)
@@ -116,7 +119,7 @@ class Driver:
             )
             notes.append(f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): {why}")
             self._listener.said(notes[-1])
-        self._journal.finish_stage(row.key, notes)
+        self._journal.finish_stage(row.key, [scrub(note, secrets_in(os.environ)) for note in notes])
         self._zoom(self._journal.stage(row.key) or row, decision, depth)
 
     def _search(self, stage: OpenStage, levels: Mapping[str, tuple[float, float]]) -> Decision:

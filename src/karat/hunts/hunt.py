@@ -20,7 +20,14 @@ from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
 from karat.hunts.journal.database import is_empty
 from karat.hunts.journal.journal import Journal, archive, discard
-from karat.hunts.journal.records import HuntRow, changed_settings, environment_values, redact, settings_json
+from karat.hunts.journal.records import (
+    HuntRow,
+    changed_settings,
+    environment_values,
+    redact,
+    settings_json,
+    without_assignments,
+)
 from karat.hunts.model import HuntReport, Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import search_metrics
@@ -64,7 +71,7 @@ def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
         root=str(place.root),
         hunt=place.hunt,
         settings=settings_json(settings),
-        command=split_command(settings.probe.command),
+        command=tuple(map(without_assignments, split_command(settings.probe.command))),
         metrics=search_metrics(settings),
         units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
     )

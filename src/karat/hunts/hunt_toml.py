@@ -151,6 +151,9 @@ def validate(settings: HuntSettings) -> None:
     )
     for name in probe.env:
         _expect(bool(name) and "=" not in name, f"probe.env: expected a name without '=', found {name!r}")
+    for name in probe.env_pass:
+        named = f"probe.env_pass: expected the name of an environment variable, found {name!r}"
+        _expect(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is not None, named)
     check_metrics(probe)
     found = stages(settings)
     _check_order(found)

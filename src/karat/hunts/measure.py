@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.report.words import count
+from karat.system.secrets import scrub, secrets_in
 
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
 
@@ -79,7 +81,7 @@ class Measurer:
             self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}
         self._keys = itertools.count(self._runs + 1)
-        self._secrets = environment_values(hunt.settings)
+        self._environment = environment_values(hunt.settings)
         self._slots = 0
 
     @property
@@ -178,7 +180,8 @@ class Measurer:
         attempt = read_attempt(
             result, self._hunt.settings, stage=run.stage.key, point=run.point, number=run.number, place=self._hunt.place
         )
-        attempt = structs.replace(attempt, why=run.why)
+        signature, note = self._redacted(attempt.signature), self._redacted(attempt.note)
+        attempt = structs.replace(attempt, signature=signature, note=note, why=run.why)
         if result.shared:
             # The attempts of the first point at which this was under test.
             those = self._originals.get(attempt.identity_key, [])
@@ -198,11 +201,16 @@ class Measurer:
         row = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
         commands = []
         for command, ran in zip(run.job.commands, result.ran, strict=False):
-            argv = tuple(redact(word, self._secrets) for word in command.argv)
-            kept = {"argv": argv, "env": sorted(command.env), "name": command.name, "cwd": command.cwd}
+            argv, error = tuple(map(self._redacted, command.argv)), self._redacted(ran.error)
+            kept = {"argv": argv, "env": sorted(command.env), "name": command.name, "cwd": command.cwd, "error": error}
             commands.append(msgspec.convert({**structs.asdict(ran), **kept}, CommandRow))
-        self._add(row, log=log_of(result), commands=commands)
+        log = self._redacted(log_of(result).decode("utf-8", "surrogateescape"))
+        self._add(row, log=log.encode("utf-8", "surrogateescape"), commands=commands)
         return run
+
+    def _redacted(self, text: str) -> str:
+        """A text without the values that hunt.toml sets and without secrets of this environment; the engine has hidden its own."""
+        return scrub(redact(text, self._environment), secrets_in(os.environ))
 
     def _add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """One more attempt; it is in the journal before anyone hears of it."""

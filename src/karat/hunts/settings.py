@@ -108,6 +108,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     files: tuple[str, ...] = ()
     """Globs of files to keep of each run, besides those metrics are read from."""
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env_pass: tuple[str, ...] = ()
+    """Variables that code under test sees although they are secrets; see `karat.system.secrets`."""
     skip_exit_codes: tuple[int, ...] = (125,)
     """Exit codes that mean: cannot be tested (broken), as for `git bisect run`."""
 

@@ -23,10 +23,11 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import shown
 from karat.net.retry import Retry, Trouble, limited_for
-from karat.net.tokens import Secret, Token, scrub
+from karat.net.tokens import Token
 from karat.net.transport import Origin, Transport, origin_of, read_body
 from karat.system.files import write_bytes
 from karat.system.hashes import sha256_hex
+from karat.system.secrets import Secret, scrub
 
 if TYPE_CHECKING:
     import httpx

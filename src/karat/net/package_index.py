@@ -25,8 +25,9 @@ from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import shown
 from karat.net.client import Advice, Client, Reply
 from karat.net.retry import Retry
-from karat.net.tokens import Secret, Token
+from karat.net.tokens import Token
 from karat.system.command import Command
+from karat.system.secrets import Secret
 
 PYPI = "https://pypi.org/simple"
 _VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")

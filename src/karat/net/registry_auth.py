@@ -24,9 +24,9 @@ from karat.findings import CannotVerify, UsageError
 from karat.net.client import Reply, read_reply
 from karat.net.image_reference import ImageReference
 from karat.net.retry import Trouble
-from karat.net.tokens import HIDDEN, Secret
 from karat.net.transport import Transport, is_private
 from karat.system.command import Command
+from karat.system.secrets import HIDDEN, Secret
 
 if TYPE_CHECKING:
     import httpx

@@ -1,51 +1,22 @@
-"""Tokens: where a credential comes from, and how it stays out of everything that is written.
+"""Tokens: where a credential comes from, and the header it travels in.
 
-A `Secret` shows itself as `***`; only the client that signs a request asks for its value. Messages
-that leave this room go through `scrub`, because servers and libraries echo what they were sent.
+Only the client that signs a request asks a `Secret` for its value. Messages that leave this room go through
+`system.secrets.scrub`, because servers and libraries echo what they were sent.
 """
 
 from __future__ import annotations
 
-import base64
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import quote, quote_plus
+from collections.abc import Mapping
 
 import msgspec
 
 from karat.findings import UsageError
 from karat.system.command import Command
+from karat.system.secrets import Secret
 
-HIDDEN = "***"
 _GH_SECONDS = 10.0
-# Shorter pieces of base64 would hide innocent words.
-_SHORTEST_PIECE = 8
-
-
-class Secret:
-    """A text that must not be seen: every way of printing it gives `***`."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """The text itself; for the request that needs it, and for `scrub`."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return HIDDEN
-
-    def __format__(self, spec: str) -> str:
-        return format(HIDDEN, spec)
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a secret is not copied, stored or sent to another process")
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,28 +79,3 @@ def _ask_gh(env: Mapping[str, str], host: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("ascii", "replace").strip() if done.returncode == 0 else ""
-
-
-def scrub(text: str, secrets: Iterable[Secret]) -> str:
-    """The text with every secret, also quoted for URLs or in base64, replaced by `***`."""
-    forms: set[str] = set()
-    for value in (secret.reveal() for secret in secrets):
-        pieces = [piece for piece in _base64_pieces(value.encode()) if len(piece) >= _SHORTEST_PIECE]
-        forms |= {value, quote(value), quote(value, safe=""), quote_plus(value), *pieces}
-        forms |= {piece.replace("+", "-").replace("/", "_") for piece in pieces}
-    for form in sorted(forms - {""}, key=len, reverse=True):
-        text = text.replace(form, HIDDEN)
-    return text
-
-
-def _base64_pieces(value: bytes) -> Iterator[str]:
-    """What base64 makes of the value wherever it stands in a longer text, such as `user:value`.
-
-    Three bytes become four characters, so there are three alignments; characters at either end that
-    also depend on a neighbour are left off.
-    """
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + value).decode()
-        first = -(-before * 8 // 6)
-        last = (before + len(value)) * 8 // 6
-        yield encoded[first:last]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from karat.net.client import Client, error_text
-from karat.net.tokens import Secret
 from karat.sources.cache import Shelf
 from karat.sources.source import TransferProgress
 from karat.system.archives import Unusable
+from karat.system.secrets import Secret
 
 if TYPE_CHECKING:
     import httpx

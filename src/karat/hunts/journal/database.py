@@ -7,6 +7,7 @@ One SQLite file per hunt, also for those who come with their own SQL: `applicati
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,10 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
         if writing and (application == APPLICATION_ID or not tables):
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
+            # Logs may hold what nobody knew to be a secret. What older versions made is readable to all.
+            for tail in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError, PermissionError):
+                    path.with_name(f"{path.name}{tail}").chmod(0o600)
     except sqlite3.OperationalError as error:
         if writing or path.with_name(f"{path.name}-wal").exists():
             raise journal_error(path, "write" if writing else "read", error) from error

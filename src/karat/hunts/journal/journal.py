@@ -2,7 +2,7 @@
 
 Each attempt is one transaction that is on the disk before the search hears of it (WAL, synchronous=FULL): a process that is
 killed, or a machine that loses its power, loses the runs in flight and nothing else. One writes (`Journal.create`,
-`Journal.resume`), any number read meanwhile (`Journal(path)`). Values of environment variables are never kept.
+`Journal.resume`), any number of the same user read meanwhile (`Journal(path)`). Values of environment variables are not kept.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Journal:
         """A new journal, open for writing; there must be none at that path, or an empty one."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(exist_ok=True)
+            path.touch(mode=0o600, exist_ok=True)
         except OSError as error:
             said = f"expected to write the journal {path}, but: {error.strerror}"
             raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error

@@ -11,17 +11,19 @@ import msgspec
 from karat.engines.job import Role
 from karat.hunts.model import Attempt, Decision, Metric, Suspect, Verdict, Window
 from karat.hunts.settings import HuntSettings
+from karat.system.secrets import SHORTEST, is_secret_name
 
 HARMLESS = ("engine", "search", "name")
 """Tables and keys that change what is run next, and nothing about what was measured already."""
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 NOT_KEPT = "(not kept)"
 """Stands for the value of an environment variable."""
-_LONG = 8
+# A variable that is set on a command line.
+_ASSIGNMENT = re.compile(rf"\b([A-Z_][A-Z0-9_]*)=[^\s'\"]{{{SHORTEST},}}")
 
 
 def settings_json(settings: HuntSettings) -> str:
-    """The settings as JSON: of environment variables the names only, of URLs no user and no password."""
+    """The settings as JSON: of environment variables the names only, of URLs no user and no password, of secrets nothing."""
     return msgspec.json.encode(_without_secrets(msgspec.to_builtins(settings)), order="sorted").decode()
 
 
@@ -29,15 +31,23 @@ def _without_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         if name == "env":
             return dict.fromkeys(value, NOT_KEPT)
-        return {key: _without_secrets(inner, key) for key, inner in value.items()}
+        kept = {key: _without_secrets(inner, key) for key, inner in value.items()}
+        # What a timeline of others calls its token; but password_env is the name of a variable.
+        hidden = {k for k, text in kept.items() if isinstance(text, str) and is_secret_name(k) and k != "password_env"}
+        return {**kept, **dict.fromkeys(hidden, NOT_KEPT)}
     if isinstance(value, list | tuple):
         return [_without_secrets(inner) for inner in value]
-    return without_userinfo(value) if isinstance(value, str) else value
+    return without_userinfo(without_assignments(value)) if isinstance(value, str) else value
 
 
 def without_userinfo(text: str) -> str:
     """`https://user:token@host/x` as `https://host/x`."""
     return _USERINFO.sub("", text)
+
+
+def without_assignments(text: str) -> str:
+    """`env API_KEY=abcdefgh python x.py` as `env API_KEY=$API_KEY python x.py`."""
+    return _ASSIGNMENT.sub(lambda found: f"{found[1]}=${found[1]}" if is_secret_name(found[1]) else found[0], text)
 
 
 def environment_values(settings: HuntSettings) -> dict[str, str]:
@@ -50,9 +60,9 @@ def redact(word: str, environment: Mapping[str, str]) -> str:
     """A word of a command without values of the environment: `-e TOKEN=abc` is `-e TOKEN=$TOKEN`."""
     for name, value in environment.items():
         word = word.replace(f"{name}={value}", f"{name}=${name}")
-        if len(value) >= _LONG:
+        if len(value) >= SHORTEST:
             word = word.replace(value, f"${name}")
-    return without_userinfo(word)
+    return without_userinfo(without_assignments(word))
 
 
 def changed_settings(old: str, new: str) -> tuple[str, ...]:
@@ -66,6 +76,8 @@ def _differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
+            if key not in old and not new[key]:  # an older version did not know it
+                continue
             yield from _differing(old.get(key), new.get(key), f"{path}.{key}" if path else key)
     else:
         yield path

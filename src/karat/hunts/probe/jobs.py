@@ -54,6 +54,10 @@ def job_for(
         hash_files=probe.hash_files,
         known=tuple(known),
         identity=dict(timeline.identity(point)),
+        passed=probe.env_pass,
+        withheld=(settings.containers.password_env,)
+        if settings.containers and settings.containers.password_env
+        else (),
     )
 
 

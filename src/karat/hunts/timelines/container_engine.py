@@ -28,6 +28,7 @@ from karat.hunts.timelines.timeline import Workspace
 from karat.net.image_reference import parse
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
+from karat.system.secrets import EVERYTHING
 
 Kind = Literal["docker", "podman"]
 
@@ -193,8 +194,11 @@ def open_container_engine(hunt: HuntSettings, place: Workspace) -> ContainerEngi
     return engine
 
 
-def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Options that hand variables to a container, and those that the client must have in its own environment."""
+def env_options(env: Mapping[str, str], passed: Sequence[str] = ()) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options that hand variables to a container, and those that the client must have in its own environment.
+
+    The client finds those that are `passed` there already.
+    """
     options: list[str] = []
     theirs: dict[str, str] = {}
     for name, value in sorted(env.items()):
@@ -205,6 +209,7 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
         else:
             options += ("--env", name)
             theirs[name] = value
+    options += (word for name in passed if name not in env for word in ("--env", name))
     return tuple(options), theirs
 
 
@@ -271,6 +276,8 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
     """`HOST:CONTAINER[:ro]`, absolute."""
     env: Mapping[str, str] = {}
     """For every command."""
+    passed: tuple[str, ...] = ()
+    """Variables of the client's own environment for every command."""
     gpus: str | None = None
     options: tuple[str, ...] = ()
     """More words for `run`."""
@@ -296,6 +303,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             argv=self.engine.run_detached(self.image, ("infinity",), options, insecure=parse(self.image).is_loopback),
             unless=self.engine.start(self.full_name),
             timeout=7200.0,  # the image may have to be pulled
+            passed=EVERYTHING,
             when_killed=(self.engine.remove(self.full_name),),
         )
 
@@ -305,7 +313,7 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     def inside(self, command: JobCommand) -> JobCommand:
         """The same command, run in the container, in the same folder and with its variables."""
-        options, env = env_options({**self.env, **command.env})
+        options, env = env_options({**self.env, **command.env}, self.passed)
         there = ("--workdir", command.cwd)
         return msgspec.structs.replace(
             command,

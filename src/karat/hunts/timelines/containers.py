@@ -45,6 +45,7 @@ from karat.net.registry import Registry
 from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
+from karat.system.secrets import EVERYTHING
 
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")
 _PREFIX = "karat.commit."
@@ -353,7 +354,7 @@ class Containers(Timeline):
         points: Sequence[Point],
     ) -> None:
         self._own = own = settings.containers or ContainerSettings(image="")
-        self._repositories = settings.repositories
+        self._repositories, self._passed = settings.repositories, settings.probe.env_pass
         self._place, self._engine, self._registry = place, engine, registry
         self._images, self.points = images, points
         self._labels: dict[str, Mapping[str, str]] = {}
@@ -396,7 +397,9 @@ class Containers(Timeline):
             remove = (self._engine.program, "image", "rm", *surplus)
             commands.append(JobCommand(role="prepare", name="make room", argv=remove, may_fail=True))
         here, pull = self._pull_words(image)
-        commands.append(JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=7200.0))
+        commands.append(
+            JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=7200.0, passed=EVERYTHING)
+        )
         if self._stays:
             # A container for the whole job, so that commands find what `setup` left.
             words = (*self._options, "--entrypoint", "sleep", *self._own.options)
@@ -410,7 +413,7 @@ class Containers(Timeline):
         variables = {"KARAT_OUT": "@OUT@", **self._own.env, **command.env}
         if self._divided:
             variables["CUDA_VISIBLE_DEVICES"] = "@GPUS@"
-        options, env = env_options(variables)
+        options, env = env_options(variables, self._passed)
         engine, name = self._engine, self._container
         if self._stays:
             argv, killed = engine.exec(name, command.argv, options), engine.restart(name)

@@ -32,6 +32,7 @@ from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
 from karat.system.command import Command as NextCommand
 from karat.system.files import write_bytes
+from karat.system.secrets import EVERYTHING
 
 _ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
@@ -102,7 +103,8 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _remote(self, name: str, *words: str) -> JobCommand:
         """A command that may talk to a server, with the user's configuration."""
-        return self._command(name, *self._words(git.SETTINGS), *words, env=git.QUIET, timeout=7200.0)
+        words = (*self._words(git.SETTINGS), *words)
+        return self._command(name, *words, env=git.QUIET, passed=EVERYTHING, timeout=7200.0)
 
     def _command(self, name: str, *argv: str, **more: Any) -> JobCommand:
         known = {"cwd": self.folder, "timeout": 1800.0, **more}
@@ -135,6 +137,7 @@ def open_container(
         hunt=place.hunt,
         mounts=("@AREA@:@AREA@", *borrowed, *own),
         env={"KARAT_OUT": "@OUT@", **_TRUST, **theirs.env, **divided},
+        passed=hunt.probe.env_pass,
         gpus=theirs.gpus or ("all" if divided else None),
         options=("--cpuset-cpus=@CORES@", *theirs.options),
     )

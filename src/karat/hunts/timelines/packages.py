@@ -32,6 +32,7 @@ from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.package_index import IndexAddress, IndexFile, files, find_address, pages, plain_name
 from karat.report.words import count
 from karat.system.hashes import sha256_hex
+from karat.system.secrets import PACKAGE_INDEX
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -213,7 +214,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         made = partial(JobCommand, role="prepare", env=env, timeout=_SECONDS, unless=("test", "-e", mark))
         return (
             made(name="environment", argv=(*uv, "venv", "--python", self.python, self.folder)),
-            made(name="install", argv=install),
+            made(name="install", argv=install, passed=PACKAGE_INDEX),
             made(name="mark", argv=("touch", mark)),
             JobCommand(role="identify", name="versions", argv=versions, timeout=_SECONDS),
         )
