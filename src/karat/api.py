@@ -244,12 +244,13 @@ def replay(  # noqa: PLR0913 - one parameter per option
     jobs: int = 1,
     isolated: bool = False,
     keep: Path | None = None,
+    env_pass: Sequence[str] = (),
     progress: Progressed | None = None,
 ) -> ReplayReport:
     """Run captured programs on this machine, and compare their outputs with the captured ones.
 
     `bundle` is a folder, a zip or a reference into a store. What runs a program is a function, `run="module:function"`,
-    or a `command` with placeholders.
+    or a `command` with placeholders. It sees no secrets of the environment, except the variables in `env_pass`.
     """
     from karat.replays.replay import replay as replay_
 
@@ -268,6 +269,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
         jobs=jobs,
         isolated=isolated,
         keep=keep,
+        env_pass=env_pass,
     )
     return replay_(str(bundle), options, progress)
 
@@ -288,6 +290,7 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
     jobs: int,
     isolated: bool,
     keep: Path | None,
+    env_pass: Sequence[str],
 ) -> ReplayOptions:
     """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`."""
     from karat.config import load
@@ -307,6 +310,7 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
         jobs=jobs,
         isolated=isolated,
         keep=keep,
+        env_pass=tuple(env_pass),
     )
 
 

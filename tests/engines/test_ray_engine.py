@@ -112,6 +112,14 @@ def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_work
 
 
 @pytest.mark.slow
+def test_secrets_of_a_node_are_withheld_unless_they_are_passed(engine: EngineElsewhere) -> None:
+    show = "env | grep RAY_AUTH; true"  # the node has RAY_AUTH_TOKEN_PATH
+    told = answers(engine, [job(show, key="none"), job(show, key="passed", passed=("RAY_AUTH_TOKEN_PATH",))])
+    assert b"TOKEN" not in told["none"].ran[0].output
+    assert b"RAY_AUTH_TOKEN_PATH=***" in told["passed"].ran[0].output
+
+
+@pytest.mark.slow
 def test_cancelling_ends_the_processes_and_frees_the_node(engine: EngineElsewhere, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     sleeper = f"setsid sh -c 'echo $$ >> {mark}; sleep 1000' & echo $$ >> {mark}; sleep 1000"

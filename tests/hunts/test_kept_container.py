@@ -59,6 +59,20 @@ def _run(kept: KeptContainer, area: Path, *words: str, timeout: float = 30) -> J
 
 
 @pytest.mark.slow
+def test_a_container_sees_no_secret_unless_it_is_passed(
+    kept: KeptContainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GITHUB_TOKEN", "HF_TOKEN"):
+        monkeypatch.setenv(name, f"{name}-0123456789")
+    passing = msgspec.structs.replace(kept, passed=("HF_TOKEN",))
+    own = JobCommand(role="measure", argv=("sh", "-c", "env"))
+    job = Job(key="k", commands=(passing.start(), passing.inside(own)), passed=passing.passed)
+    output = run_job(job, Slot(number=3, area=tmp_path), lambda: False).ran[-1].output
+    assert b"HF_TOKEN=***" in output
+    assert b"GITHUB_TOKEN" not in output
+
+
+@pytest.mark.slow
 def test_the_second_command_finds_what_the_first_left_inside(
     kept: KeptContainer, podman: Podman, tmp_path: Path
 ) -> None:

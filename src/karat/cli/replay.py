@@ -53,6 +53,7 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep each case's files, in a new or empty folder."
 )
+@click.option("--env-pass", multiple=True, metavar="NAME", help="Let the program see this secret variable. Repeatable.")
 @click.option("--verify/--no-verify", default=True, help="Check digests first (the default); never run a damaged case.")
 @click.option("--store", metavar="URL", help="The store of store:REF; overrides karat.toml.")
 @click.option(

@@ -37,7 +37,7 @@ _ENDING = 20.0
 _ABANDON = 5.0
 AREAS = "KARAT_AREAS"
 """A node's environment variable: where its areas are, instead of the folder for temporary files."""
-_OF_RAY = {"RAY_AUTH_TOKEN", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
+_OF_RAY = {"RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
 _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
 

@@ -16,6 +16,7 @@ from karat.bundles.manifest import Identity
 from karat.findings import Finding, UsageError, fail, suggest
 from karat.goldens.paths import glob_regex
 from karat.system.command import Command
+from karat.system.secrets import CLOUD
 
 Framework: TypeAlias = Literal["torch", "jax", "numpy"]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -92,6 +93,14 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     isolated: bool = False
     """A fresh process for every case, not only after a crash."""
     keep: Path | None = None
+    env_pass: tuple[str, ...] = ()
+    """Variables that the program sees although they are secrets; see `karat.system.secrets`."""
+
+    def passed(self, bundle: str) -> tuple[str, ...]:
+        """The same, and what a worker needs to read a bundle from a bucket."""
+        place = self.store or "" if bundle.startswith("store:") else bundle
+        reads = CLOUD if "://" in place and isinstance(self.runner, FunctionSpec) else ()
+        return (*self.env_pass, *reads)
 
 
 def parse_function(word: str) -> FunctionSpec:

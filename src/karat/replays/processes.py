@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -27,11 +27,13 @@ from karat.replays.options import CaseOptions, FunctionSpec
 from karat.replays.outcome import ReplayedCase
 from karat.report.words import elide
 from karat.system.command import Command
+from karat.system.secrets import scrub, secrets_in
 
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
 _IMPORT_TIMEOUT = 600.0
 _TAIL = 2000
+_BLOCK = 1 << 22
 _GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
 LOG = "log.txt"
 """What a program printed, in the folder of its case."""
@@ -96,7 +98,7 @@ class WorkerLost(Exception):  # noqa: N818 - what became of a worker
 class Worker:
     """One process, and the way to talk to it; used by one thread."""
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    def __init__(self, setup: WorkerSetup, environment: Mapping[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "karat.replays.worker"],
@@ -104,6 +106,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,
+            env=environment,
         )
         self._orders = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
@@ -121,6 +124,7 @@ class Worker:
             how = self._how_it_ended(_IMPORT_TIMEOUT)
             problem = f"expected to import {module}, but {how}{printed_last(self._log)}"
         self.close()
+        problem = scrub(problem, secrets_in(os.environ))
         raise UsageError(problem, next_command=Command("python", "-c", f"import {module}"))
 
     def replay(self, job: CaseJob, timeout: float | None) -> ReplayedCase:
@@ -227,6 +231,17 @@ def printed_last(log: IO[bytes] | Path) -> str:
     return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""
 
 
+def _scrub_log(log: Path) -> None:
+    """Hide secrets that a program printed, if it did; block by block, since a log may be long."""
+    secrets, clean = secrets_in(os.environ), log.with_name(f"{log.name}.clean")
+    if not secrets:
+        return
+    with contextlib.suppress(FileNotFoundError), log.open("rb") as old, clean.open("wb") as new:
+        while block := old.read(_BLOCK):
+            new.write(scrub(block + old.readline(_BLOCK), secrets))
+        clean.replace(log)
+
+
 class WorkFolders:
     """A folder for each case to be replayed in, kept if asked for, else removed afterwards."""
 
@@ -254,6 +269,7 @@ class WorkFolders:
     def done(self, folder: Path) -> str | None:
         """Where to look at it, if it is kept."""
         if self.kept:
+            _scrub_log(folder / LOG)
             return str(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from karat.replays.processes import WorkerSetup, WorkFolders
 from karat.replays.runners import CommandRunner, FunctionRunner, Runner, replay_all
 from karat.store.place import open_word
 from karat.system.command import Command
+from karat.system.secrets import withhold
 
 _KEPT = "replayed"
 _SHOWN = 8
@@ -76,14 +78,15 @@ def is_damaged(case: Case) -> bool:
 @contextmanager
 def open_runners(bundle: str | Path, options: ReplayOptions, count: int) -> Iterator[Sequence[Runner]]:
     """As many runners as were asked for and have work; the first is known to have its function."""
-    spec = options.runner
+    spec, environment = options.runner, withhold(os.environ, options.passed(str(bundle)))
     with closing(WorkFolders(options.keep)) as folders:
 
         def runner() -> Runner:
             if not isinstance(spec, FunctionSpec):
-                return CommandRunner(spec, options.case, folders, options.timeout)
+                return CommandRunner(spec, options.case, folders, options.timeout, environment)
             setup = WorkerSetup(bundle=str(bundle), store=options.store, function=spec, options=options.case)
-            return FunctionRunner(setup, folders, timeout=options.timeout, isolated=options.isolated)
+            isolated = options.isolated
+            return FunctionRunner(setup, folders, environment, timeout=options.timeout, isolated=isolated)
 
         runners = [runner() for _ in range(min(options.jobs, count))]
         try:
@@ -139,7 +142,8 @@ def _command(bundle: str, options: ReplayOptions) -> list[str]:
     }
     words = [word for o, value in given.items() if value is not None for word in (o, str(value))]
     verify = [] if options.case.verify else ["--no-verify"]
-    return ["karat", "replay", bundle, how, str(options.runner), *words, *verify]
+    passed = [word for name in options.env_pass for word in ("--env-pass", name)]
+    return ["karat", "replay", bundle, how, str(options.runner), *words, *verify, *passed]
 
 
 def environment_differences(recorded: Sequence[Environment], *, packages: bool) -> Iterator[Finding]:

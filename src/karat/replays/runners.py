@@ -9,6 +9,8 @@ loading them whole.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import queue
 import subprocess
 import time
@@ -42,6 +44,7 @@ from karat.replays.processes import (
 )
 from karat.system.hashes import sha256
 from karat.system.pool import in_parallel
+from karat.system.secrets import scrub, secrets_in
 from karat.tensors.blocks import start_digest
 from karat.tensors.compare import compare_tensors
 from karat.tensors.report import shape_text
@@ -97,18 +100,33 @@ def replay_all(todo: Sequence[Case], runners: Sequence[Runner], progress: Progre
     return [results[number] for number in range(len(todo))]
 
 
+def _kept(replayed: ReplayedCase, *, seconds: float, work: str | None) -> ReplayedCase:
+    """What became of a case, as it is reported: messages quote what a program printed."""
+    secrets = secrets_in(os.environ)
+    findings = tuple(dataclasses.replace(f, message=scrub(f.message, secrets)) for f in replayed.findings)
+    return msgspec.structs.replace(replayed, findings=findings, seconds=seconds, work=work)
+
+
 class FunctionRunner:
     """Hands cases to a worker that calls a function."""
 
-    def __init__(self, setup: WorkerSetup, folders: WorkFolders, *, timeout: float | None, isolated: bool) -> None:
-        self._setup, self._folders = setup, folders
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        folders: WorkFolders,
+        environment: Mapping[str, str],
+        *,
+        timeout: float | None,
+        isolated: bool,
+    ) -> None:
+        self._setup, self._folders, self._environment = setup, folders, environment
         self._timeout, self._isolated = timeout, isolated
         self._worker: Worker | None = None
 
     def prepare(self) -> Worker:
         """Start the worker; `UsageError` if the function cannot be imported."""
         if self._worker is None:
-            self._worker = Worker(self._setup)
+            self._worker = Worker(self._setup, self._environment)
         return self._worker
 
     def replay(self, case: Case) -> ReplayedCase:
@@ -127,7 +145,7 @@ class FunctionRunner:
         if self._isolated:
             self.close()
         took = time.monotonic() - started
-        return msgspec.structs.replace(replayed, seconds=replayed.seconds or took, work=kept)
+        return _kept(replayed, seconds=replayed.seconds or took, work=kept)
 
     def stop(self) -> None:
         worker = self._worker
@@ -141,8 +159,15 @@ class FunctionRunner:
 
 
 class CommandRunner:
-    def __init__(self, command: CommandSpec, options: CaseOptions, folders: WorkFolders, timeout: float | None) -> None:
-        self._command, self._options = command, options
+    def __init__(
+        self,
+        command: CommandSpec,
+        options: CaseOptions,
+        folders: WorkFolders,
+        timeout: float | None,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._command, self._options, self._environment = command, options, environment
         self._folders, self._timeout = folders, timeout
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -157,7 +182,7 @@ class CommandRunner:
             replayed = judge.unreadable(case, error)
         finally:
             kept = self._folders.done(work)
-        return msgspec.structs.replace(replayed, seconds=time.monotonic() - started, work=kept)
+        return _kept(replayed, seconds=time.monotonic() - started, work=kept)
 
     def _replay(self, case: Case, work: Path) -> ReplayedCase:
         if case.manifest.program is None and self._command.uses("program"):
@@ -200,7 +225,12 @@ class CommandRunner:
         try:
             with log.open("wb") as file:
                 self._process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=self._environment,
                 )
         except OSError as error:
             return f"it could not be started: {error.strerror or error}"
