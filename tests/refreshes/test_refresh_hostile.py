@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from msgspec import structs
 from factories.listed import artifact
 from factories.repositories import Repository, golden_path
 from factories.worlds import LOCK, NEW, OLD, World, kinds, logs, member, options
-from karat.findings import KaratError
-from karat.goldens.provenance import read_lock
+from karat.findings import KaratError, Severity
+from karat.goldens.provenance import LockEntry, read_lock, write_lock
 from karat.refreshes.report import State
 
 
@@ -95,6 +96,36 @@ def test_a_place_that_cannot_be_written_is_one_finding(world: World) -> None:
     ]
     assert len(kinds(result)) == 1
     assert len(read_lock(world.repository.root / LOCK)) == 2
+
+
+@pytest.mark.parametrize("what", ["folder", "link", "dangling"])
+def test_a_lock_that_is_no_file_is_told_before_anything_is_written(world: World, what: str) -> None:
+    lock = world.repository.root / LOCK
+    if what == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(world.repository.write("other", "{}") if what == "link" else "/nonexistent/lock")
+    with pytest.raises(KaratError, match="expected a plain file at"):
+        world.refresh([], [(logs("b"), {member(): NEW, "karat-manifest.json": told(case="b")})])
+    assert world.read("b") == OLD
+
+
+def test_a_lock_that_cannot_be_written_is_one_finding(world: World) -> None:
+    """No file may grow beyond what a golden takes, as on a disk that is full; the lock is longer."""
+    lines = {f"gpt/c{n:04}/x.json": LockEntry(source="github", sha256="0" * 64) for n in range(2000)}
+    write_lock(world.repository.root / LOCK, lines)
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        result = world.refresh([], [(logs("b"), {member(): NEW, "karat-manifest.json": told(case="b")})])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+    (finding,) = [f for f in result.all_findings() if f.severity is Severity.FAIL]
+    assert (finding.kind, finding.path) == ("not-refreshed", LOCK)
+    assert "File too large" in finding.message
+    assert world.read("b") == NEW
+    assert result.locks == ()
+    assert read_lock(world.repository.root / LOCK) == lines
 
 
 @pytest.mark.slow

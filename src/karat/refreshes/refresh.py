@@ -91,7 +91,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                     advised = complete_all(outcome.findings, options.command, listing.repo)
                     outcomes.append(structs.replace(outcome, findings=tuple(advised)))
             finally:  # whatever ends it: what was written has its line
-                written = [] if options.dry_run else locks.write(temporary)
+                written, unwritten = ([], []) if options.dry_run else locks.write(temporary)
+                findings += unwritten
     taken = sorted({name for outcome in outcomes for name in outcome.metrics})
     for glob in options.metrics if taken else ():  # where none was taken, each golden says so itself
         if not any(is_asked_for(name, (glob,)) for name in taken):

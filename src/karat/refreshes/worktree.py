@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, UsageError, warn
+from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, decode_lock, lock_names, place_of, read_lock, write_lock
@@ -91,6 +91,7 @@ class LockFiles:
     def _place(self, path: str) -> tuple[dict[str, LockEntry], str]:
         lock, name = place_of(path, self._globs)
         if lock not in self._entries:
+            ensure_inside(self._root, self._root / lock)
             self._entries[lock] = read_lock(self._root / lock)
         return self._entries[lock], name
 
@@ -107,15 +108,18 @@ class LockFiles:
         entries, name = self._place(path)
         entries[name] = entry
 
-    def write(self, temporary: Path | None) -> list[str]:
-        """Write the locks; the names of those that changed."""
-        written = []
+    def write(self, temporary: Path | None) -> tuple[list[str], list[Finding]]:
+        """Write the locks; the names of those that changed, and a finding for each that could not be written."""
+        written, findings = [], []
         for name, entries in self._entries.items():
-            if entries:
+            try:
                 ensure_inside(self._root, self._root / name)
-                if write_lock(self._root / name, entries, temporary):
+                if entries and write_lock(self._root / name, entries, temporary):
                     written.append(name)
-        return written
+            except (OSError, UsageError) as error:
+                said = f"goldens were written, but not their lines in {name}: {error}; run the same command again"
+                findings.append(fail("not-refreshed", said, path=name, next=Command("karat", "refresh")))
+        return written, findings
 
 
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
