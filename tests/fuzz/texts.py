@@ -10,7 +10,16 @@ from pathlib import Path
 from factories import hunt_files
 from factories.repositories import curves, golden_text
 from fuzz.reader import READERS, Read, Reader, in_file, reader, text_of
-from karat import config
+from karat import api, config
+from karat.checks.ci import render_junit
+from karat.checks.text import lines as check_lines
+from karat.diffs.report import (
+    data as data_report,
+    html as html_report,
+    markdown as markdown_report,
+    text as text_report,
+)
+from karat.engines.runner import read_identity
 from karat.findings import KaratError
 from karat.goldens import formats, provenance
 from karat.hunts import hunt_toml
@@ -146,3 +155,30 @@ def _code_owners(_: Path) -> Reader:
             code_owners.parse(text, forge).of("docs/deep/down/a1.md")
 
     return Reader((seed,), text_of(read))
+
+
+@reader("golden against golden")
+def _against(folder: Path) -> Reader:
+    """A diff and a check of each with what it was, in every form in which they are told."""
+    (folder / ".git").mkdir()
+    seeds = [seed for some in GOLDENS.values() for seed in some]
+
+    def read(data: bytes) -> None:
+        (folder / "new").write_bytes(data)
+        (folder / "old").write_bytes(seeds[len(data) % len(seeds)])
+        for one, other in (("old", "new"), ("new", "old")):
+            found = api.diff(one, other, cwd=folder)
+            for render in (data_report.render_csv, data_report.render_json, html_report.render, markdown_report.render):
+                render(found)
+            list(text_report.lines(found, width=80))
+            checked = api.check(one, other, cwd=folder)
+            render_junit(checked)
+            list(check_lines(checked))
+
+    return Reader(seeds, read)
+
+
+@reader("identify command")
+def _identify(_: Path) -> Reader:
+    seeds = (b"commit.xla=abc\nversion = 1.5\nnoise\n", b'{"commit": {"xla": "abc"}, "n": [1, 2]}')
+    return Reader(seeds, read_identity)
