@@ -11,7 +11,18 @@ from fuzz.readers import READERS, Reader
 DEEP = b'{"":' * 3000
 ANOTHER_TEXT = b'{"worker":"\xa2"'
 COMMIT = b"commit\ntree %s\n%s\n\nx\n"
+INDEX = b"=== /simple/wcwidth/ application/json\n"
+FILES = INDEX + b'{"files": [{"filename": "wcwidth-%s.tar.gz", "requires-python": "%s", "upload-time": "%s"}]}'
 FOUND = {
+    "package index": [
+        INDEX + b'{"":"\x80"',
+        INDEX + b"[" * 3000,
+        INDEX + b'{"files": []}\n=== /pypi/wcwidth/json application/json\n' + DEEP,
+        b'=== /simple/wcwidth/ text/html\n<a href="http://[">',
+        FILES % (b"1" * 5000, b"", b""),
+        FILES % (b"1", b">" + b"1" * 5000, b""),
+        FILES % (b"1", b"", b"9999-12-31T23:59:59Z"),
+    ],
     "goldens.lock.json": [b'{"":' + b"[" * 3000],
     "samples": [DEEP],
     "index.json": [DEEP],

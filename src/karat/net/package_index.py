@@ -169,7 +169,7 @@ def pages(address: IndexAddress, name: str) -> Mapping[str, str]:
     try:
         answer = _get(address, f"{base}/pypi/{quote(plain_name(name))}/json", "application/json")
         info = msgspec.json.decode(answer.body).get("info") if answer.status == 200 else None
-    except (CannotVerify, msgspec.DecodeError, AttributeError):
+    except (CannotVerify, ValueError, RecursionError, AttributeError):  # msgspec's are among the second
         return {}
     urls = info.get("project_urls") if isinstance(info, dict) else None
     listed = urls.items() if isinstance(urls, dict) else ()
@@ -201,7 +201,7 @@ def _get(address: IndexAddress, url: str, accept: str) -> Reply:
 def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
     try:
         listed = msgspec.json.decode(body)["files"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:  # msgspec's are among the first
         said = f"expected a list of files from {address.shown}, found other JSON: {error}"
         raise CannotVerify(said, next_command="edit hunt.toml") from error
     for file in listed if isinstance(listed, list) else ():
@@ -228,7 +228,11 @@ def _of_html(text: str) -> Iterator[IndexFile]:
     reader = _Anchors()
     reader.feed(text)
     for attributes in reader.found:
-        if filename := unquote(urlsplit(attributes.get("href") or "").path).rpartition("/")[2]:
+        try:
+            path = urlsplit(attributes.get("href") or "").path
+        except ValueError:
+            continue  # no address
+        if filename := unquote(path).rpartition("/")[2]:
             yield IndexFile(
                 filename=filename,
                 requires_python=attributes.get("data-requires-python") or "",

@@ -88,7 +88,7 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
     grouped: dict[Version, list[IndexFile]] = {}
     for file in files:
         # Wheels and source archives of this project; anything else is no release of it.
-        with suppress(utils.InvalidWheelFilename, utils.InvalidSdistFilename):
+        with suppress(ValueError):  # packaging's own are such, and a number of thousands of digits is one
             if file.filename.endswith(".whl"):
                 theirs, version, _, _ = utils.parse_wheel_filename(file.filename)
             elif file.filename.endswith((".tar.gz", ".zip")):
@@ -104,7 +104,7 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
     found = []
     for version, own in sorted(grouped.items(), key=lambda item: item[0]):
         times = sorted(file.uploaded for file in own if file.uploaded is not None)
-        early = [time for time in times if time <= times[0] + _SETTLED]
+        early = [time for time in times if time - times[0] <= _SETTLED]
         reasons = [file.yanked for file in own]
         release = Release(
             version=str(version),
@@ -151,14 +151,14 @@ def _version_of(text: str) -> Version:
 
 def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
     """Why no file of a release can be installed; empty if one can."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.specifiers import SpecifierSet
     from packaging.utils import parse_wheel_filename
 
     here = ".".join(map(str, python))
     fitting = []
     for file in files:
         # What an invalid specifier means is the installer's to say.
-        with suppress(InvalidSpecifier):
+        with suppress(ValueError):  # also a number of thousands of digits
             if not SpecifierSet(file.requires_python).contains(here, prereleases=True):
                 continue
         fitting.append(file.filename)
