@@ -54,7 +54,7 @@ def entry(run: str = "1") -> LockEntry:
 
 
 @pytest.mark.slow
-@given(st.dictionaries(TEXT.filter(lambda t: t != "schema"), TEXT, max_size=8))
+@given(st.dictionaries(TEXT.filter(lambda t: t != "schema"), TEXT, min_size=1, max_size=8))
 def test_what_is_written_is_read_back_sorted(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, str]) -> None:
     file = tmp_path_factory.mktemp("lock") / NAME
     entries = {path: entry(run) for path, run in runs.items()}

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from karat.findings import UsageError
-from karat.system.files import exchange, write_bytes
+from factories.editors import STYLES, editing
+from factories.repositories import Repository
+from karat.findings import CannotVerify, UsageError
+from karat.system.files import Displaced, bytes_of, exchange, settled, swap_bytes, take_away, write_bytes
 
 
 def test_a_new_file_has_the_bytes_and_the_usual_mode(tmp_path: Path) -> None:
@@ -115,3 +118,87 @@ def test_two_folders_exchange_their_names(system: str, tmp_path: Path, monkeypat
     with pytest.raises(FileNotFoundError):
         exchange(tmp_path / "one", tmp_path / "gone")
     assert (tmp_path / "one/file").read_text() == "other"
+
+
+@pytest.mark.parametrize(("seen", "now"), [(b"old", b"typed"), (b"old", None), (None, b"typed")])
+def test_a_file_that_was_saved_since_it_was_read_is_left_alone(
+    tmp_path: Path, seen: bytes | None, now: bytes | None
+) -> None:
+    path = tmp_path / "golden.json"
+    if now is not None:
+        path.write_bytes(now)
+    with pytest.raises(CannotVerify, match="saved meanwhile"):
+        swap_bytes(path, b"new", seen)
+    assert bytes_of(path) == now
+    assert [file.name for file in tmp_path.iterdir()] == ["golden.json"] * (now is not None)
+
+
+@pytest.mark.parametrize("seen", [b"old", None])
+@pytest.mark.parametrize("system", ["this one", "another"])
+def test_a_file_that_is_as_it_was_read_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bytes | None, system: str
+) -> None:
+    if system == "another":
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # a system without renameat2
+    path, workshop = tmp_path / "golden.json", tmp_path / "workshop"
+    workshop.mkdir()
+    if seen is not None:
+        path.write_bytes(seen)
+    assert swap_bytes(path, b"new", seen, workshop=workshop) is None
+    assert path.read_bytes() == b"new"
+    assert list(workshop.iterdir()) == []
+
+
+def test_what_is_typed_into_a_file_that_is_open_is_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    saving = threading.Timer(0.05, lambda: (file.write(b"typed"), file.close()))
+    with path.open("r+b") as file:
+        saving.start()
+        displaced = swap_bytes(path, b"new", b"old")
+    saving.join()
+    assert displaced is not None
+    assert displaced.data == displaced.file.read_bytes() == b"typed"
+    assert path.read_bytes() == b"new"
+
+
+def test_a_file_that_stays_open_is_kept_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karat.system.files._PATIENCE", 0.02)
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    with path.open("r+b") as file:
+        displaced = swap_bytes(path, b"new", b"old")
+        file.write(b"typed")
+    assert displaced is not None
+    assert displaced.data is None
+    assert displaced.file.read_bytes() == b"typed"
+
+
+def test_who_only_reads_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    with path.open("rb"):
+        assert settled(path) == b"old"
+        assert take_away(path, tmp_path) == Displaced(next(tmp_path.iterdir()), b"old")
+    assert take_away(path, tmp_path) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", STYLES)
+def test_an_editor_beside_a_writer_loses_no_save(repository: Repository, style: str) -> None:
+    path, there = repository.write("golden.json", "NUMBER\n"), set()
+    written = displaced = 0
+    with editing(path, style, times=1000, pause=0.0005, pattern="NUMBER typed\n") as editor:
+        while editor.is_saving:
+            there.add(seen := bytes_of(path))
+            try:
+                found = swap_bytes(path, b"%d\n" % written, seen)
+            except CannotVerify:
+                continue
+            written += 1
+            if found is not None:
+                displaced += 1
+                there.add(found.data)
+        _, lost = editor.lost(repository)
+    assert min(written, displaced) > 0
+    assert [text for text in lost if text.encode() not in there] == []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -20,14 +21,17 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.goldens.paths import glob_regex
+from karat.goldens.saves import keep_displaced
 from karat.system.command import Command
-from karat.system.files import write_bytes
+from karat.system.files import bytes_of, swap_bytes, take_away, write_bytes
 from karat.system.git import git_path
 from karat.system.hashes import sha256_hex
 
 NAME = "goldens.lock.json"
 LOCK_SCHEMA = "karat.lock/1"
 RECORD_SCHEMA = "karat.refresh/1"
+_PATIENCE = 2.0
+"""Seconds for whoever saves a lock to finish."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,13 +122,40 @@ def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:
         ) from error
 
 
-def write_lock(file: Path, entries: Mapping[str, LockEntry], temporary: Path | None = None) -> bool:
-    """Write the lock; True if its bytes changed."""
-    data = encode_lock(entries)
-    if file.is_file() and file.read_bytes() == data:
-        return False
-    write_bytes(file, data, workshop=temporary)
-    return True
+def write_lock(file: Path, changes: Mapping[str, LockEntry | None], temporary: Path | None = None) -> bool:
+    """Put lines into the lock, or take them out (None); True if its bytes changed.
+
+    All other lines stay as they are at that moment: somebody may be saving the lock, or checking out another.
+    """
+    end = time.monotonic() + _PATIENCE
+    seen = base = bytes_of(file)
+    while True:
+        try:
+            entries = ({} if base is None else decode_lock(base, file)) | changes
+            there = {name: entry for name, entry in entries.items() if entry is not None}
+            data = encode_lock(there) if there else None
+            if data == seen:
+                return False
+            if data is not None:
+                displaced = swap_bytes(file, data, seen, workshop=temporary)
+            else:
+                displaced = take_away(file, temporary or file.parent)
+                if displaced is not None and displaced.data == seen:
+                    displaced.file.unlink()
+                    displaced = None
+        except CannotVerify:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+            seen = base = bytes_of(file)
+            continue
+        if displaced is None:
+            return True
+        # Saved at the very moment: its lines are put together with ours. git has it, in case that they cannot be.
+        (kept,) = keep_displaced(displaced, file, file.parent)
+        seen, base = data, displaced.data
+        if base is None:
+            raise CannotVerify(f"{file}: {kept.message}", next_command=kept.next or "git status")
 
 
 def encode_lock(entries: Mapping[str, LockEntry]) -> bytes:

@@ -17,6 +17,7 @@ from msgspec import structs
 from karat.findings import CannotVerify, Finding, KaratError, Severity, fail
 from karat.goldens import formats
 from karat.goldens.provenance import LockEntry, Provenance
+from karat.goldens.saves import keep_edits
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
 from karat.refreshes.acceptance import Acceptance, Incoming, decide_all
@@ -25,7 +26,7 @@ from karat.refreshes.identity import agreed
 from karat.refreshes.jobs import UNFINISHED
 from karat.refreshes.report import GoldenOutcome, State
 from karat.refreshes.settings import RefreshOptions, TableSettings
-from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, keep_edits, render, write_golden
+from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, render, write_golden
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
@@ -142,6 +143,8 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The incoming bytes, where one file is the whole golden."""
     like: bytes | None = None
     """The file whose style is kept."""
+    seen: bytes | None = None
+    """What was in the work tree when it was decided on."""
 
 
 def apply_claims(claims: Sequence[Claim], target: Target, options: RefreshOptions) -> Iterator[GoldenOutcome]:
@@ -173,6 +176,7 @@ class _Batch:
                 # What cannot be read may hold anything, so it is not overwritten.
                 yield _refused(path, claims, [_not_written(path, error, "cannot-read")])
                 continue
+            made = structs.replace(made, seen=current)
             # --metric puts some metrics into the file that is there now.
             base = formats.read(current) if current is not None and self.options.metrics else None
             if base is not None and base.golden is not None:
@@ -286,7 +290,7 @@ class _Batch:
             incoming=candidate.data if decision.verbatim else None,
             padding=tables.padding if tables else 0,
         )
-        current = self.goldens.current(path)
+        current = candidate.seen
         locked = self.target.locks.get(path)
         kept = []
         if current != data:
@@ -296,7 +300,7 @@ class _Batch:
             if current is not None and current != committed and sha256_hex(current) != ours:
                 kept.append(keep_edits(root, path, current, dry_run=dry_run))
             if not dry_run:
-                write_golden(root, path, data, self.target.temporary)
+                kept += write_golden(root, path, data, current, self.target.temporary)
         digest = sha256_hex(data)
         if locked is None or locked.sha256 != digest:
             self.target.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))

@@ -7,7 +7,6 @@ be had back.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -16,14 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, UsageError, fail, warn
+from karat.findings import CannotVerify, Finding, KaratError, UsageError, fail
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, decode_lock, lock_names, place_of, read_lock, write_lock
+from karat.goldens.saves import keep_displaced, keep_edits, save
 from karat.goldens.shapes import Golden
 from karat.system import files, git
 from karat.system.ci import in_ci
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 
 
 class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,14 +56,10 @@ def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
 
 def read_golden(root: Path, path: str) -> bytes | None:
     """A golden's bytes; None where there is no file. One that cannot be read is CannotVerify."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(root / path, flags), "rb") as file:
-            return file.read()
-    except OSError as error:
         # A link or a folder is nothing that a golden could be; `write_golden` says so.
-        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
-            return None
+        return files.bytes_of(root / path)
+    except OSError as error:
         said = f"expected to read {path}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error
 
@@ -87,6 +83,7 @@ class LockFiles:
         self._globs = tuple(globs)
         self._entries: dict[str, dict[str, LockEntry]] = {}
         """Lock → path below its folder → entry."""
+        self._changes: dict[str, dict[str, LockEntry | None]] = {}
 
     def _place(self, path: str) -> tuple[dict[str, LockEntry], str]:
         lock, name = place_of(path, self._globs)
@@ -107,16 +104,17 @@ class LockFiles:
     def set(self, path: str, entry: LockEntry) -> None:
         entries, name = self._place(path)
         entries[name] = entry
+        self._changes.setdefault(place_of(path, self._globs)[0], {})[name] = entry
 
     def write(self, temporary: Path | None) -> tuple[list[str], list[Finding]]:
         """Write the locks; the names of those that changed, and a finding for each that could not be written."""
         written, findings = [], []
-        for name, entries in self._entries.items():
+        for name, changes in self._changes.items():
             try:
                 ensure_inside(self._root, self._root / name)
-                if entries and write_lock(self._root / name, entries, temporary):
+                if write_lock(self._root / name, changes, temporary):
                     written.append(name)
-            except (OSError, UsageError) as error:
+            except (OSError, KaratError) as error:
                 said = f"goldens were written, but not their lines in {name}: {error}; run the same command again"
                 findings.append(fail("not-refreshed", said, path=name, next=Command("karat", "refresh")))
         return written, findings
@@ -167,17 +165,19 @@ def same_layout(old: bytes, new: bytes) -> bool:
     )
 
 
-def write_golden(root: Path, path: str, data: bytes, temporary: Path | None = None) -> None:
-    """Write one golden; the folder is made if need be, and must not lead out of the work tree."""
+def write_golden(
+    root: Path, path: str, data: bytes, seen: bytes | None, temporary: Path | None = None
+) -> list[Finding]:
+    """Write one golden in place of the version that was `seen`; the folder must not lead out of the work tree."""
     target = root / path
     ensure_inside(root, target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        ensure_inside(root, target)
-        files.write_bytes(target, data, workshop=temporary)
     except OSError as error:
         said = f"expected to write {target}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
+    ensure_inside(root, target)
+    return save(target, data, seen, root=root, temporary=temporary)
 
 
 def ensure_inside(root: Path, target: Path) -> None:
@@ -192,21 +192,6 @@ def ensure_inside(root: Path, target: Path) -> None:
         what = "a symbolic link" if target.is_symlink() else "a folder"
         look = Command("ls", "-ld", str(target))
         raise UsageError(f"expected a plain file at {target}, found {what}", next_command=look)
-
-
-def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:
-    """Give an uncommitted version to git, and say how to have it back."""
-    if dry_run:
-        message = "the work tree holds an uncommitted version that karat did not write; git would be given it first"
-        return warn("kept-edits", message, path=path)
-    oid = git.write_object(root, data)
-    return warn(
-        "kept-edits",
-        "the work tree held an uncommitted version that karat did not write; git keeps it",
-        path=path,
-        # From where the user is, which may be below the root.
-        next=f"{Command('git', 'cat-file', '-p', oid[:16])} > {quoted(os.path.relpath(root / path))}",
-    )
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,21 +278,63 @@ def reset_goldens(
 def apply_reset(reset: Reset) -> list[Finding]:
     """Do it; every version that goes stays with git, and the findings say under which name."""
     root = reset.root
-    with git.only_writer(root):
-        now = {path: read_golden(root, path) for path in reset.paths}
-        kept = [keep_edits(root, path, data) for path, data in now.items() if data is not None]
+    kept: list[Finding] = []
+    with git.only_writer(root) as temporary:
+        staged = _staged(root, reset.restored)
         for path in reset.deleted:
-            (root / path).unlink(missing_ok=True)
-        for i in range(0, len(reset.restored), 200):
-            some = reset.restored[i : i + 200]
-            git.run_git(root, "--literal-pathspecs", "checkout-index", "--force", "--", *some)
+            kept += _take_away(root, path, temporary)
+        for path, (mode, data) in staged.items():
+            if data is None:  # a link, or whatever else git can make
+                kept += _take_away(root, path, temporary)
+                git.run_git(root, "--literal-pathspecs", "checkout-index", "--quiet", "--", path)
+            else:
+                kept += _restore(root, path, data, temporary)
+                now = stat.S_IMODE((root / path).stat().st_mode) & ~0o111
+                (root / path).chmod(now | (now & 0o444) >> 2 if mode == "100755" else now)
         for lock, names in reset.lines.items():
             # Some lines of a lock as the index has them; the others speak of goldens that stay.
-            entries = {name: entry for name, entry in read_lock(root / lock).items() if name not in names}
-            entries |= {name: entry for name, entry in indexed_lock(root, lock).items() if name in names}
-            if entries:
-                ensure_inside(root, root / lock)
-                write_lock(root / lock, entries)
-            else:
-                (root / lock).unlink(missing_ok=True)
+            indexed = indexed_lock(root, lock)
+            ensure_inside(root, root / lock)
+            write_lock(root / lock, {name: indexed.get(name) for name in names}, temporary)
+    return kept
+
+
+def _staged(root: Path, paths: Sequence[str]) -> dict[str, tuple[str, bytes | None]]:
+    """Mode and bytes of files as git would check them out of the index; no bytes of what is no plain file."""
+    found: dict[str, tuple[str, str]] = {}
+    for i in range(0, len(paths), 200):
+        words = ("--literal-pathspecs", "ls-files", "--stage", "-z", "--", *paths[i : i + 200])
+        for entry in git.run_git(root, *words).split(b"\0"):
+            meta, _, path = entry.partition(b"\t")
+            if path:
+                mode, oid, _ = meta.decode().split(" ")
+                found[os.fsdecode(path)] = (mode, oid)
+    plain = [(path, oid) for path, (mode, oid) in found.items() if mode.startswith("100")]
+    texts = dict(zip((path for path, _ in plain), git.checked_out(root, plain), strict=True))
+    return {path: (mode, texts.get(path)) for path, (mode, _) in found.items()}
+
+
+def _take_away(root: Path, path: str, temporary: Path) -> list[Finding]:
+    seen = read_golden(root, path)
+    # Given to git before it goes, so that a kill in between loses nothing.
+    kept = [] if seen is None else [keep_edits(root, path, seen)]
+    displaced = files.take_away(root / path, temporary)
+    if displaced is None or displaced.data == seen:
+        if displaced is not None:
+            displaced.file.unlink()
+        return kept
+    return kept + keep_displaced(displaced, root / path, root)
+
+
+def _restore(root: Path, path: str, data: bytes, temporary: Path) -> list[Finding]:
+    kept: list[Finding] = []
+    for once_more in reversed(range(100)):  # whatever was saved meanwhile is to go, too
+        seen = read_golden(root, path)
+        if seen is not None and seen != data:
+            kept.append(keep_edits(root, path, seen))
+        try:
+            return kept + (write_golden(root, path, data, seen, temporary) if seen != data else [])
+        except CannotVerify:
+            if not once_more:
+                raise
     return kept

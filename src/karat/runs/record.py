@@ -27,6 +27,7 @@ from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
+from karat.goldens.saves import is_committed, keep_edits, save
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.report.json import encode, finding_json
 from karat.report.words import count
@@ -137,7 +138,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     def document(self) -> bytes:
         """The report as JSON, schema karat.record/1."""
-        data: dict[str, Any] = {"schema": "karat.record/1", **msgspec.to_builtins(self)}
+        data: dict[str, Any] = {"schema": "karat.record/1", **msgspec.to_builtins(self, enc_hook=str)}
         data["findings"] = [finding_json(finding) for finding in self.findings]
         return encode(data)
 
@@ -160,6 +161,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             yield f"  {row.metric:{width}}  {row.verdict:10}  {moved}".rstrip()
         for finding in sorted(self.findings, key=lambda f: f.severity.rank):
             yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
+            if finding.kind == "kept-edits":
+                yield f"      have it back: {finding.next}"
         how = f", {self.combine} of {len(self.runs)} runs" if len(self.runs) > 1 else ""
         yield {
             "written": f"wrote {self.golden}{how}",
@@ -178,8 +181,8 @@ def record(golden: Path, actual: Sequence[str], options: RecordOptions) -> tuple
     """Make or update a golden from what runs left."""
     root = None if options.dry_run else _root_around(golden)
     # Samples and lock are read, then written: no other karat process may record here meanwhile.
-    with only_writer(root) if root is not None else nullcontext():
-        return _Recording(golden, options).run(actual)
+    with only_writer(root) if root is not None else nullcontext() as temporary:
+        return _Recording(golden, options, root, temporary).run(actual)
 
 
 def _root_around(golden: Path) -> Path | None:
@@ -223,8 +226,10 @@ class _Judgement:
 class _Recording:
     """One golden and what is to become of it."""
 
-    def __init__(self, golden: Path, options: RecordOptions) -> None:
+    def __init__(self, golden: Path, options: RecordOptions, root: Path | None, temporary: Path | None) -> None:
         self.path = golden
+        self.root, self.temporary = root, temporary
+        self.kept: list[Finding] = []
         self.options = options
         self.settings = structs.replace(options.settings, **options.asked)
         if golden.is_symlink():  # asked before anything is written, the samples too
@@ -293,7 +298,7 @@ class _Recording:
                 MetricRow(**{name: getattr(one, name) for name in MetricRow.__struct_fields__})
                 for one in (change.metrics if change else ())
             ),
-            findings=tuple(reported.values()),
+            findings=(*reported.values(), *self.kept),
             combine=options.combine if len(repeats) > 1 else None,
             accepted_incomplete=judged.accepted,
             lock=locked,
@@ -369,12 +374,21 @@ class _Recording:
         if samples is not None:
             _write_file(samples_path(self.path), render_samples(samples))
         if not same:
-            _write_file(self.path, data)
+            self._save(data, line)
         elif line is None or line.knows(data, origin):
             return "unchanged", False
         metrics = curves.matching(golden, self.options.metrics)
         locked = line is not None and line.note(data, origin, metrics)
         return ("unchanged" if same else "written"), locked
+
+    def _save(self, data: bytes, line: LockLine | None) -> None:
+        root, seen = self.root, self.old_bytes
+        if root is not None and seen is not None:
+            path = self.path.resolve().relative_to(root.resolve()).as_posix()
+            entry = line.entries.get(line.path) if line else None
+            if not (entry and entry.sha256 == sha256_hex(seen)) and not is_committed(root, path, seen):
+                self.kept.append(keep_edits(root, path, seen))
+        self.kept += save(self.path, data, seen, root=root, temporary=self.temporary)
 
     def _next(self, state: str, judged: _Judgement, samples: Samples | None, *, locked: bool) -> str | None:
         words = self.options.command.words
@@ -427,7 +441,7 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
             return False  # no refresh has begun a lock here, and there is nothing to own up to
         old = self.entries.get(self.path)
         entry = LockEntry.of(origin, sha256_hex(data), old, metrics)
-        return write_lock(self.file, {**self.entries, self.path: entry})
+        return write_lock(self.file, {self.path: entry})
 
 
 def lock_line(golden: Path, globs: Sequence[str], exclude: Sequence[str]) -> LockLine | None:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import signal
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from karat.findings import UsageError
+import msgspec
 
-_AT_FDCWD, _EXCHANGE = -100, 2
+from karat.findings import CannotVerify, UsageError
+from karat.system.command import Command
+
+_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
+_PATIENCE = 2.0
+"""Seconds for whoever is saving a file to finish."""
 
 
 def write_bytes(path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None) -> None:
@@ -20,26 +29,111 @@ def write_bytes(path: str | Path, data: bytes, *, durable: bool = True, workshop
     `workshop` a killed process leaves its half-written file out of sight; if files cannot be moved
     from there (another disk, another mount of the same one), it is done without.
     """
+    _put(Path(path), data, workshop, Path.replace, durable=durable)
+
+
+class Displaced(msgspec.Struct, frozen=True):
+    """What was saved into a file while it was being replaced."""
+
+    file: Path
+    """Where it is now."""
+    data: bytes | None
+    """Its bytes; None while somebody is still writing to it."""
+
+
+def swap_bytes(path: str | Path, data: bytes, seen: bytes | None, *, workshop: Path | None = None) -> Displaced | None:
+    """Puts the bytes in place of a file that still holds `seen` (None: that is not there), and loses no save.
+
+    A file that holds anything else is left alone: CannotVerify. What is saved between that look and the
+    exchange of names, or later by whoever had opened the file before, is given back; the caller keeps it.
+    Without renameat2 (Linux has it on most disks) a save right between look and rename would be lost.
+    """
     target = Path(path)
-    if target.is_symlink():
-        # Replacing the link would leave its target stale, following it could leave the tree.
-        raise UsageError(f"expected a plain file at {target}, found a symbolic link; write to what it points at")
-    if workshop is not None:
+
+    def place(name: Path, target: Path) -> None:
+        if bytes_of(target) == seen:
+            # Gone again, or there now: the look was too early.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                if not _renameat2(name, target, _NO_REPLACE if seen is None else _EXCHANGE):
+                    name.replace(target)
+                return
+        said = f"expected {target} as it was when it was read, found it saved meanwhile; it was left alone"
+        raise CannotVerify(said, next_command=Command("git", "diff", "--", str(target)))
+
+    name = _put(target, data, workshop, place, durable=True)
+    if seen is None or not os.path.lexists(name):
+        return None
+    displaced = Displaced(name, settled(name))
+    if displaced.data != seen:
+        return displaced
+    name.unlink()
+    return None
+
+
+def take_away(path: Path, workshop: Path) -> Displaced | None:
+    """Moves a file out of the way, and gives what it held in the end; None where there is none."""
+    name = workshop / f".{path.name[:40]}.{os.urandom(8).hex()}.tmp"
+    try:
         try:
-            _replace(target, data, workshop, durable=durable)
+            path.rename(name)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-        else:
-            return
-    _replace(target, data, target.parent, durable=durable)
+            name = path.with_name(name.name)
+            path.rename(name)
+    except FileNotFoundError:
+        return None
+    return Displaced(name, settled(name))
 
 
-def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
+def bytes_of(path: Path) -> bytes | None:
+    """What is in a plain file; None where there is no such."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
+            return None
+        raise
+
+
+def settled(path: Path) -> bytes | None:
+    """A file's bytes once nobody has it open for writing; None if somebody has for long, or it is no plain file."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return None
+    with path.open("rb") as file:
+        end = time.monotonic() + _PATIENCE
+        while hasattr(fcntl, "F_SETLEASE"):
+            try:
+                # Granted only while nobody can write. Who opens it then is held up, and we are told by a signal: one
+                # that does nothing.
+                fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    return None
+                time.sleep(0.005)
+                continue
+            except OSError:
+                pass  # a disk without leases, or a file of somebody else
+            break
+        return file.read()
+
+
+def _put(
+    target: Path, data: bytes, workshop: Path | None, place: Callable[[Path, Path], object], *, durable: bool
+) -> Path:
+    """Writes a temporary file and lets `place` move it; its name, which may now be that of the old file."""
+    if target.is_symlink():
+        # Replacing the link would leave its target stale, following it could leave the tree.
+        raise UsageError(f"expected a plain file at {target}, found a symbolic link; write to what it points at")
+    folder = workshop or target.parent
     # As tempfile would, which takes ten times as long to import as this takes to run. Few enough
     # characters of the name that their bytes leave room for the rest.
     name = folder / f".{target.name[:40]}.{os.urandom(8).hex()}.tmp"
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    made = os.fstat(handle)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -53,13 +147,17 @@ def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
             os.fchmod(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
-        name.replace(target)
-    except BaseException:
+        place(name, target)
+    except BaseException as error:
         with contextlib.suppress(OSError):
-            name.unlink()
+            if os.path.samestat(made, name.lstat()):  # it may be the old file by now
+                name.unlink()
+        if isinstance(error, OSError) and error.errno == errno.EXDEV and workshop is not None:
+            return _put(target, data, None, place, durable=durable)
         raise
     if durable:
         sync_folder(target.parent)
+    return name
 
 
 def sync_folder(folder: Path) -> None:
@@ -74,16 +172,8 @@ def sync_folder(folder: Path) -> None:
 
 def exchange(one: Path, other: Path) -> None:
     """Two folders of one disk take each other's name. Where the system cannot do it in one step, in three."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        names = (os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
-        if libc.renameat2(_AT_FDCWD, *names) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in {errno.EINVAL, errno.ENOSYS}:
-            raise OSError(number, os.strerror(number))
+    if _renameat2(one, other, _EXCHANGE):
+        return
     aside = one.with_name(f"{one.name}-old{os.urandom(4).hex()}")
     other.rename(aside)
     try:
@@ -93,3 +183,18 @@ def exchange(one: Path, other: Path) -> None:
             aside.rename(other)
         raise
     aside.rename(one)
+
+
+def _renameat2(one: Path, other: Path, flags: int) -> bool:
+    """Rename with flags; False where the system or the disk cannot."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), flags) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number not in {errno.EINVAL, errno.ENOSYS}:
+        raise OSError(number, os.strerror(number))
+    return False

@@ -298,6 +298,8 @@ def only_writer(root: Path) -> Iterator[Path]:
         temporary = path.parent / "workshop"
         temporary.mkdir(exist_ok=True)
         for left in temporary.iterdir():
+            # Half a file of ours, or a whole one of somebody's that ours had just replaced.
+            write_object(root, left.read_bytes())
             left.unlink(missing_ok=True)
         yield temporary
     finally:
