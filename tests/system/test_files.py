@@ -152,8 +152,13 @@ def test_a_file_that_is_as_it_was_read_is_replaced(
 def test_what_is_typed_into_a_file_that_is_open_is_given_back(tmp_path: Path) -> None:
     path = tmp_path / "golden.json"
     path.write_bytes(b"old")
-    saving = threading.Timer(0.05, lambda: (file.write(b"typed"), file.close()))
     with path.open("r+b") as file:
+
+        def finish() -> None:
+            file.write(b"typed")
+            file.close()
+
+        saving = threading.Timer(0.05, finish)
         saving.start()
         displaced = swap_bytes(path, b"new", b"old")
     saving.join()

@@ -131,7 +131,7 @@ def write_lock(file: Path, changes: Mapping[str, LockEntry | None], temporary: P
     seen = base = bytes_of(file)
     while True:
         try:
-            entries = ({} if base is None else decode_lock(base, file)) | changes
+            entries = {**({} if base is None else decode_lock(base, file)), **changes}
             there = {name: entry for name, entry in entries.items() if entry is not None}
             data = encode_lock(there) if there else None
             if data == seen:

@@ -199,13 +199,13 @@ def _write_reason(root: Path, changes: Sequence[Change], globs: Sequence[str], r
     failing = [c.path for c in changes if any(f.severity is Severity.FAIL for f in c.findings)]
     for lock, names in _by_lock(failing, globs).items():
         entries = read_lock(root / lock)
-        changes: dict[str, LockEntry | None] = {}
+        lines: dict[str, LockEntry | None] = {}
         for path, name in names.items():
             file = root / path
             if file.is_file():  # one that was removed has no line to write on
                 digest = sha256_hex(file.read_bytes())
                 entry = entries.get(name) or LockEntry(source="work tree", sha256=digest)
-                changes[name] = structs.replace(entry, accepted=reason)
-        if changes and write_lock(root / lock, changes):
+                lines[name] = structs.replace(entry, accepted=reason)
+        if lines and write_lock(root / lock, lines):
             written.append(lock)
     return written
