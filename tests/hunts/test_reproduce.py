@@ -82,7 +82,7 @@ def test_a_value_is_where_the_probe_looks_for_it(tmp_path: Path) -> None:
 def test_an_image_is_named_by_what_was_really_run() -> None:
     made = settings(
         stages=["containers by day"],
-        probe={"command": ["bash", "/dir/test.sh"], "env": {"XLA_FLAGS": "a b"}},
+        probe={"command": ["bash", "/dir/test.sh"], "env": {"XLA_FLAGS": "a b"}, "env_pass": ["HF_TOKEN"]},
         containers={
             "image": "r.example:5000/jax:n-{date:%F}",
             "engine": "podman",
@@ -103,6 +103,8 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
         "/data:/data:ro",
         "-e",
         "XLA_FLAGS=a b",
+        "-e",
+        "HF_TOKEN",
         "--device",
         "nvidia.com/gpu=all",
         "--shm-size=1g",

@@ -81,7 +81,7 @@ class Measurer:
             self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}
         self._keys = itertools.count(self._runs + 1)
-        self._environment = environment_values(hunt.settings)
+        self._environment, self._secrets = environment_values(hunt.settings), secrets_in(os.environ)
         self._slots = 0
 
     @property
@@ -210,7 +210,7 @@ class Measurer:
 
     def _redacted(self, text: str) -> str:
         """A text without the values that hunt.toml sets and without secrets of this environment; the engine has hidden its own."""
-        return scrub(redact(text, self._environment), secrets_in(os.environ))
+        return scrub(redact(text, self._environment), self._secrets)
 
     def _add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """One more attempt; it is in the journal before anyone hears of it."""

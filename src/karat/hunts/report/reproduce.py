@@ -16,10 +16,10 @@ from karat.hunts.probe.jobs import fill_in
 from karat.hunts.settings import HuntSettings, split_command
 from karat.hunts.timelines.container_engine import ContainerEngine, Kind
 from karat.system.command import quoted
+from karat.system.secrets import is_secret_name
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _quoted = partial(quoted, lines=True)
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def reproduce_command(
@@ -58,7 +58,7 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
     return [
-        f'{name}="${name}"' if text == NOT_KEPT or _SECRET.search(name) else f"{name}={_quoted(text)}"
+        f'{name}="${name}"' if text == NOT_KEPT or is_secret_name(name) else f"{name}={_quoted(text)}"
         for name, text in env.items()
         if _VARIABLE.fullmatch(name)
     ]
@@ -94,6 +94,7 @@ def _container(
         words += ["-v", '"$(mktemp -d)":/karat-out', "-e", "KARAT_OUT=/karat-out"]
     for assignment in _assignments({**asked.env, **settings.probe.env}):
         words += ["-e", assignment]
+    words += [word for name in settings.probe.env_pass for word in ("-e", _quoted(name))]
     run = commands[0]
     if len(commands) > 1:
         # They share a container, without the image's entry point; in there, the folder is another one.
