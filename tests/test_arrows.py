@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
         "system",
     },
     "bundles": {"report", "system", "tensors"},
-    "captures": {"bundles", "config", "goldens", "replays", "system", "tensors"},
+    "captures": {"bundles", "config", "goldens", "replays", "report", "system", "tensors"},
     "changepoints": {"goldens", "report", "system"},
     "checks": {"compare", "goldens", "report", "runs", "system"},
     "cli": {
@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"captures", "checks", "compare", "goldens", "policy", "refreshes", "runs", "store", "system"},
     "demo": set(),
     "diffs": {"bundles", "compare", "goldens", "report", "store", "system", "tensors"},
-    "engines": {"system"},
+    "engines": {"report", "system"},
     "findings": set(),
     "goldens": {"system"},
     "gradients": {"report", "tensors"},

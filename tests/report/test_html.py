@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+import karat
 from karat.report.html import asset, page
 
 
@@ -45,3 +47,15 @@ def test_every_text_colour_can_be_read(opening: str) -> None:
 def test_both_ways_to_dark_have_the_same_colours() -> None:
     css = asset("karat.report", "page.css")
     assert _theme(css, ':root[data-theme="dark"] {') == _theme(css, ':root:not([data-theme="light"]) {')
+
+
+def test_every_page_forbids_forms_and_another_base() -> None:
+    """The one frame of all pages: nothing is loaded, no form is sent, no link leads elsewhere by a base."""
+    for script in ("", "let x = 1"):
+        policy = page(title="t", body="<p>b</p>", style="", script=script).partition("Content-Security-Policy")[2]
+        said = policy.partition('content="')[2].partition('"')[0]
+        assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= {*said.split("; ")}
+    package = Path(karat.__file__).parent
+    sources = [path for path in package.rglob("*") if path.suffix in {".py", ".html", ".js"}]
+    frames = [path.name for path in sources if re.search(r"<head>|<meta ", path.read_text(encoding="utf-8"))]
+    assert frames == ["page.html"]

@@ -22,6 +22,7 @@ from karat.captures.records import JournalEntry, mark_missing, merge, read_journ
 from karat.captures.session import FailedCase, Session, StagedCase, session_name
 from karat.captures.settings import OPTION, BundleSettings, capture_directory, prepare
 from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.report.words import log_line
 from karat.system.ci import in_ci
 from karat.system.command import Command
 
@@ -205,7 +206,7 @@ class CapturePlugin:
             return
         terminalreporter.section("karat: captured goldens")
         for line in self._summary.lines(self.session.directory, strict=self._is_strict()):
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(log_line(line))
 
 
 class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,7 +112,10 @@ def run(arguments: list[str] | None = None) -> int:
         else:
             import traceback
 
-            traceback.print_exception(error)
+            from karat.report.terminal import say
+
+            for line in "".join(traceback.format_exception(error)).splitlines():
+                say(line, sys.stderr)
             complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
         return int(ExitCode.CANNOT_VERIFY)
     return result if isinstance(result, int) else 0

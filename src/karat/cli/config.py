@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from karat.cli.output import deliver
+from karat.report.terminal import say
+
 _METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
 _EXAMPLES = """
 \b
@@ -55,17 +58,18 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
             "rules": rules,
         }
         # Thresholds that are off are infinite; JSON has no word for that, so they are null.
-        click.echo(encode(document), nl=False)
+        deliver("-", encode(document))
         return 0
-    click.echo(f"# {config.file or 'no karat.toml found: defaults'}")
+    say(f"# {config.file or 'no karat.toml found: defaults'}")
     for key, value in values.items():
         origin = f"  # {config.origins.get(key, 'default')}" if show_origin else ""
-        click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}{origin}")
+        say(f"{key} = {json.dumps(value, ensure_ascii=False)}{origin}")
     for name, rule in rules.items():
         origin = f"  # {rule['pattern']}, {rule['origin']}" if show_origin else ""
-        click.echo(f"\n[rule for {json.dumps(name, ensure_ascii=False)}]{origin}")
+        say("")
+        say(f"[rule for {json.dumps(name, ensure_ascii=False)}]{origin}")
         for key, value in rule.items():
             if key not in {"pattern", "origin"} and value is not None:
                 shown = f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-                click.echo(f"{key} = {shown}")
+                say(f"{key} = {shown}")
     return 0

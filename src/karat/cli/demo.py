@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from karat.findings import UsageError
+from karat.report.terminal import print_lines, say
 from karat.system.command import Command
 
 _DIFF = ("diff", "--html", "report.html", "--csv", "reldiff.csv")
@@ -62,13 +63,13 @@ def command(*, folder: str) -> int:
         life = tuple((words[0], "before", "after", *words[1:]) for words in (_DIFF, _SUMMARY))
         said = "before/ and after/ a CI run"
     os.chdir(path)
-    click.secho(f"Goldens in {path}; {said}.\n", bold=True)
+    _show(f"Goldens in {path}; {said}.\n", "bold")
     _live(life)
     _bundles(path / "bundles")
     _gradients(path / "gradients")
     made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
     for what, name in made.items():
-        click.echo(f"{what}: {path / name}")
+        say(f"{what}: {path / name}")
     return 0
 
 
@@ -77,11 +78,11 @@ def _bundles(path: Path) -> None:
     from karat.demo.sample import write
 
     if find_spec("safetensors") is None:
-        click.echo("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
+        _show("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
         return
     write(path, BACKEND)
     os.chdir(path)
-    click.secho(f"Tests in {path}; what passes is kept for other machines.\n", bold=True)
+    _show(f"Tests in {path}; what passes is kept for other machines.\n", "bold")
     _python("suite.py")
     _live(_LIFE_OF_A_BUNDLE)
 
@@ -92,7 +93,7 @@ def _gradients(path: Path) -> None:
 
     write(path, OPERATORS)
     os.chdir(path)
-    click.secho(f"Operators in {path}; every gradient is checked, or reported as unchecked.\n", bold=True)
+    _show(f"Operators in {path}; every gradient is checked, or reported as unchecked.\n", "bold")
     _python("wrong.py")
     for test in ("test_softmax", "test_scale"):
         _python("-m", "unittest", "-q", test, KARAT_EVIDENCE="evidence")
@@ -116,9 +117,13 @@ def _live(life: tuple[tuple[str, ...], ...]) -> None:
 
 
 def _say(command: str) -> None:
-    click.secho(f"$ {command}", fg="cyan", bold=True)
-    sys.stdout.flush()  # what it starts writes to the same place
+    _show(f"$ {command}", "bold cyan")
 
 
 def _ended(code: int) -> None:
-    click.secho(f"(exit {code})\n", dim=True)
+    _show(f"(exit {code})\n", "dim")
+
+
+def _show(text: str, style: str = "") -> None:
+    print_lines((((line, style),) for line in text.split("\n")), sys.stdout)
+    sys.stdout.flush()  # what is started next writes to the same place

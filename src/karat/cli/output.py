@@ -69,25 +69,33 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
 
 def complain(message: str, next_command: str) -> None:
     """An error in karat's voice, on stderr; names in it are not to be trusted."""
-    from karat.report.words import printable
+    from karat.report.terminal import say
 
-    print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)
+    say(f"karat: {message}", sys.stderr)
+    say(f"next: {next_command}", sys.stderr)
 
 
 def last_line(findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), otherwise: str = "") -> None:
     """Every failure ends with the next command: the first finding's that makes the exit code."""
-    from karat.report.words import printable
+    from karat.report.terminal import say
 
     helpful = (f.next for f in findings if f.next and exit_code([f], fail_on=fail_on))
     found = next(helpful, otherwise)
     if found:
         sys.stdout.flush()  # in a log both streams are one, and this is the end of it
-        print(f"next: {printable(found)}", file=sys.stderr)
+        say(f"next: {found}", sys.stderr)
 
 
 def deliver(target: str, content: bytes | str) -> None:
     """Write a report to a file, whole or not at all, or to stdout for `-`."""
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    shown = target == "-" or (target.startswith(("/dev/", "/proc/")) and not target.startswith("/dev/shm/"))  # noqa: S108
+    if shown:
+        from karat.report.words import in_a_log
+        from karat.system.ci import in_ci
+
+        text = in_a_log(data.decode("utf-8", "backslashreplace"), escaping=in_ci() or sys.stdout.isatty())
+        data = text.encode()
     if target == "-":
         sys.stdout.flush()
         # An unbuffered stdout may take a part and say so.
@@ -100,7 +108,7 @@ def deliver(target: str, content: bytes | str) -> None:
 
     path = Path(target)
     try:
-        if target.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
+        if shown or (path.exists() and not path.is_file()):
             # /dev/stdout, a pipe of the shell: nothing to replace atomically.
             path.write_bytes(data)
         else:

@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.config import load
     from karat.goldens.paths import SAMPLES
-    from karat.report.words import printable
+    from karat.report.terminal import say
     from karat.runs.record import RecordOptions, manifest, parse_identity, record
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
@@ -126,7 +126,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         deliver(json_file, recorded.document())
     if not quiet and "-" not in {json_file, manifest_file}:
         for line in recorded.lines():
-            print(printable(line))
+            say(line)
     if not quiet and recorded.next:
-        print(f"next: {printable(recorded.next)}", file=sys.stderr)
+        say(f"next: {recorded.next}", sys.stderr)
     return int(code)

@@ -13,6 +13,7 @@ import click
 
 from karat.cli.output import deliver, json_option, last_line, quiet_option, typed
 from karat.findings import UsageError, exit_code
+from karat.report.terminal import say
 from karat.report.words import printable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def watch(stream: IO[str], *, quiet: bool) -> Iterator[tuple[Progress | None, Ca
 
 
 def _say(text: str) -> None:
-    print(f"karat: {printable(text)}", file=sys.stderr)
+    say(f"karat: {text}", sys.stderr)
 
 
 class _Bars:

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from karat.cli.output import deliver
 from karat.findings import UsageError
 
 
@@ -17,9 +18,9 @@ def command(*, name: str | None) -> int:
 
     known = schemas.names()
     if name is None:
-        click.echo("\n".join(known))
+        deliver("-", "".join(f"{one}\n" for one in known))
         return 0
     if name not in known:
         raise UsageError(f"no schema is called {name!r}; there are {', '.join(known)}", next_command="karat schema")
-    click.echo(json.dumps(schemas.schema(name), indent=2, ensure_ascii=False))
+    deliver("-", json.dumps(schemas.schema(name), indent=2, ensure_ascii=False) + "\n")
     return 0

@@ -50,7 +50,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.diffs.sides import WorkTree, resolve_sides
     from karat.goldens.paths import PathFilter
     from karat.refreshes.stage import stage
-    from karat.report.terminal import print_lines
+    from karat.report.terminal import print_lines, say
 
     if force != bool(reason and reason.strip()):
         said = "--force needs --reason TEXT, and --reason needs --force"
@@ -81,6 +81,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         print_lines(staged.lines(dry_run=dry_run, force=force), sys.stdout)
     if staged.unresolved and staged.forced is None:
         if not quiet:
-            print(f"next: {staged.unresolved[0].next or 'karat diff'}", file=sys.stderr)
+            say(f"next: {staged.unresolved[0].next or 'karat diff'}", sys.stderr)
         return int(ExitCode.FAIL)
     return 0

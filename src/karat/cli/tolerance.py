@@ -60,7 +60,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     how often it would raise a false alarm, and the smallest change it would still catch.
     """
     from karat.config import load
-    from karat.report.words import printable
+    from karat.report.terminal import say
     from karat.runs.tolerance import document, lines, runs_needed, snippet, tolerances
 
     one_report_each({"--json": json_file, "--toml": toml_file})
@@ -74,12 +74,12 @@ def command(  # noqa: PLR0913 - one parameter per option
         deliver(toml_file, snippet(found))
     if "-" not in {json_file, toml_file}:
         for line in [*lines(found), "", "# for karat.toml", *snippet(found).splitlines()]:
-            print(printable(line))
+            say(line)
     code = exit_code(found.findings)
     again = f"karat record RUN… -o {quoted(golden or 'GOLDEN')}"
     if code:
-        print(f"next: {again}  # run the test again; the repeats must be whole", file=sys.stderr)
+        say(f"next: {again}  # run the test again; the repeats must be whole", sys.stderr)
     elif not found.shown:
         more = runs_needed(rate) - len(found.runs)
-        print(f"next: {again}  # {more:,} more runs", file=sys.stderr)
+        say(f"next: {again}  # {more:,} more runs", sys.stderr)
     return int(code)

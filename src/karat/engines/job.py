@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from karat.findings import UsageError
+from karat.report.terminal import say
 
 EDIT = "edit [engine] in hunt.toml"
 Role = Literal["prepare", "build", "identify", "warmup", "measure"]
@@ -140,7 +141,7 @@ class Engine(Protocol):
 
 
 def print_notice(message: str) -> None:
-    print(f"karat: {message}", file=sys.stderr, flush=True)
+    say(f"karat: {message}", sys.stderr)
 
 
 def open_engine(  # noqa: PLR0913 - what [engine] may say

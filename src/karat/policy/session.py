@@ -22,6 +22,7 @@ import pytest
 from karat.findings import KaratError
 from karat.gradients import session as events
 from karat.policy.journal import Collected, ItemOutcome, Recorder, place_of, unit_of
+from karat.report.words import log_line
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
 _KEY = "karat_policy"
@@ -243,7 +244,7 @@ class GateSession:
         if self._lines:
             terminalreporter.section("karat: gradient policy")
             for line in self._lines:
-                terminalreporter.write_line(line)
+                terminalreporter.write_line(log_line(line))
 
 
 def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:

@@ -11,6 +11,7 @@ from karat.report.words import elide, printable
 _NAME = 160
 _SENTENCE = 400
 """Bounds that keep what matters most below any limit a forge has."""
+_LIVELY = re.compile(r"@|#|:(?=//)|gh(?=-\d)|www(?=\.)|(?<=\w)(?=@)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ def code(text: str, most: int = _NAME) -> str:
 
 def prose(text: str, most: int = _SENTENCE) -> str:
     """A sentence whose metric names and paths cannot become markup, a mention or a link."""
-    escaped = re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", elide(printable(text), most))
-    # Forges look for these in the rendered text, where a backslash does not stop them.
-    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
+    escaped = re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", elide(printable(text), most).replace("&", "&amp;"))
+    # Forges look for these in the rendered text, where a backslash does not stop them: mentions, issues, addresses.
+    return _LIVELY.sub("\\g<0>\u200b", escaped)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TypeAlias
 
 from karat.findings import Finding, Severity
-from karat.report.words import printable, short_path
+from karat.report.words import log_line, printable, short_path
 
 Line: TypeAlias = tuple[tuple[str, str], ...]
 """Pieces of text with a rich style each; no style is the empty text."""
@@ -33,7 +34,7 @@ def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
     """Print lines of styled pieces: through rich on a terminal, plainly elsewhere."""
     if not _in_colour(stream):
         for line in report:
-            stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
+            stream.write(log_line("".join(text for text, _ in line)) + "\n")
         return
     from rich.console import Console
     from rich.text import Text
@@ -41,7 +42,14 @@ def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
     console = Console(file=stream, highlight=False)
     for line in report:
         pieces = [(printable(text), style) for text, style in line]
+        if "".join(text for text, _ in pieces).lstrip().startswith("::"):
+            pieces.insert(0, ("\\", ""))
         console.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def say(text: str, stream: IO[str] | None = None) -> None:
+    """Print one line, on stdout unless told otherwise. All that karat prints comes by here, or by `print_lines`."""
+    print(log_line(text), file=stream or sys.stdout)
 
 
 def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isnan
 
 from karat.findings import Finding, Severity
+
+_BEGINS_A_COMMAND = re.compile(r"(?:(?<=[\r\n])|\A)(?P<blanks>[^\S\r\n]*)::")
+# C0 and C1 without the ends of lines, and what turns the direction of writing.
+_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
 
 def number(value: float | None) -> str:
@@ -79,6 +84,26 @@ def printable(text: str) -> str:
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     # GitHub's log takes `##[…]` for a command wherever it stands.
     return shown.replace("##[", "## [")
+
+
+def log_line(text: str) -> str:
+    """Text as one line that neither a terminal nor the log of CI obeys: GitHub's takes `::`, after blanks, for a command."""
+    shown = printable(text).rstrip()
+    return f"\\{shown}" if shown.lstrip().startswith("::") else shown
+
+
+def in_a_log(report: str, *, escaping: bool) -> str:
+    """A whole report, in any format, that the log of CI does not obey; with `escaping`, a terminal does not either.
+
+    What is escaped means the same to who reads JSON, TOML, XML or HTML.
+    """
+    markup = report.lstrip().startswith("<")
+    form = "&#x{:x};" if markup else "\\u{:04x}"
+    report = _BEGINS_A_COMMAND.sub(r"\g<blanks>&#x3a;:" if markup else r"\g<blanks>\\::", report)
+    if not escaping:
+        return report
+    report = report.replace("##[", f"{form.format(ord('#'))}#[")
+    return _OBEYED.sub(lambda found: form.format(ord(found[0])), report)
 
 
 def elide(text: str, room: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from karat.cli.output import deliver
 from karat.findings import UsageError
+from karat.report.terminal import say
 from karat.system.command import Command
 
 _EXAMPLES = """
@@ -41,7 +43,7 @@ def command(*, preset: str, output: str, force: bool, quiet: bool) -> int:
         )
     deliver(output, preset_text(preset, Path.cwd()))
     if not quiet and output != "-":
-        click.echo(f"wrote {output}: fill in the probe's command and metrics, then see what would be run")
+        say(f"wrote {output}: fill in the probe's command and metrics, then see what would be run")
         named = () if output == "hunt.toml" else (output,)
-        click.echo(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", err=True)
+        say(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", sys.stderr)
     return 0

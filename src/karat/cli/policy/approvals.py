@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.policy.approvals.check import approvals, document, lines, markdown, to_sign
     from karat.policy.approvals.request import Options
-    from karat.report.words import printable
+    from karat.report.terminal import say
     from karat.system.command import Command
 
     for option, asked in (("--signers", signers is not None), ("--unsigned-sign-off", unsigned_sign_off)):
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         unsigned=unsigned_sign_off,
         again=Command("karat", "policy", "approvals", *words),
         env=os.environ,
-        notice=None if quiet else lambda text: print(f"karat: {printable(text)}", file=sys.stderr),
+        notice=None if quiet else lambda text: say(f"karat: {text}", sys.stderr),
     )
     if print_sign_off:
         deliver("-", to_sign(Path.cwd(), options))
@@ -117,6 +117,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         deliver(json_file, document(report))
     if not quiet:
         for line in lines(report) if json_file != "-" else ():
-            print(printable(line))
+            say(line)
         last_line(report.findings, otherwise=options.again if report.exit_code else "")
     return int(report.exit_code)

@@ -55,8 +55,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.policy.evidence import merge
     from karat.policy.gate.project import imports, journal_folders, policy_of
     from karat.policy.journal import run_of
-    from karat.report.terminal import print_lines
-    from karat.report.words import printable
+    from karat.report.terminal import print_lines, say
     from karat.system.dates import day
 
     one_report_each({"--json": json_file, "--html": html})
@@ -64,7 +63,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     merged = merge(journal_folders(places, config), run=run_of(os.environ))
     if (named := imports(config, Path.cwd())) and namespaces is not False and not quiet:
         left_out = f"operators without a test are left out; --namespaces lists them, and imports {named}"
-        print(f"karat: {printable(f'importing {named}' if namespaces else left_out)}", file=sys.stderr)
+        say(f"karat: {f'importing {named}' if namespaces else left_out}", sys.stderr)
     today = day(None, os.environ)
     policy = policy_of(config, Path.cwd(), today=today, complete=bool(namespaces))
     active = [one for one in policy.exemptions.entries if not one.has_expired(today)]
@@ -86,7 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if not quiet:
         if "-" not in {json_file, html}:
             for finding in found.findings:
-                print(f"{finding.severity.value:4}  {finding.kind}: {printable(finding.message)}")
+                say(f"{finding.severity.value:4}  {finding.kind}: {finding.message}")
             width = shutil.get_terminal_size((100, 24)).columns
             print_lines(lines(found, width=max(width, 60), every=every), sys.stdout)
         last_line(found.findings)

@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.policy.gate.decision import document, gate, lines
     from karat.policy.gate.project import imports, journal_folders, policy_of, rewritten
     from karat.policy.journal import run_of
-    from karat.report.words import printable
+    from karat.report.terminal import say
     from karat.system import ci
     from karat.system.dates import day
 
@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
         raise UsageError(said, next_command=typed().plus("--complete"))
     if named and complete and not quiet:
-        print(f"karat: importing {printable(named)}", file=sys.stderr)
+        say(f"karat: importing {named}", sys.stderr)
     policy = policy_of(
         config,
         Path.cwd(),
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         deliver(json_file, document(gated))
     if not quiet:
         for line in lines(gated, today=policy.today) if json_file != "-" else ():
-            print(printable(line))
+            say(line)
         last_line(gated.findings)
     if github or (github is None and ci.provider_of() == "github"):
         from karat.report.github import workflow_commands

@@ -13,6 +13,7 @@ import click
 
 from karat.cli.output import bytes_line, complain, deliver
 from karat.findings import ExitCode, Finding, KaratError, UsageError, fail
+from karat.report.terminal import say
 
 if TYPE_CHECKING:
     import msgspec
@@ -78,15 +79,15 @@ class Report:
 
     def refused(self, findings: tuple[Finding, ...]) -> int:
         from karat.findings import exit_code
-        from karat.report.words import printable
 
         code = exit_code(findings, fail_on=("fail",))
         self._deliver(None, findings, code)
-        said = [f"karat: {finding.kind}: {printable(finding.message)}" for finding in findings[:12]]
+        for finding in findings[:12]:
+            say(f"karat: {finding.kind}: {finding.message}", sys.stderr)
         if len(findings) > 12:
-            said.append(f"karat: and {len(findings) - 12:,} more")
+            say(f"karat: and {len(findings) - 12:,} more", sys.stderr)
         advice = next((finding.next for finding in findings if finding.next), "karat verify PLACE")
-        print(*said, f"next: {printable(advice)}", sep="\n", file=sys.stderr)
+        say(f"next: {advice}", sys.stderr)
         return int(code)
 
     def _deliver(self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode) -> None:
@@ -116,14 +117,12 @@ class Meter:
 
 def notice(*, quiet: bool) -> Callable[[str], None] | None:
     """What says something to whoever waits."""
-    return None if quiet else lambda text: print(f"karat: {text}", file=sys.stderr)
+    return None if quiet else lambda text: say(f"karat: {text}", sys.stderr)
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    from karat.report.words import printable
-
     for line in lines:
-        print(printable(line))
+        say(line)
 
 
 def _finding(error: KaratError) -> Finding:

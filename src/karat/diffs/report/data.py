@@ -86,12 +86,17 @@ def render_csv(diff: Diff) -> str:
     more = TENSOR_COLUMNS if tensors else ()
     writer.writerow((*COLUMNS, *more))
     for change, row in csv_rows(diff):
-        writer.writerow((change.path, row.metric, row.n_steps, row.avg_rel_diff, *[""] * len(more)))
+        writer.writerow((_cell(change.path), _cell(row.metric), row.n_steps, row.avg_rel_diff, *[""] * len(more)))
     for change, row, tensor in tensors:
         numbers = [getattr(tensor.numbers, name) for name in TENSOR_COLUMNS]
         elements = tensor.numbers.elements if tensor.numbers else 0
-        writer.writerow((change.path, row.metric, elements, "", *numbers))
+        writer.writerow((_cell(change.path), _cell(row.metric), elements, "", *numbers))
     return out.getvalue()
+
+
+def _cell(name: str) -> str:
+    """A name that no spreadsheet takes for a formula: with an apostrophe before it, as they write it themselves."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def render_json(diff: Diff) -> bytes:

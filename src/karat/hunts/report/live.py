@@ -12,6 +12,7 @@ from karat.hunts.model import Attempt, Decision, Point, Span
 from karat.hunts.report.sentences import averages, duration
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import dips
+from karat.report.terminal import say
 from karat.report.words import count, printable
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class LineListener(HuntProgress):
         self.said(f"[{self.runs}{total}] {what}")
 
     def said(self, message: str) -> None:
-        print(printable(message).rstrip(), file=self._stream, flush=True)
+        say(message, self._stream)
 
 
 class LiveListener(HuntProgress):

@@ -81,7 +81,7 @@ def _tables(stage: StageReport, culprit: Culprit) -> Iterator[str]:
         outcome = f"{one.outcome}: {code(why)}" if why and one.outcome is not Outcome.OK else one.outcome
         rows.append((code(one.point.label), outcome, ", ".join(map(say.value, one.values.get(culprit.metric, ())))))
     if rows:
-        yield table(("point", "outcome", culprit.metric), rows)
+        yield table(("point", "outcome", prose(culprit.metric)), rows)
     # Of several attempts the last counts.
     known = {one.point.id: a.identity for one in stage.points for a in one.attempts}
     old, new = (known.get(at.id, {}) for at in (culprit.change.old, culprit.change.new))
