@@ -4,12 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint format bench frameworks bench-gradients soak soak-index soak-kills fuzz clean
+.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench frameworks bench-gradients soak soak-index soak-kills fuzz clean
 
-$(STAMP): pyproject.toml
+# Every package at the version and with the hashes of requirements/dev.txt; karat itself from here.
+$(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 demo: $(STAMP)
@@ -34,6 +36,16 @@ test-slow: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST)
 
+# The quick tests with the oldest version of everything that pyproject.toml names: are its lower bounds true?
+LOWEST := build/lowest
+test-lowest: $(STAMP)
+	@mkdir -p build
+	$(BIN)/uv pip compile pyproject.toml --extra test --resolution lowest-direct --override requirements/lowest.txt --quiet --no-header -o $(LOWEST).txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --override requirements/lowest.txt -r $(LOWEST).txt
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps -e .
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadgroup $(TESTS) $(ARGS) -m "not slow"
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,6 +54,20 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# requirements/dev.txt from pyproject.toml; `make lock ARGS=--upgrade` takes the newest of everything.
+lock:
+	@$(BIN)/uv --version >/dev/null || { echo 'expected uv in $(BIN); run: $(PYTHON) -m venv $(VENV) && $(BIN)/pip install uv'; exit 2; }
+	$(BIN)/uv pip compile pyproject.toml --extra dev --group build --universal --generate-hashes --no-emit-index-url --quiet \
+	    --custom-compile-command 'make lock' $(ARGS) -o requirements/dev.txt
+
+# The locked versions against the advisories of osv.dev; `make audit ADVISORIES=all.zip` needs no network.
+audit: $(STAMP)
+	$(BIN)/python tools/audit.py $(ADVISORIES)
+
+# Wheel, sdist, SBOM and provenance of HEAD in build/release; built twice, and the same byte for byte. SIGN=KEY signs them.
+release: $(STAMP)
+	$(BIN)/python tools/release.py $(if $(SIGN),--sign $(SIGN))
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/diff_speed.py
