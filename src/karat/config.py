@@ -151,11 +151,11 @@ def _edit(file: Path) -> Command:
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """Karat's own table in a file: all of karat.toml, [tool.karat] of pyproject.toml, or None."""
-    import tomllib
+    from karat.system.toml import loads
 
     try:
-        parsed = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        parsed = loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
     except OSError as error:
         raise UsageError(

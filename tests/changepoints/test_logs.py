@@ -192,8 +192,8 @@ def test_what_cannot_be_read_is_broken_and_told(tmp_path: Path) -> None:
 def test_packed_logs_are_read_and_bombs_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gzip.compress(b"ms: 3.5\n")
     crash = gzip.compress(b"Traceback (most recent call last):\nValueError: no\n")
-    contents = (whole, crash, whole[:-9], gzip.compress(bytes(10_000)))
-    monkeypatch.setattr("karat.changepoints.readers.log_files._MOST", 9_999)
+    contents = (whole, crash, whole[:-9], gzip.compress(bytes(2 << 20)))
+    monkeypatch.setenv("KARAT_MAX_LOG_MB", "1")
     for n, data in enumerate(contents, 1):
         (tmp_path / f"out-07-0{n}.log.gz").write_bytes(data)
     found = collected(tmp_path)

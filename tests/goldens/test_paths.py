@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, glob_regex, identity_of, narrow
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, glob_matcher, identity_of, narrow
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, glob_reg
     ],
 )
 def test_globs(glob: str, path: str, fits: bool) -> None:  # noqa: FBT001 - a table
-    assert bool(glob_regex(glob).fullmatch(path)) is fits
+    assert bool(glob_matcher(glob).fullmatch(path)) is fits
 
 
 def test_karats_own_files_are_never_goldens() -> None:

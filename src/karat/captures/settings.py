@@ -38,9 +38,9 @@ class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("capture must have at least one glob, found none")
 
     def chooses(self, suite: str) -> bool:
-        from karat.goldens.paths import glob_regex
+        from karat.goldens.paths import glob_matcher
 
-        return any(glob_regex(glob).fullmatch(suite) for glob in self.capture)
+        return any(glob_matcher(glob).fullmatch(suite) for glob in self.capture)
 
 
 class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from karat.runs.settings import RecordSettings
 from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command, quoted
+from karat.system.limits import GOLDEN
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""
@@ -151,7 +152,8 @@ def _read_golden(at: GoldenAt) -> Reading:
         if at.revision is not None:
             data = git.run_git(git.ensure_repository(at.path), "cat-file", "blob", at.revision)
         else:
-            data = at.path.read_bytes()
+            with at.path.open("rb") as file:
+                data = file.read(GOLDEN.value() + 1)  # the reader says that it is too long
     except (OSError, CannotVerify) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         return Reading(None, (fail("cannot-read", f"expected to read the golden {at.name}, but: {why}"),))

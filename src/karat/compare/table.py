@@ -45,11 +45,20 @@ class _Column:
     cells: Sequence[_Cell]
     margins: Sequence[float | None]
     """Each row's own relative tolerance, where the rule names the column that holds it."""
+    numbers: Sequence[int]
+    """Places of the cells that are judged as numbers."""
+    equal: int
+    """How many of the other cells are equal."""
 
 
 def row_name(key: RowKey) -> str:
     """A row key as people write it."""
     return " / ".join(key)
+
+
+def column_places(table: Table) -> dict[str, int]:
+    """Column → its place, the first of that name: asking the tuple for each would take the square of their number."""
+    return {name: place for place, name in reversed([*enumerate(table.columns)])}
 
 
 def compare_table(
@@ -61,20 +70,44 @@ def compare_table(
         return [], [fail("structure-changed", message)]
     findings = list(_lost_and_gained(old, new))
     rows: list[MetricChange] = []
-    for name in (c for c in old.columns if c in new.columns and c not in old.key):
+    columns: list[_Column] = []
+    places, new_places = column_places(old), column_places(new)
+    keys = [key for key in old.rows if key in new.rows]
+    key_columns = frozenset(old.key)
+    for name in (c for c in places if c in new_places and c not in key_columns):
         rule = rules.rule_for(name, path)
-        i, j = old.columns.index(name), new.columns.index(name)
-        keys = [key for key in old.rows if key in new.rows]
+        i, j = places[name], new_places[name]
         pairs = [(key, old.rows[key][i], new.rows[key][j]) for key in keys]
         cells = [_Cell(key, a, b, _number(a), _number(b)) for key, a, b in pairs]
         margins: list[float | None] = [None] * len(keys)
-        if rule.margin_column in old.columns:
-            k = old.columns.index(rule.margin_column)
+        if rule.margin_column in places:
+            k = places[rule.margin_column]
             margins = [_number(old.rows[key][k]) for key in keys]
-        row, found = _compare_column(_Column(name, rule, cells, margins), rules, path, status)
+        columns.append(_Column(name, rule, cells, margins, *_numbers(cells)))
+    # All at once: each call has a price of its own, and a table may have thousands of columns.
+    judged = iter(judge_values([_sample(column) for column in columns if column.numbers], rules, path))
+    for column in columns:
+        row, found = _compare_column(column, next(judged) if column.numbers else None, status)
         rows.append(row)
         findings.extend(found)
     return rows, findings
+
+
+def _numbers(cells: Sequence[_Cell]) -> tuple[Sequence[int], int]:
+    """The places of the cells that are judged as numbers, and how many of the others are equal."""
+    numbers = [place for place, cell in enumerate(cells) if _both(cell)]
+    equal = sum(cell.old == cell.new for cell in cells if not _both(cell))
+    if equal and not any(_differs(cells[n]) or isfinite(cells[n].old_number or 0.0) for n in numbers):
+        # A few NaN among outcomes: the outcomes are the evidence.
+        return (), equal + len(numbers)
+    return numbers, equal
+
+
+def _sample(column: _Column) -> ValueSample:
+    sample = ValueSample(column.name)
+    for cell in (column.cells[place] for place in column.numbers):
+        sample.add(float(cell.old), float(cell.new), row_name(cell.key))
+    return sample
 
 
 def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
@@ -93,11 +126,12 @@ def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
                 message=message,
                 numbers={"count": len(rows), "rows": "\n".join(rows)},
             )
-    for name in old.columns:
-        if name not in new.columns:
+    places, new_places = column_places(old), column_places(new)
+    for name in places:
+        if name not in new_places:
             yield _about(name, "lost-metric", Severity.FAIL, "the column is gone")
-    for name in new.columns:
-        if name not in old.columns:
+    for name in new_places:
+        if name not in places:
             yield _about(name, "gained-metric", Severity.INFO, "a new column")
 
 
@@ -120,21 +154,15 @@ def _number(text: str) -> float | None:
 
 
 def _compare_column(
-    column: _Column, rules: RuleBook, path: str, status: Sequence[str]
+    column: _Column, judged: tuple[MetricChange, list[Finding]] | None, status: Sequence[str]
 ) -> tuple[MetricChange, list[Finding]]:
-    numbers = [(c, m) for c, m in zip(column.cells, column.margins, strict=True) if _both(c)]
+    """`judged` has what the numbers say, where there are some."""
     others = [c for c in column.cells if not _both(c) and c.old != c.new]
-    equal = sum(c.old == c.new for c in column.cells if not _both(c))
-    if equal and not any(_differs(c) or isfinite(c.old_number or 0.0) for c, _ in numbers):
-        # A few NaN among outcomes: the outcomes are the evidence.
-        equal, numbers = equal + len(numbers), []
-    sample = ValueSample(column.name)
-    for cell, _ in numbers:
-        sample.add(float(cell.old), float(cell.new), row_name(cell.key))
     findings: list[Finding] = []
     row = MetricChange(metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern)
-    if numbers:
-        ((row, findings),) = judge_values([sample], rules, path)
+    if judged is not None:
+        row, findings = judged
+        numbers = [(column.cells[place], column.margins[place]) for place in column.numbers]
         # As a multiple of its row's margin, where rows have one.
         sizes = [(_relative(cell), margin) for cell, margin in numbers if margin and cell.old_number]
         ratios = [size / margin for size, margin in sizes if isfinite(size)]
@@ -164,7 +192,9 @@ def _compare_column(
     for (kind, severity, noun, what), members in by_kind.items():
         findings.append(_about(column.name, kind, severity, what.format(count(len(members), noun)), members))
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
-    row = structs.replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + equal, first_diff_step=first)
+    row = structs.replace(
+        row, n_shared=len(column.cells), bit_equal=row.bit_equal + column.equal, first_diff_step=first
+    )
     return _overruled(row, findings, len(column.cells)), findings
 
 

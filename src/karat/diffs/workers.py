@@ -29,6 +29,7 @@ from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
 from karat.system.command import Command
+from karat.system.limits import GOLDEN
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
@@ -128,7 +129,7 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
     try:
         with os.fdopen(os.open(ref.path, flags), "rb") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read()
+                return file.read(GOLDEN.value() + 1)  # who reads it says that it is too long
             why: object = "it is no plain file"
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error

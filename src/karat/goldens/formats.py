@@ -17,6 +17,7 @@ from msgspec import structs
 from karat.findings import Finding, UsageError, fail, warn
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Reading, Shape
+from karat.system import limits
 
 GROUP = "karat.formats"
 BUILT_IN = (
@@ -51,6 +52,9 @@ class Format(Protocol):
 
 def read(data: bytes, path: str = "") -> Reading:
     """The golden in the bytes, whatever its format; never raises on any bytes."""
+    if len(data) > (most := limits.GOLDEN.value()):
+        said = f"expected a golden of at most {most:,} bytes, found more; {limits.GOLDEN.setting}"
+        return Reading(None, (fail("unreadable", said, path=path),))
     series = read_fast(data)
     if series is not None:
         return Reading(series, (), "series-json")

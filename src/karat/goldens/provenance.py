@@ -20,7 +20,7 @@ from typing import Self
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.goldens.paths import glob_regex
+from karat.goldens.paths import glob_matcher
 from karat.goldens.saves import keep_displaced
 from karat.system.command import Command
 from karat.system.files import bytes_of, swap_bytes, take_away, write_bytes
@@ -78,7 +78,7 @@ def lock_names(globs: Iterable[str]) -> set[str]:
 
 def place_of(path: str, globs: Sequence[str]) -> tuple[str, str]:
     """The lock that speaks for a golden (of the first glob that fits it), and the golden's name in it."""
-    folder = next((_fixed(glob) for glob in globs if glob_regex(glob).fullmatch(path)), "")
+    folder = next((_fixed(glob) for glob in globs if glob_matcher(glob).fullmatch(path)), "")
     return (f"{folder}/{NAME}", path[len(folder) + 1 :]) if folder else (NAME, path)
 
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import json_text, text_file
 from karat.goldens.line_records import merge
 from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
+from karat.system import limits
 
 _NAMES = frozenset({"name", "model", "benchmark", "test", "case", "id", "key"})
 """Columns that name the thing of a row; all columns up to the first of them identify it."""
@@ -115,6 +116,11 @@ class Form:
         for entry in found:
             if entry is not self.header and not entry.comment:
                 yield entry
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """Where the columns of these names stand, those that there are."""
+        known = {name: place for place, name in reversed([*enumerate(self.columns)])}
+        return [known[name] for name in names if name in known]
 
     def fit(self, cells: tuple[str, ...]) -> tuple[str, ...]:
         """As many cells as there are columns: padded with empty ones, or cut."""
@@ -252,9 +258,13 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
         odd = text_file.LimitedFindings()
         odd.on_line("unreadable", 1, "expected rows of cells, found none")
         return Reading(None, odd.findings(), TableCSV.name)
-    names = key_columns(form) if key is None else tuple(name for name in key if name in form.columns)
-    rows, findings = _rows(found, form, names or form.columns[:1])
-    table = Table(form.columns, names or form.columns[:1], rows, header=form.header is not None)
+    if len(form.columns) > (most := limits.COLUMNS.value()):
+        said = f"expected at most {most:,} columns, found {len(form.columns):,}; {limits.COLUMNS.setting}"
+        return Reading(None, (fail("unreadable", said, where="line 1"),), TableCSV.name)
+    names = key_columns(form) if key is None else key
+    places = form.places(names) or [0]
+    rows, findings = _rows(found, form, places)
+    table = Table(form.columns, tuple(form.columns[at] for at in places), rows, header=form.header is not None)
     return Reading(table, findings, TableCSV.name)
 
 
@@ -266,9 +276,8 @@ def _prose(rows: list[tuple[str, ...]]) -> bool:
 
 
 def _rows(
-    found: list[CSVEntry], form: Form, key: tuple[str, ...]
+    found: list[CSVEntry], form: Form, places: Sequence[int]
 ) -> tuple[dict[RowKey, tuple[str, ...]], tuple[Finding, ...]]:
-    places = [form.columns.index(name) for name in key]
     rows: dict[RowKey, tuple[str, ...]] = {}
     lines_of: dict[RowKey, int] = {}
     odd = text_file.LimitedFindings()
@@ -330,7 +339,7 @@ class _Rewrite:
         form = form_of(self.entries)
         assert form is not None  # noqa: S101 - a text without rows is not claimed
         self.form = form
-        self.key = [form.columns.index(name) for name in table.key if name in form.columns]
+        self.key = form.places(table.key)
         rows = list(form.rows(self.entries))
         # Of two rows with one key the first is read, so that is the one to change.
         self.first = {self.key_of(entry): entry for entry in reversed(rows)}

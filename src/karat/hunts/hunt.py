@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from msgspec import structs
@@ -92,11 +92,12 @@ def resume_hunt(
     with Journal.resume(path) as journal:
         facts = journal.facts()
         # Where it was when the hunt began; in this folder, if the whole folder has moved.
-        file = Path(facts["file"])
+        file = Path(facts.get("file", ""))
         file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
         plain = read(file)
-        together = overrides.over(msgspec.json.decode(facts.get("overrides", "{}"), type=Overrides))
+        together = overrides.over(journal.fact("overrides", Overrides, "{}"))
         settings = settings_json(apply_overrides(plain, together))
+        journal.fact("settings", dict[str, Any])  # or it is damaged
         if changed := changed_settings(facts["settings"], settings):
             raise UsageError(
                 f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "

@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
@@ -37,6 +36,7 @@ from karat.hunts.settings import (
 )
 from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
+from karat.system import toml
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 
@@ -69,8 +69,8 @@ def read(path: Path) -> HuntSettings:
 def parse(text: str, path: Path) -> HuntSettings:
     """The settings in a text; `path` is where it came from, for messages."""
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        raw = toml.loads(text)
+    except ValueError as error:
         raise UsageError(f"expected TOML in {path}, found: {error}", next_command=Command("edit", str(path))) from error
     return from_tables(raw, path)
 

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from html.parser import HTMLParser
@@ -26,6 +25,7 @@ from karat.net.addresses import shown
 from karat.net.client import Advice, Client, Reply
 from karat.net.retry import Retry
 from karat.net.tokens import Token
+from karat.system import toml
 from karat.system.command import Command
 from karat.system.secrets import Secret
 
@@ -115,7 +115,7 @@ def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator
 def _of_uv(path: Path) -> str:
     """The default index of a uv.toml; uv itself complains of one that is wrong."""
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
     listed = table.get("index", [])

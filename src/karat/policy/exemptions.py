@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, suggest
+from karat.system import toml
 from karat.system.command import Command
 
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
@@ -169,12 +170,10 @@ def read_named(path: str, *, command: Command) -> ExemptionFile:
 
 
 def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
-    import tomllib
-
     try:
         text = data.decode("utf-8")
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = toml.loads(text)
+    except ValueError as error:
         invalid = _invalid(f"{path}: expected TOML, found: {error}", path, 0)
         return ExemptionFile(findings=(invalid,), path=path)
     found = [

@@ -17,7 +17,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from karat.findings import Finding, Severity, fail
-from karat.goldens.paths import PathFilter, glob_regex, identity_of, pattern_regex
+from karat.goldens.paths import PathFilter, case_pattern, glob_matcher, identity_of
 from karat.refreshes.settings import RefreshSettings
 from karat.system.names import LONGEST_PART, refusal, shown
 
@@ -55,9 +55,7 @@ def read_identity(texts: Iterable[str], patterns: Iterable[str], known: Identity
     What is already known (a run's id) is put into the pattern first, so that it cannot be
     mistaken for a part of a name.
     """
-    # Names come from archives that anyone may have made, and matching takes time that grows with
-    # them; no golden has a longer name than a file system allows.
-    choices = [text for text in texts if len(text) <= 4096 and all(len(part) <= 255 for part in text.split("/"))]
+    choices = list(texts)
     for pattern in patterns:
         filled = pattern
         given = {k: v for k, v in (known or {}).items() if f"{{{k}}}" in pattern}
@@ -65,10 +63,10 @@ def read_identity(texts: Iterable[str], patterns: Iterable[str], known: Identity
             # Braces in a value would read as a placeholder; no run id has any.
             if "{" not in value and "*" not in value:
                 filled = filled.replace(f"{{{name}}}", value)
-        regex = pattern_regex(filled, tuple(_FORMS.items()))
+        whole = case_pattern(filled, tuple(_FORMS.items()))
         for text in choices:
-            if match := regex.fullmatch(text):
-                return {**match.groupdict(), **given}
+            if (found := whole.match(text)) is not None:
+                return {**found, **given}
     return None
 
 
@@ -277,7 +275,7 @@ class Targets:
                 why = f"only the end of its path fits {alike[0]}, and folders of another name may mean another case"
             return refused("identity-incomplete", why)
         (path,) = likely
-        if path not in self.known and any(glob_regex(glob).fullmatch(path) for glob in self._settings.known_only):
+        if path not in self.known and any(glob_matcher(glob).fullmatch(path) for glob in self._settings.known_only):
             why = f"there is no golden at {path}, and files of its kind are taken only where one exists"
             return replace(refused("not-a-golden", why), severity=Severity.WARN)
         if not self._is_golden.covers(path):

@@ -14,7 +14,7 @@ import msgspec
 
 from karat.bundles.manifest import Identity
 from karat.findings import Finding, UsageError, fail, suggest
-from karat.goldens.paths import glob_regex
+from karat.goldens.paths import glob_matcher
 from karat.system.command import Command
 from karat.system.secrets import CLOUD
 
@@ -164,7 +164,7 @@ def _is_meant(path: str, identity: Identity, glob: str) -> bool:
     names = (path, identity.test, f"{identity.test}::{identity.subtest}")
     if glob in names or path.startswith(glob.rstrip("/") + "/"):
         return True
-    whole = glob_regex(glob)
+    whole = glob_matcher(glob)
     return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
 
 

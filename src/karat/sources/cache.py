@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -23,16 +22,16 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from karat.findings import UsageError
 from karat.net.client import Answers
 from karat.sources.source import Obtained, Wanted
 from karat.system.archives import Archive, Member
 from karat.system.files import write_bytes
 from karat.system.hashes import sha256_file, sha256_hex, sha256_text
+from karat.system.limits import Limit
 from karat.system.locks import hold, lock
 
 _RECORD = "record"
-_DEFAULT_MB = 2048
+_LIMIT = Limit("KARAT_CACHE_MAX_MB", 2048, least=0, unit=1 << 20)
 _LAYOUT = "v1"
 _LOCK_POLL = 0.05
 _LOCK_PATIENCE = 120.0
@@ -215,11 +214,7 @@ def cache_folder(env: Mapping[str, str]) -> Path:
 
 def cache_limit(env: Mapping[str, str]) -> int:
     """How many bytes may stay in the cache."""
-    text = env.get("KARAT_CACHE_MAX_MB") or str(_DEFAULT_MB)
-    if not re.fullmatch("[0-9]{1,12}", text):
-        said = f"expected a number of megabytes in KARAT_CACHE_MAX_MB, found {text[:40]!r}"
-        raise UsageError(said, next_command="unset KARAT_CACHE_MAX_MB")
-    return int(text) << 20
+    return _LIMIT.value(env)
 
 
 class Cache:

@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from karat.findings import Finding, fail
+from karat.system import limits
 from karat.system.names import folded, not_plain, refusal, shown
 
 DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})
@@ -70,10 +71,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the central directory, which is read into memory."""
     archive: int = 4 << 30
     """Bytes of a whole archive whose size nobody has said before it comes."""
-    member: int = 1 << 30
+    member: int = msgspec.field(default_factory=limits.UNPACKED.value)
     total: int = 4 << 30
-    ratio: int = 1000
-    ratio_floor: int = 16 << 20
+    ratio: int = msgspec.field(default_factory=limits.RATIO.value)
+    ratio_floor: int = 4 << 20
     """A member that unpacks to less than this may be as dense as it likes."""
 
 
@@ -101,12 +102,12 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
 class Archive:
     """An opened zip archive whose every name has been looked at."""
 
-    def __init__(self, file: BinaryIO, limits: Limits | None = None, *, methods: Collection[int] = _METHODS) -> None:
+    def __init__(self, file: BinaryIO, most: Limits | None = None, *, methods: Collection[int] = _METHODS) -> None:
         """Looks at every name; members packed by other `methods` refuse the archive.
 
         Whoever allows more than stored and deflated unpacks them by other means than `extract`.
         """
-        self._limits = limits or Limits()
+        self._limits = most or Limits()
         directory = find_directory(file)
         if directory.count > self._limits.members:
             raise _refused(f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}")
@@ -140,18 +141,21 @@ class Archive:
         total = 0
         for member in chosen:
             total += member.size
-            limits = self._limits
+            most = self._limits
             name = shown(member.name)
             if wrong := refusal(member.name):
                 raise _refused(f"the name {name} {wrong}")
-            if member.size > limits.member:
-                raise _refused(f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed")
-            if total > limits.total:
-                raise _refused(f"its wanted members unpack to more than {limits.total:,} bytes")
-            if member.size > limits.ratio_floor and member.size > limits.ratio * max(member.packed, 1):
+            if member.size > most.member:
+                raise _refused(
+                    f"{name} unpacks to {member.size:,} bytes, at most {most.member:,} are allowed; "
+                    f"{limits.UNPACKED.setting}"
+                )
+            if total > most.total:
+                raise _refused(f"its wanted members unpack to more than {most.total:,} bytes")
+            if member.size > most.ratio_floor and member.size > most.ratio * max(member.packed, 1):
                 raise _refused(
                     f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "
-                    f"{limits.ratio}-fold: a bomb"
+                    f"{most.ratio}-fold: a bomb; {limits.RATIO.setting}"
                 )
         return sorted(chosen, key=lambda member: member.start)
 

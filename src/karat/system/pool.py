@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from karat.findings import UsageError
+from karat.system.limits import Limit
 
 T = TypeVar("T")
-_DEFAULT, _MOST = 16, 128
+_JOBS = Limit("KARAT_JOBS", 16, most=128)
 
 
 def available_cores() -> int:
@@ -28,11 +27,7 @@ def available_cores() -> int:
 
 def worker_count(env: Mapping[str, str]) -> int:
     """How many downloads run at once: KARAT_JOBS, or 16."""
-    text = env.get("KARAT_JOBS") or str(_DEFAULT)
-    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= _MOST):
-        said = f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}"
-        raise UsageError(said, next_command="unset KARAT_JOBS")
-    return int(text)
+    return _JOBS.value(env)
 
 
 def in_parallel(

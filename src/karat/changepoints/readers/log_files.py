@@ -20,9 +20,10 @@ import msgspec
 from karat.changepoints.readers.sheets import parse_date, utc
 from karat.changepoints.series import wrong_usage
 from karat.findings import CannotVerify, UsageError
-from karat.goldens.paths import glob_regex
+from karat.goldens.paths import glob_matcher
 from karat.system.command import Command
 from karat.system.git import find_root, resolve, run_git
+from karat.system.limits import LOG
 
 Kind = Literal["date", "day", "commit", "name"]
 
@@ -36,7 +37,6 @@ _ASKED = 2000  # commits that fit a command line; more of them are looked for in
 _WILD = frozenset("*?{")
 _ENDINGS = frozenset({".log", ".txt", ".out", ".err"})
 _PACKED = b"\x1f\x8b"
-_MOST = 1 << 28  # bytes that a packed log may have: a small file can unpack to any size
 
 
 class LogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +251,7 @@ def _meant(word: str, root: Path) -> Iterator[str]:
         yield word
     elif _WILD & set(word):
         start = f"{base}/" if (base := _base(word)) else ("/" if word.startswith("/") else "")
-        pattern = glob_regex(word)
+        pattern = glob_matcher(word)
         depth = None if "**" in word else word.count("/")
         for folder, folders, names in os.walk(root / (start or ".")):
             below = Path(folder).relative_to(root / (start or ".")).as_posix()
@@ -278,9 +278,9 @@ def open_log(path: Path) -> BinaryIO:
     import gzip
 
     with gzip.open(path) as unpacked:
-        data = unpacked.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise OSError(f"it unpacks to more than {_MOST >> 20} MiB")
+        data = unpacked.read(LOG.value() + 1)
+    if len(data) > LOG.value():
+        raise OSError(f"it unpacks to more than {LOG.value() >> 20} MiB; {LOG.setting}")
     return BytesIO(data)
 
 

@@ -286,10 +286,13 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
     """One sheet per stage of a hunt, or the table that was asked for."""
     import sqlite3
 
+    from karat.system import sqlite
+
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
-            found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-            names = [name for (name,) in found if not name.startswith("sqlite_")]
+            sqlite.guard(connection)
+            found = sqlite.rows(connection, "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            names = [name for (name,) in found if isinstance(name, str) and not name.startswith("sqlite_")]
             table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
             if not options.table and table not in names:
                 raise wrong_usage(
@@ -302,7 +305,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
                 return _journal(connection, source, options)
             if options.stage:
                 raise wrong_usage(f"expected the journal of a hunt for --stage, found the table {table!r} of {source}")
-            rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
+            rows = sqlite.rows(connection, f"SELECT * FROM {_quoted(table)}")  # noqa: S608 - a name from the database
             return (SourceTable(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
     except sqlite3.Error as error:
         said = f"expected to read the SQLite database {source}, but: {error}"
@@ -310,7 +313,9 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
-    return [str(row[1]) for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+    from karat.system.sqlite import rows
+
+    return [str(row[1]) for row in rows(connection, f"PRAGMA table_info({_quoted(table)})")]
 
 
 def _quoted(name: str) -> str:
@@ -319,16 +324,18 @@ def _quoted(name: str) -> str:
 
 def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple[Sheet, ...]:
     """The stages of a hunt, one sheet each."""
+    from karat.system import sqlite
+
     query = f"SELECT {', '.join(map(_quoted, _JOURNAL))} FROM {_VIEW} ORDER BY stage, position"  # noqa: S608 - our own names
     stages: dict[str, list[tuple[Any, ...]]] = {}
-    for row in connection.execute(query):
+    for row in sqlite.rows(connection, query):
         stages.setdefault(str(row[0]), []).append(row)
     if options.stage and options.stage not in stages:
         raise no_such("--stage", "be a stage of the hunt", options.stage, list(stages))
     wanted = {options.stage: stages[options.stage]} if options.stage else stages
     settings: dict[str, tuple[str, str]] = {}
     if {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
-        found = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
+        found = sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
         settings = {str(name): (str(better or ""), str(unit or "")) for name, better, unit in found}
     return tuple(
         _stage(source, stage, rows, settings, options, several=len(wanted) > 1) for stage, rows in wanted.items()
@@ -347,7 +354,8 @@ def _stage(
     """`settings`: metric → which direction is better, and its unit."""
     there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
     # Those of the hunt first, in its order.
-    metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))
+    ranks = {name: rank for rank, name in enumerate(settings)}
+    metrics = sorted(there, key=lambda name: ranks.get(name, len(ranks)))
     for name in options.metrics:
         if name not in metrics:
             raise no_such("--metric", f"be a metric of {source}", name, metrics)
@@ -367,11 +375,14 @@ def _stage(
     for held in points.values():
         label, at = str(held[0][2]), held[0][3]
         when = since_1970(at) or parse_date(at)
-        of_metric = {name: [row for row in held if row[4] is None or str(row[4]) == name] for name in wanted}
+        of_metric: dict[str, list[Sequence[Any]]] = {name: [] for name in wanted}
+        for row in held:
+            for name in wanted if row[4] is None else (str(row[4]),):
+                of_metric.setdefault(name, []).append(row)
         made.append(
             SheetRow(
                 label=label,
-                cells={name: join_cells(map(cell, own)) for name, own in of_metric.items()},
+                cells={name: join_cells(map(cell, of_metric[name])) for name in wanted},
                 when=None if when is None else utc(when),
                 log=str(Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source)),
             )

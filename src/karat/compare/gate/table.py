@@ -8,7 +8,7 @@ from msgspec import structs
 
 from karat.compare.gate.result import ROWS, CheckOutcome, Deviation, Judging, MetricResult, Value, unknown
 from karat.compare.gate.values import GateCell, gate_cells, missing_result
-from karat.compare.table import row_name
+from karat.compare.table import column_places, row_name
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
@@ -27,16 +27,18 @@ def gate_table(
         return [], [fail("structure-changed", message)]
     results = list(_rows(golden, actual, judging))
     findings: list[Finding] = []
-    values = [name for name in golden.columns if name not in golden.key]
+    places, got_places = column_places(golden), column_places(actual)
+    key_columns = frozenset(golden.key)
+    values = [name for name in places if name not in key_columns]
     for name in values:
         rule = judging.rule(name)
         if rule.tolerance:
-            findings += _widened(name, golden, actual)
-        elif name not in actual.columns:
+            if name in got_places:
+                findings += _widened(name, golden, actual, places[name], got_places[name])
+        elif name not in got_places:
             results.append(missing_result(name, rule, len(golden.rows), judging.exempt(name, None), noun="row"))
         else:
-            i, j = golden.columns.index(name), actual.columns.index(name)
-            k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
+            i, j, k = places[name], got_places[name], places.get(rule.margin_column or "")
             empty = (fill or {}).get(name, "")
             cells = []
             for key, row in golden.rows.items():
@@ -46,8 +48,8 @@ def gate_table(
                     got = _value(actual.rows[key][j] or empty)
                     cells.append(GateCell(row_name(key), _value(row[i]), got, margin))
             results += gate_cells(name, cells, judging)
-    results = [_explained(result, results) for result in results]
-    extra = [name for name in actual.columns if name not in golden.columns]
+    results = list(_explained(results))
+    extra = [name for name in actual.columns if name not in places]
     if extra:
         results.append(unknown("column", extra))
     return results, findings
@@ -98,26 +100,28 @@ def _value(text: str) -> Value:
         return text
 
 
-def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricResult:
-    """A count that moved because the row now gets further, or less far, than before."""
-    improved = result.outcome is CheckOutcome.IMPROVED
-    if not improved and result.kind != "out-of-tolerance":
-        return result
-    how = "better" if improved else "worse"
-    moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
-    other = "worse" if improved else "better"
-    outcomes = {d.place for r in results for d in r.deviations if d.how == other and isinstance(d.expected, str)}
-    if not moved or not moved <= outcomes:
-        return result
-    why = "they stop earlier, so this is no improvement" if improved else "they get further, so there is more to count"
-    return structs.replace(result, likely=f"the outcome of these rows is {other}: {why}")
+def _explained(results: Sequence[MetricResult]) -> Iterator[MetricResult]:
+    """The results; a count that moved because its row now gets further, or less far, than before says so."""
+    outcomes: dict[str, set[int | str]] = {"better": set(), "worse": set()}
+    for deviation in (d for r in results for d in r.deviations if d.how in outcomes and isinstance(d.expected, str)):
+        outcomes[deviation.how].add(deviation.place)
+    for result in results:
+        improved = result.outcome is CheckOutcome.IMPROVED
+        how, other = ("better", "worse") if improved else ("worse", "better")
+        moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
+        if (improved or result.kind == "out-of-tolerance") and moved and moved <= outcomes[other]:
+            why = (
+                "they stop earlier, so this is no improvement"
+                if improved
+                else "they get further, so there is more to count"
+            )
+            yield structs.replace(result, likely=f"the outcome of these rows is {other}: {why}")
+        else:
+            yield result
 
 
-def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
+def _widened(name: str, golden: Table, actual: Table, i: int, j: int) -> Iterator[Finding]:
     """A result that brings a wider tolerance along does not get to use it, and that is said."""
-    if name not in actual.columns:
-        return
-    i, j = golden.columns.index(name), actual.columns.index(name)
     wider = []
     for key, row in golden.rows.items():
         if key not in actual.rows:

@@ -138,11 +138,14 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     import sqlite3
     from urllib.parse import quote
 
+    from karat.system.sqlite import guard
+
     if not path.is_file():
         raise no_journal(path)
     uri = f"file:{quote(str(path.absolute()))}"
     try:
         db = sqlite3.connect(f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30)
+        guard(db, writing=writing)
         application, _, tables = header(db)
         # Where somebody else keeps something in it, not even its mode is changed; whoever asked will find out.
         if writing and (application == APPLICATION_ID or not tables):
@@ -156,7 +159,9 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
         if writing or path.with_name(f"{path.name}-wal").exists():
             raise journal_error(path, "write" if writing else "read", error) from error
         # In a folder that nobody may write, WAL has no place for its index: the file alone is all there is.
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        db = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        guard(db)
+        return db
     except sqlite3.Error as error:
         raise journal_error(path, "read", error) from error
     return db

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import structs
 
+from karat.changepoints.series import Better
 from karat.findings import CannotVerify, KaratError, UsageError
 from karat.hunts.journal import database
 from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
@@ -76,20 +77,33 @@ class Journal:
         except sqlite3.Error as error:
             raise database.journal_error(self.path, verb, error) from error
 
-    def _rows(self, sql: str, *values: Any) -> list[Any]:
+    def _rows(self, shape: Any, sql: str, *values: Any) -> list[Any]:
+        """What a query gives, each row of the types that it should have: a stranger's tables may hold anything."""
+        from karat.system.sqlite import rows
+
         with self._errors("read"):
-            return self._db.execute(sql, values).fetchall()
+            found = rows(self._db, sql, values)
+        try:
+            return msgspec.convert(found, list[shape])
+        except msgspec.ValidationError as error:
+            raise self.damaged(str(error)) from error
 
     def facts(self) -> dict[str, str]:
-        return dict(self._rows("SELECT key, value FROM hunt"))
+        return dict(self._rows(tuple[str, str], "SELECT key, value FROM hunt"))
+
+    def fact(self, key: str, shape: Any, otherwise: str = "") -> Any:
+        """A fact that is kept as JSON."""
+        return self._read(self.facts().get(key, otherwise), shape)
 
     def metrics(self) -> tuple[tuple[Metric, str], ...]:
-        rows = self._rows("SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position")
+        shape = tuple[str, Better | None, str, float | None, int]
+        rows = self._rows(shape, "SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position")
         return tuple((Metric(name=n, better=b, threshold=t, binary=bool(x)), unit) for n, b, unit, t, x in rows)
 
     def stages(self) -> tuple[StageRow, ...]:
         """All stages in the order in which they were begun."""
         sql = "SELECT key, title, timeline, state, parent, levels, window, decision, notes FROM stages ORDER BY ordinal"
+        shape = tuple[str, str, str, str, str, str, str | None, str | None, str]
         return tuple(
             StageRow(
                 **dict(zip(("key", "title", "timeline", "state", "parent"), row, strict=True)),
@@ -98,7 +112,7 @@ class Journal:
                 decision=None if decision is None else self._read(decision, Decision),
                 notes=self._read(notes, tuple[str, ...]),
             )
-            for *row, levels, window, decision, notes in self._rows(sql)
+            for *row, levels, window, decision, notes in self._rows(shape, sql)
         )
 
     def stage(self, key: str) -> StageRow | None:
@@ -108,18 +122,19 @@ class Journal:
     def points(self, stage: str) -> tuple[Point, ...]:
         """The points of a stage's timeline, oldest first."""
         sql = "SELECT document FROM points WHERE stage = ? AND position IS NOT NULL ORDER BY position"
-        return tuple(self._read(text, Point) for (text,) in self._rows(sql, stage))
+        return tuple(self._read(text, Point) for (text,) in self._rows(tuple[str], sql, stage))
 
     def point(self, stage: str, name: str) -> Point | None:
         """One point of a stage, mixed ones included."""
-        rows = self._rows("SELECT document FROM points WHERE stage = ? AND id = ?", stage, name)
+        rows = self._rows(tuple[str], "SELECT document FROM points WHERE stage = ? AND id = ?", stage, name)
         return self._read(rows[0][0], Point) if rows else None
 
     def every_point(self) -> tuple[tuple[str, Point], ...]:
         """Stage and point, mixed ones included, in the order of the stages."""
         rows = self._rows(
+            tuple[str, str],
             "SELECT p.stage, p.document FROM points AS p JOIN stages AS s ON s.key = p.stage "
-            "ORDER BY s.ordinal, p.position IS NULL, p.position, p.id"
+            "ORDER BY s.ordinal, p.position IS NULL, p.position, p.id",
         )
         return tuple((stage, self._read(text, Point)) for stage, text in rows)
 
@@ -129,12 +144,12 @@ class Journal:
             "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
             "AND (?2 IS NULL OR point = ?2) ORDER BY id"
         )
-        rows = self._rows(sql, stage, point)
+        rows = self._rows(tuple[str, str, int], sql, stage, point)
         return tuple(AttemptRow(attempt=self._read(d, Attempt), purpose=p, lost=bool(x)) for d, p, x in rows)
 
     def runs(self) -> int:
         """How many attempts were really run; shared ones cost nothing."""
-        (row,) = self._rows("SELECT count(*) FROM attempts WHERE shared_with = ''")
+        (row,) = self._rows(tuple[int], "SELECT count(*) FROM attempts WHERE shared_with = ''")
         return int(row[0])
 
     def log(self, stage: str, point: str, number: int) -> bytes:
@@ -143,32 +158,38 @@ class Journal:
             "SELECT l.data FROM logs AS l JOIN attempts AS a ON a.id = l.attempt "
             "WHERE a.stage = ? AND a.point = ? AND a.number = ?"
         )
-        rows = self._rows(sql, stage, point, number)
+        rows = self._rows(tuple[bytes], sql, stage, point, number)
+        unpacker = zlib.decompressobj()
         try:
-            return zlib.decompress(rows[0][0]) if rows else b""
+            log = unpacker.decompress(rows[0][0], 2 * LOG_LIMIT) if rows else b""
         except zlib.error as error:
-            raise self._damaged(str(error)) from error
+            raise self.damaged(str(error)) from error
+        if rows and not unpacker.eof:
+            raise self.damaged(f"a log unpacks to more than {2 * LOG_LIMIT:,} bytes, or is cut")
+        return log
 
     def commands(self, stage: str, point: str, number: int) -> tuple[CommandRow, ...]:
         sql = (
             "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
             "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number"
         )
-        rows = self._rows(sql, stage, point, number)
+        rows = self._rows(tuple[str], sql, stage, point, number)
         return tuple(self._read(text, CommandRow) for (text,) in rows)
 
     def changes(self, stage: str) -> dict[int, ChangeRow]:
         """What became of the changes of a stage, by their number."""
-        rows = self._rows("SELECT number, document FROM changes WHERE stage = ?", stage)
+        rows = self._rows(tuple[int, str], "SELECT number, document FROM changes WHERE stage = ?", stage)
         return {number: self._read(text, ChangeRow) for number, text in rows}
 
     def running(self) -> tuple[tuple[str, str, str, float], ...]:
         """Stage, point, why and since when, of the runs under way."""
-        return tuple(self._rows("SELECT stage, point, why, since FROM running ORDER BY since"))
+        return tuple(
+            self._rows(tuple[str, str, str, float], "SELECT stage, point, why, since FROM running ORDER BY since")
+        )
 
     def events(self) -> tuple[tuple[float, str, str], ...]:
         """When, in which stage, what."""
-        return tuple(self._rows("SELECT at, stage, message FROM events ORDER BY id"))
+        return tuple(self._rows(tuple[float, str, str], "SELECT at, stage, message FROM events ORDER BY id"))
 
     def writer(self) -> int | None:
         """The process that writes it now; None: nobody does."""
@@ -184,7 +205,7 @@ class Journal:
             said = f"expected to write the journal {path}, but: {error.strerror}"
             raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
         journal = cls(path, writing=True)
-        if journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+        if journal._rows(tuple[int], "SELECT 1 FROM sqlite_master LIMIT 1"):
             journal.close()
             said = f"expected no journal at {path} yet, found one"
             raise CannotVerify(said, next_command=database.resume_command(str(path)))
@@ -211,7 +232,7 @@ class Journal:
         if not path.is_file():
             raise database.no_journal(path)
         journal = cls(path, writing=True)
-        if not journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+        if not journal._rows(tuple[int], "SELECT 1 FROM sqlite_master LIMIT 1"):
             journal.close()
             raise database.no_journal(path)
         return journal
@@ -318,10 +339,10 @@ class Journal:
     def _read(self, text: str, shape: Any) -> Any:
         try:
             return msgspec.json.decode(text, type=shape)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise self._damaged(str(error)) from error
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise self.damaged(str(error)) from error
 
-    def _damaged(self, said: str) -> CannotVerify:
+    def damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
             f"expected the journal {self.path} to be whole, but: {said}", next_command=database.fresh_command(self.path)
         )

@@ -44,7 +44,7 @@ def build_report(journal: Journal) -> HuntReport:
         name=facts.get("name", ""),
         file=facts.get("file", ""),
         journal=str(journal.path),
-        command=tuple(msgspec.json.decode(facts.get("command", "[]"))),
+        command=journal.fact("command", tuple[str, ...], "[]"),
         state=state,
         stages=stages,
         culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
@@ -61,13 +61,16 @@ def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
     """The settings as they were kept; None where this karat does not understand them."""
     try:
         return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
 def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state: str) -> StageReport:
     decision = row.decision or Decision(asks=())
     points = journal.points(row.key)
+    there = range(len(points))
+    if not all(at in there for span in decision.spans for at in (span.good, span.bad, *span.between)):
+        raise journal.damaged(f"a change of stage {row.key} is at a point that is not there")
     attempts: dict[str, list[Attempt]] = {}
     for known in journal.attempts(row.key):
         attempts.setdefault(known.attempt.point, []).append(known.attempt)
@@ -134,7 +137,7 @@ def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, t
     if settings is not None:
         # The container engine that was really used, whichever hunt.toml left to be found.
         ran = journal.commands(row.key, point.id, last.number) if last else ()
-        podman = any(PurePath(command.argv[0]).name == "podman" for command in ran)
+        podman = any(PurePath(word).name == "podman" for command in ran for word in command.argv[:1])
         line = reproduce_command(
             settings, row.timeline, point, last.identity if last else {}, engine="podman" if podman else "docker"
         )

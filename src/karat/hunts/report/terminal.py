@@ -165,7 +165,7 @@ def status_of(journal: Journal) -> tuple[Status, HuntReport]:
         # Runs still to come at what the last ones took, over the slots that the engine has.
         took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
         said = journal.facts().get("slots", "")
-        slots = max(1, int(said)) if said.isdecimal() else 1
+        slots = max(1, int(said)) if said.isdecimal() and len(said) < 9 else 1
         seconds_left = stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
     status = Status(
         name=report.name,

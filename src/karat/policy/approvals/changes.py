@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
-from karat.goldens.paths import glob_regex
+from karat.goldens.paths import glob_matcher
 from karat.policy.approvals.names import CommitFiles
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
 from karat.policy.exemptions import parse
@@ -322,7 +322,7 @@ class _WaiverCollector:
         self.files = 0
         self._span = span
         self._lists = lists
-        self._globs = [glob_regex(glob) for glob in globs]
+        self._globs = [glob_matcher(glob) for glob in globs]
         self._changed: list[ChangedFile] = []
         """Python files, wherever they are."""
         self._touched: list[ChangedFile] = []

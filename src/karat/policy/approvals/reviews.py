@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from karat.findings import UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
-from karat.system import signatures
+from karat.system import signatures, toml
 from karat.system.command import Command, quoted
 
 SCHEMA = "karat.sign-off/1"
@@ -208,11 +208,9 @@ def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
 
 def _digests(data: bytes, path: Path) -> frozenset[str]:
     """TOML or JSON; whatever is not understood is an error, not an empty list."""
-    import tomllib
-
     try:
         text = data.decode("utf-8")
-        document = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else toml.loads(text)
         return frozenset(one.digest for one in msgspec.convert(document, SignOffList).approved)
     except msgspec.ValidationError as error:
         expected = f'schema = "{SCHEMA}" and [[approved]] tables with a digest each ({error})'

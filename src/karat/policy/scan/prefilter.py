@@ -29,13 +29,13 @@ from karat.policy.scan.vocabulary import MARK
 from karat.system.pool import available_cores
 
 _IMPORT = re.compile(rb"import\b")
-_FROM = re.compile(rb"\bfrom\b((?:[ \t\f.\w\x80-\xff]|\\\r?\n)*)\Z")
-_AGAIN = re.compile(rb"\bfrom\b")
+_FROM = re.compile(rb"\bfrom\b")
+_MODULE = re.compile(rb"(?:[ \t\f.\w\x80-\xff]|\\\r?\n)*")
 _LISTED = re.compile(rb"[ \t\f]*(?:\\\r?\n[ \t\f]*)*\(((?:[\w\s,.*\\\x80-\xff]|\#[^\n]*)*)")
 _LINE = re.compile(rb"(?:[^\n;\#()\\]|\\\r?\n|\\)*")
 _COMMENT = re.compile(rb"\#[^\n]*")
 _CONTINUED = re.compile(rb"\\\r?\n")
-_DOTS = re.compile(rb"[ \t\f]*\.[ \t\f]*")
+_DOTS = re.compile(rb"(?<![ \t\f])[ \t\f]*\.[ \t\f]*")
 _NAME = re.compile(rb"\s*([\w.\x80-\xff]+)")
 _WORD = re.compile(rb"[\w\x80-\xff]\Z")
 _SPACE = b" \t\f\r\n"
@@ -133,12 +133,14 @@ def imported_modules(source: bytes) -> frozenset[str]:
         begin = match.start()
         if _WORD.match(source[begin - 1 : begin]):
             continue
-        module, continued = _from(source, begin)
+        line = _line_start(source, begin)
+        budget -= begin - line
+        if budget < 0:
+            raise Tangled
+        module, continued = _from(source[line:begin])
         listed = _LISTED.match(source, match.end()) if module else None
         text = listed[1] if listed else (_LINE.match(source, match.end()) or match)[0]
         budget -= len(text)
-        if budget < 0:
-            raise Tangled
         plain = _CONTINUED.sub(b" ", _COMMENT.sub(b"", text) if b"#" in text else text)
         parts = map(_NAME.match, _DOTS.sub(b".", plain).split(b","))
         names = [part[1] for part in parts if part]
@@ -160,15 +162,24 @@ def imported_modules(source: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
-def _from(source: bytes, end: int) -> tuple[bytes, bool]:
-    """The text between `from` and `import`, and whether it spans several lines; nothing for a plain import."""
+def _line_start(source: bytes, end: int) -> int:
+    """Where the line begins that a place is on, with the lines that it continues."""
     begin = source.rfind(b"\n", 0, end) + 1
     while begin > 1 and source.endswith((b"\\\n", b"\\\r\n"), 0, begin):
         begin = source.rfind(b"\n", 0, begin - 1) + 1
-    match = _FROM.search(source[begin:end])
+    return begin
+
+
+def _from(line: bytes) -> tuple[bytes, bool]:
+    """The text between `from` and `import`, and whether it spans several lines; nothing for a plain import."""
+    at, word = len(line), None
+    while word is None and at >= 0:  # the last one: what is before it is not of this statement
+        at = line.rfind(b"from", 0, at)
+        word = _FROM.match(line, at) if at >= 0 else None
+    match = _MODULE.fullmatch(line, word.end()) if word else None
     if match is None:
         return b"", False
-    text = _AGAIN.split(match[1])[-1]
+    text = match[0]
     return _DOTS.sub(b".", _CONTINUED.sub(b" ", text)).strip(_SPACE), b"\n" in text
 
 

@@ -12,7 +12,7 @@ from datetime import date
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, fail
-from karat.goldens.paths import glob_regex
+from karat.goldens.paths import glob_matcher
 from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, unbound
 from karat.policy.scan.names import Class, Modules, Names
@@ -135,7 +135,7 @@ class FileList:
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:
     """Every Python file below the paths, links followed to files but not into folders."""
     found = FileList()
-    unwanted = [glob_regex(form) for glob in exclude for form in (glob, f"**/{glob}", f"**/{glob.rstrip('/')}/**")]
+    unwanted = [glob_matcher(form) for glob in exclude for form in (glob, f"**/{glob}", f"**/{glob.rstrip('/')}/**")]
     seen: dict[tuple[int, int], str] = {}
     for path in paths:
         here = found.by_path.setdefault(path, [])

@@ -1,0 +1,123 @@
+"""Limits: what a stranger's file may cost, named in the message with the setting that changes it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from karat.compare.gate.result import Judging
+from karat.compare.gate.table import gate_table
+from karat.compare.rules import RuleBook
+from karat.compare.table import compare_table
+from karat.findings import UsageError
+from karat.goldens import formats
+from karat.goldens.shapes import Table
+from karat.system.archives import Archive, Unusable
+from karat.system.limits import COLUMNS, GOLDEN, RATIO, ROWS
+
+
+def table(columns: int, *, key_last: bool = False) -> Table:
+    names = [f"c{n}" for n in range(columns)]
+    names = [*names, "name"] if key_last else ["name", *names]
+    data = f"{','.join(names)}\n{','.join(str(n) for n in range(len(names)))}\n".encode()
+    golden = formats.read(data).golden
+    assert isinstance(golden, Table)
+    return golden
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The least of three: another process may have the processor."""
+
+    def once() -> float:
+        begin = time.process_time()
+        work()
+        return time.process_time() - begin
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key_last", [False, True])
+def test_a_table_costs_what_its_columns_cost(*, key_last: bool) -> None:
+    def compare(columns: int) -> float:
+        one = table(columns, key_last=key_last)
+        return seconds(lambda: (compare_table(one, one, RuleBook(), "t.csv"), table(columns, key_last=key_last)))
+
+    assert compare(8000) < 8 * compare(2000)
+
+
+@pytest.mark.slow
+def test_a_gate_costs_what_the_columns_of_the_table_cost() -> None:
+    def gate(columns: int) -> float:
+        one = table(columns)
+        return seconds(lambda: gate_table(one, one, Judging(path="t.csv")))
+
+    assert gate(4000) < 8 * gate(1000)
+
+
+def test_a_table_of_too_many_columns_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = f"name,{','.join(f'c{n}' for n in range(10_000))}\nm{',1' * 10_000}\n".encode()
+    (found,) = formats.read(data).findings
+    assert found.message == "expected at most 10,000 columns, found 10,001; KARAT_MAX_COLUMNS changes the limit"
+    monkeypatch.setenv(COLUMNS.variable, "10001")
+    assert formats.read(data).golden is not None
+
+
+def test_a_golden_of_too_many_bytes_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GOLDEN.variable, "1")
+    reading = formats.read(b'{"loss": [' + b"1, " * (1 << 19) + b"1]}", "a.json")
+    (found,) = reading.findings
+    assert (reading.golden, found.kind, found.path) == (None, "unreadable", "a.json")
+    assert (
+        found.message
+        == "expected a golden of at most 1,048,576 bytes, found more; KARAT_MAX_GOLDEN_MB changes the limit"
+    )
+
+
+def test_a_limit_that_is_no_number_is_said() -> None:
+    with pytest.raises(UsageError, match=r"from 1 to .* in KARAT_MAX_ROWS, found 'all'"):
+        ROWS.value({"KARAT_MAX_ROWS": "all"})
+    assert GOLDEN.value({GOLDEN.variable: "3"}) == 3 << 20
+
+
+def packed(size: int, every: int) -> io.BytesIO:
+    """A zip whose member has something new `every` so many bytes."""
+    body = b"".join(n.to_bytes(4, "big") + bytes(every - 4) for n in range(size // every))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("golden.json", body)
+    return file
+
+
+def test_what_unpacks_to_hundreds_of_times_its_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = packed(5 << 20, 4096)
+    with pytest.raises(Unusable, match=r"more than 100-fold: a bomb; KARAT_MAX_RATIO changes the limit"):
+        Archive(file).wanted(lambda _: True)
+    monkeypatch.setenv(RATIO.variable, "1100")
+    assert Archive(file).wanted(lambda _: True)
+
+
+def test_small_members_may_be_as_dense_as_they_like() -> None:
+    assert Archive(packed(3 << 20, 4096)).wanted(lambda _: True)
+
+
+def test_a_member_beyond_the_limit_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KARAT_MAX_UNPACKED_MB", "1")
+    with pytest.raises(Unusable, match="KARAT_MAX_UNPACKED_MB changes the limit"):
+        Archive(packed(2 << 20, 16)).wanted(lambda _: True)
+
+
+def test_a_compressed_log_is_unpacked_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from karat.changepoints.readers.log_files import open_log
+
+    monkeypatch.setenv("KARAT_MAX_LOG_MB", "1")
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(bytes(2 << 20)))
+    with pytest.raises(OSError, match="more than 1 MiB; KARAT_MAX_LOG_MB changes the limit"):
+        open_log(path)
