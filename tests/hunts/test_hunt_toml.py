@@ -72,7 +72,7 @@ def mistake(toml: str) -> str:
         (text("repeats = 1.5"), "probe.repeats must be a whole number, found a decimal number"),
         (text("repeats = 0"), "probe.repeats must be at least 1"),
         (text("repeats = 1_000_000_000"), "at most 10,000"),
-        (text("timeout = 1" + "0" * 400), "probe.timeout: expected a duration"),
+        (text("timeout = 1" + "0" * 18), "probe.timeout: expected a duration"),
         (text('timeout = "1000000 weeks"'), "probe.timeout: expected a duration"),
         (text(rest='[engine]\nmemory = "1' + "0" * 400 + ' GB"\n'), "engine.memory: expected a size"),
         (text(rest="[engine]\ncores = inf\n"), "engine.cores must be"),

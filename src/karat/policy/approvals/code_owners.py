@@ -8,11 +8,15 @@ have a say, owners of a section, optional sections, numbers of approvals, exclus
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
 from typing import Literal
 
 import msgspec
+
+from karat.system import wildcards
+from karat.system.wildcards import Step
 
 ForgeName = Literal["github", "gitlab"]
 
@@ -23,8 +27,12 @@ PLACES: dict[ForgeName, tuple[str, ...]] = {
 """Where each looks, in its order; the first that is there is the only one."""
 _WORDS = re.compile(r"(?:\\.|\S)+")
 _OWNER = re.compile(r"@{1,2}[\w.-]+(?:/[\w.-]+)*|[^\s@]+@[^\s@]+\.[^\s@]+")
-_TOKEN = re.compile(r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL)
-_HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d+)\])?(.*)")
+_LONGEST_OWNER = 400
+"""Characters of a name; forges and mail have shorter ones, and the expression may take the square of their number."""
+_TOKEN = re.compile(
+    r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]{1,256}\])|[^\\*?\[]+|.", re.DOTALL
+)
+_HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d{1,9})\])?(.*)")
 
 
 class OwnerSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +120,7 @@ def parse(text: str, forge: ForgeName) -> CodeOwners:
 
 def is_owner(word: str) -> bool:
     """Whether a word names a person or a team: `@user`, `@org/team`, an e-mail address."""
-    return _OWNER.fullmatch(word) is not None
+    return len(word) <= _LONGEST_OWNER and _OWNER.fullmatch(word) is not None
 
 
 def _owners(text: str) -> tuple[str, ...]:
@@ -122,57 +130,60 @@ def _owners(text: str) -> tuple[str, ...]:
 
 def matches(pattern: str, path: str, forge: ForgeName) -> bool:
     """Whether a pattern means a path (relative to the root, with slashes)."""
-    return _regex(pattern, forge).fullmatch(path) is not None
+    return wildcards.fits(_steps(pattern, forge), path)
+
+
+_ANY, _IN_NAME = re.compile(".", re.DOTALL), re.compile("[^/]")
 
 
 @cache
-def _regex(pattern: str, forge: ForgeName) -> re.Pattern[str]:
-    before = below = ""
+def _steps(pattern: str, forge: ForgeName) -> tuple[Step, ...]:
+    out: list[Step] = []
+    below: tuple[Step, ...] = ()
     if forge == "github":
         # Gitignore's patterns; but `docs/*` is what lies in docs itself, and nothing further down.
         parts = pattern.strip("/").split("/")
         if parts == [""]:
-            return re.compile(r"(?!)")
-        before = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
-        alone = parts[-1] == "*" and len(parts) > 1
-        below = "/.+" if pattern.endswith("/") else "" if alone else "(?:/.*)?"
+            return (wildcards.nothing,)
+        if "/" not in pattern.rstrip("/"):
+            out.append(wildcards.any_folders)
+        if pattern.endswith("/"):
+            below = wildcards.words("/"), wildcards.one(_ANY), wildcards.any_number
+        elif parts[-1] != "*" or len(parts) == 1:
+            below = (wildcards.maybe(wildcards.words("/"), wildcards.any_number),)
     else:
         # File.fnmatch with FNM_PATHNAME and FNM_DOTMATCH, after GitLab's own additions.
         whole = "/**/*" if pattern == "*" else pattern
         whole = whole if whole.startswith("/") else f"/**/{whole}"
         parts = (f"{whole}**/*" if whole.endswith("/") else whole)[1:].split("/")
-    out = ""
     for i, part in enumerate(parts):
         last = i == len(parts) - 1
         if part == "**" and forge == "github":
-            out += ".+" if last else "(?:.*/)?"
+            out += (wildcards.one(_ANY), wildcards.any_number) if last else (wildcards.any_folders,)
         elif part == "**" and not last:
-            out += "(?:[^/]+/)*"
+            out.append(wildcards.named_folders)
         else:
-            out += _segment(part, brackets=forge == "gitlab") + ("" if last else "/")
-    return re.compile(before + out + below, re.DOTALL)
+            out += [*_segment(part, brackets=forge == "gitlab"), *([] if last else [wildcards.words("/")])]
+    return (*out, *below)
 
 
-def _segment(part: str, *, brackets: bool) -> str:
+def _segment(part: str, *, brackets: bool) -> Iterator[Step]:
     """The part of a pattern between two slashes."""
-    out = ""
+    yield wildcards.ahead(_IN_NAME)
     for token in _TOKEN.finditer(part):
         if token["plain"]:
-            out += re.escape(token["plain"])
+            yield wildcards.words(token["plain"])
         elif token["stars"]:
-            out += "[^/]*"
+            yield wildcards.within_folder
         elif token["one"]:
-            out += "[^/]"
+            yield wildcards.one(_IN_NAME)
         elif token["set"] and brackets:
             inside = token["set"][1:-1]
             negated = inside[:1] in {"!", "^"}
             listed = re.sub(r"([\[\]\\^&|~])", r"\\\1", inside[1:] if negated else inside)
-            characters = f"[{'^' if negated else ''}{listed}]"
             try:
-                re.compile(characters)
-                out += f"(?!/){characters}"
+                yield wildcards.one(re.compile(f"(?!/)[{'^' if negated else ''}{listed}]"))
             except re.error:  # a range that ends before it begins matches nothing
-                out += "(?!)"
+                yield wildcards.nothing
         else:
-            out += re.escape(token[0])
-    return f"(?=[^/]){out}"
+            yield wildcards.words(token[0])
