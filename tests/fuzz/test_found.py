@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ from fuzz.readers import READERS, Reader
 DEEP = b'{"":' * 3000
 ANOTHER_TEXT = b'{"worker":"\xa2"'
 COMMIT = b"commit\ntree %s\n%s\n\nx\n"
+
+
+def database() -> bytes:
+    """SQLite complains of its schema in words that are not UTF-8."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE a (b TEXT)")
+        return db.serialize().replace(b"CREATE TABLE a", b"CREATE TABL\x92 a")
+
+
 INDEX = b"=== /simple/wcwidth/ application/json\n"
 FILES = INDEX + b'{"files": [{"filename": "wcwidth-%s.tar.gz", "requires-python": "%s", "upload-time": "%s"}]}'
 FOUND = {
@@ -33,6 +44,8 @@ FOUND = {
     "dtype": [b"[" * 3000, b'["\xed\xa0\x80"]'],
     "store file": [DEEP],
     "challenge and stored login of a registry": [DEEP],
+    "SQLite for changes": [database()],
+    "journal of a hunt": [database()],
     "git repository": [
         COMMIT % (b"4b825dc642cb6eb9a060e54bf8d69288fbee4904", b"author a <a@b> 1 +0000\ncommitter a <a@b> " + when)
         for when in (b"", b"99999999999999 +0000", b"253402300800 +0000", b"1 +9999")

@@ -55,6 +55,8 @@ def rows(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -
             said = f"a query takes longer than {most:,} rows should; {ROWS.setting}"
             raise sqlite3.OperationalError(said) from None
         raise
+    except UnicodeDecodeError:  # SQLite quotes the file in its messages
+        raise sqlite3.DatabaseError("its schema is malformed, and not in UTF-8") from None
     except MemoryError:
         raise sqlite3.OperationalError(f"a query needs more than {_MEMORY:,} bytes of memory") from None
     finally:

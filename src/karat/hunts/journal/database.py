@@ -169,8 +169,10 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
 
 def header(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Whose file it is, the version of its tables, and how many there are."""
+    from karat.system.sqlite import rows
+
     application, version, tables = (
-        int(db.execute(sql).fetchone()[0])
+        int(rows(db, sql)[0][0])
         for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     return application, version, tables
