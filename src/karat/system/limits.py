@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from karat.findings import UsageError
+from karat.system.command import Command
 
 
 class Limit(NamedTuple):
@@ -29,7 +30,7 @@ class Limit(NamedTuple):
         if not (re.fullmatch("[0-9]{1,13}", text) and self.least <= int(text) <= self.most):
             what = "a number of megabytes" if self.unit > 1 else "a number"
             said = f"expected {what} from {self.least} to {self.most} in {self.variable}, found {text[:40]!r}"
-            raise UsageError(said, next_command=f"unset {self.variable}")
+            raise UsageError(said, next_command=Command("unset", self.variable))
         return int(text) * self.unit
 
     @property
