@@ -5,6 +5,7 @@ The standard executors' threads are no daemons: a person who presses Ctrl-C woul
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -50,7 +51,7 @@ def in_parallel(
         for thread in threads:
             thread.start()
         for _ in tasks:
-            yield done.get()()
+            yield _next(done)()
     except GeneratorExit:
         raise  # whoever had enough may come again
     except BaseException:
@@ -61,6 +62,13 @@ def in_parallel(
         over.set()
     for thread in threads:
         thread.join()
+
+
+def _next(done: queue.SimpleQueue[Callable[[], T]]) -> Callable[[], T]:
+    while True:
+        # A Ctrl-C in the instant before the wait does not end it; looking up now and then does.
+        with contextlib.suppress(queue.Empty):
+            return done.get(timeout=0.5)
 
 
 def _work(
