@@ -160,7 +160,11 @@ def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
         )
     if answer.headers.get("content-type", "").partition(";")[0].strip().endswith("json"):
         return tuple(_of_json(answer.body, address))
-    return tuple(_of_html(answer.body.decode("utf-8", "replace")))
+    try:
+        return tuple(_of_html(answer.body.decode("utf-8", "replace")))
+    except (AssertionError, ValueError) as error:  # what the parser makes of odd declarations, digits and addresses
+        said = f"expected a list of files from {address.shown}, found a page that is no HTML: {error}"
+        raise CannotVerify(said, next_command="edit hunt.toml") from error
 
 
 def pages(address: IndexAddress, name: str) -> Mapping[str, str]:
@@ -226,7 +230,7 @@ def _moment(value: Any) -> dt.datetime | None:
 
 def _of_html(text: str) -> Iterator[IndexFile]:
     reader = _Anchors()
-    reader.feed(text)
+    reader.feed(_NO_TAG.sub("&lt;", text))
     for attributes in reader.found:
         try:
             path = urlsplit(attributes.get("href") or "").path
@@ -239,6 +243,10 @@ def _of_html(text: str) -> Iterator[IndexFile]:
                 yanked=(attributes["data-yanked"] or "") if "data-yanked" in attributes else None,
                 uploaded=_moment(attributes.get("data-upload-time")),
             )
+
+
+_NO_TAG = re.compile(r"<(?![A-Za-z/!?])")
+"""What begins nothing: the parser would look for its end over and over."""
 
 
 class _Anchors(HTMLParser):

@@ -81,6 +81,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be installed on this Python; empty: it can."""
 
 
+_LONGEST_NAME = 255
+"""Characters of a file's name: no disk takes longer ones, and a wheel's may stand for the product of three lists of tags."""
+
+
 def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> list[Release]:
     """Every version, oldest first by its number."""
     from packaging import utils
@@ -89,6 +93,8 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
     for file in files:
         # Wheels and source archives of this project; anything else is no release of it.
         with suppress(ValueError):  # packaging's own are such, and a number of thousands of digits is one
+            if len(file.filename) > _LONGEST_NAME:
+                continue
             if file.filename.endswith(".whl"):
                 theirs, version, _, _ = utils.parse_wheel_filename(file.filename)
             elif file.filename.endswith((".tar.gz", ".zip")):
@@ -134,11 +140,9 @@ def same_version(one: str, other: str) -> bool:
 
 
 def _parse_version(text: str, key: str) -> Version | None:
-    from packaging.version import InvalidVersion
-
     try:
         return _version_of(text) if text else None
-    except InvalidVersion as error:
+    except ValueError as error:  # packaging's own is such, and a number of thousands of digits is one
         raise mistake(f"packages.{key}: expected a version such as '1.26.0', found {text!r}") from error
 
 
