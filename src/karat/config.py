@@ -151,7 +151,7 @@ def _edit(file: Path) -> Command:
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """Karat's own table in a file: all of karat.toml, [tool.karat] of pyproject.toml, or None."""
-    from karat.system.toml import loads
+    from karat.system.foreign.toml import loads
 
     try:
         parsed = loads(file.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ from karat.findings import UsageError
 from karat.goldens import formats
 from karat.goldens.shapes import Table
 from karat.system.archives import Archive, Unusable
-from karat.system.limits import COLUMNS, GOLDEN, RATIO, ROWS
+from karat.system.foreign.limits import COLUMNS, GOLDEN, RATIO, ROWS
 
 
 def table(columns: int, *, key_last: bool = False) -> Table:
@@ -121,3 +121,12 @@ def test_a_compressed_log_is_unpacked_up_to_the_limit(tmp_path: Path, monkeypatc
     path.write_bytes(gzip.compress(bytes(2 << 20)))
     with pytest.raises(OSError, match="more than 1 MiB; KARAT_MAX_LOG_MB changes the limit"):
         open_log(path)
+
+
+def test_columns_are_reported_in_the_order_of_the_table() -> None:
+    one = formats.read(b"name,b,a,c\nm,1,2,3\n").golden
+    assert isinstance(one, Table)
+    rows, _ = compare_table(one, one, RuleBook(), "t.csv")
+    results, _ = gate_table(one, one, Judging(path="t.csv"))
+    assert [row.metric for row in rows] == ["b", "a", "c"]
+    assert [result.metric for result in results][-3:] == ["b", "a", "c"]

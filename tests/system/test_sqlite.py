@@ -11,7 +11,7 @@ import pytest
 from karat.changepoints.readers.sheets import ReadOptions, Sheet
 from karat.changepoints.readers.tables import read_database
 from karat.findings import CannotVerify
-from karat.system.sqlite import guard, rows
+from karat.system.foreign.sqlite import guard, rows
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS label, i AS value FROM n"
 

@@ -10,7 +10,7 @@ from karat import config
 from karat.findings import UsageError
 from karat.hunts import hunt_toml
 from karat.policy import exemptions
-from karat.system.toml import loads
+from karat.system.foreign.toml import loads
 
 HOSTILE = {
     "decimal": "preset = " + "9" * 5000,

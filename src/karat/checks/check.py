@@ -33,7 +33,7 @@ from karat.runs.settings import RecordSettings
 from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command, quoted
-from karat.system.limits import GOLDEN
+from karat.system.foreign.limits import GOLDEN
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""

@@ -58,7 +58,10 @@ def row_name(key: RowKey) -> str:
 
 def column_places(table: Table) -> dict[str, int]:
     """Column → its place, the first of that name: asking the tuple for each would take the square of their number."""
-    return {name: place for place, name in reversed([*enumerate(table.columns)])}
+    places: dict[str, int] = {}
+    for place, name in enumerate(table.columns):
+        places.setdefault(name, place)
+    return places
 
 
 def compare_table(

@@ -29,7 +29,7 @@ from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
 from karat.system.command import Command
-from karat.system.limits import GOLDEN
+from karat.system.foreign.limits import GOLDEN
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""

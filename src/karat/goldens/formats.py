@@ -17,7 +17,7 @@ from msgspec import structs
 from karat.findings import Finding, UsageError, fail, warn
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Reading, Shape
-from karat.system import limits
+from karat.system.foreign import limits
 
 GROUP = "karat.formats"
 BUILT_IN = (

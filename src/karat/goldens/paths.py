@@ -15,9 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
-from karat.system import wildcards
 from karat.system.command import Command
-from karat.system.wildcards import Step
+from karat.system.foreign import wildcards
+from karat.system.foreign.wildcards import Step
 
 DEFAULT_GLOBS = (
     "**/golden_values*.json",

@@ -17,7 +17,7 @@ from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import json_text, text_file
 from karat.goldens.line_records import merge
 from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
-from karat.system import limits
+from karat.system.foreign import limits
 
 _NAMES = frozenset({"name", "model", "benchmark", "test", "case", "id", "key"})
 """Columns that name the thing of a row; all columns up to the first of them identify it."""

@@ -36,8 +36,8 @@ from karat.hunts.settings import (
 )
 from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
-from karat.system import toml
 from karat.system.command import Command
+from karat.system.foreign import toml
 from karat.system.hashes import sha256_hex
 
 NAME = "hunt.toml"

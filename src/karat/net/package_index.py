@@ -25,8 +25,8 @@ from karat.net.addresses import shown
 from karat.net.client import Advice, Client, Reply
 from karat.net.retry import Retry
 from karat.net.tokens import Token
-from karat.system import toml
 from karat.system.command import Command
+from karat.system.foreign import toml
 from karat.system.secrets import Secret
 
 PYPI = "https://pypi.org/simple"

@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, suggest
-from karat.system import toml
 from karat.system.command import Command
+from karat.system.foreign import toml
 
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]

@@ -26,8 +26,8 @@ from karat.net.client import Answers
 from karat.sources.source import Obtained, Wanted
 from karat.system.archives import Archive, Member
 from karat.system.files import write_bytes
+from karat.system.foreign.limits import Limit
 from karat.system.hashes import sha256_file, sha256_hex, sha256_text
-from karat.system.limits import Limit
 from karat.system.locks import hold, lock
 
 _RECORD = "record"

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from karat.findings import Finding, fail
-from karat.system import limits
+from karat.system.foreign import limits
 from karat.system.names import folded, not_plain, refusal, shown
 
 DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})

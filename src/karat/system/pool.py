@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from karat.system.limits import Limit
+from karat.system.foreign.limits import Limit
 
 T = TypeVar("T")
 _JOBS = Limit("KARAT_JOBS", 16, most=128)

@@ -22,8 +22,8 @@ from karat.changepoints.series import wrong_usage
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import glob_matcher
 from karat.system.command import Command
+from karat.system.foreign.limits import LOG
 from karat.system.git import find_root, resolve, run_git
-from karat.system.limits import LOG
 
 Kind = Literal["date", "day", "commit", "name"]
 

@@ -286,7 +286,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
     """One sheet per stage of a hunt, or the table that was asked for."""
     import sqlite3
 
-    from karat.system import sqlite
+    from karat.system.foreign import sqlite
 
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
@@ -313,7 +313,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
-    from karat.system.sqlite import rows
+    from karat.system.foreign.sqlite import rows
 
     return [str(row[1]) for row in rows(connection, f"PRAGMA table_info({_quoted(table)})")]
 
@@ -324,7 +324,7 @@ def _quoted(name: str) -> str:
 
 def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple[Sheet, ...]:
     """The stages of a hunt, one sheet each."""
-    from karat.system import sqlite
+    from karat.system.foreign import sqlite
 
     query = f"SELECT {', '.join(map(_quoted, _JOURNAL))} FROM {_VIEW} ORDER BY stage, position"  # noqa: S608 - our own names
     stages: dict[str, list[tuple[Any, ...]]] = {}

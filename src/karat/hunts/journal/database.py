@@ -138,7 +138,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     import sqlite3
     from urllib.parse import quote
 
-    from karat.system.sqlite import guard
+    from karat.system.foreign.sqlite import guard
 
     if not path.is_file():
         raise no_journal(path)

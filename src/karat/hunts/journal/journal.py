@@ -79,7 +79,7 @@ class Journal:
 
     def _rows(self, shape: Any, sql: str, *values: Any) -> list[Any]:
         """What a query gives, each row of the types that it should have: a stranger's tables may hold anything."""
-        from karat.system.sqlite import rows
+        from karat.system.foreign.sqlite import rows
 
         with self._errors("read"):
             found = rows(self._db, sql, values)

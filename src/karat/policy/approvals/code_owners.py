@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from karat.system import wildcards
-from karat.system.wildcards import Step
+from karat.system.foreign import wildcards
+from karat.system.foreign.wildcards import Step
 
 ForgeName = Literal["github", "gitlab"]
 

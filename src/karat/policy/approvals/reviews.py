@@ -18,8 +18,9 @@ from msgspec.structs import asdict
 from karat.findings import UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
-from karat.system import signatures, toml
+from karat.system import signatures
 from karat.system.command import Command, quoted
+from karat.system.foreign import toml
 
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from karat.system.limits import LOG, ROWS
+from karat.system.foreign.limits import LOG, ROWS
 
 _STEPS = 200
 """Of SQLite's machine, per row that is allowed: what a join of several tables takes, and some more."""
