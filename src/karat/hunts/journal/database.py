@@ -169,7 +169,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
 
 def header(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Whose file it is, the version of its tables, and how many there are."""
-    from karat.system.sqlite import rows
+    from karat.system.foreign.sqlite import rows
 
     application, version, tables = (
         int(rows(db, sql)[0][0])
