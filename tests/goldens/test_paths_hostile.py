@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.goldens import paths
 from karat.goldens.paths import CasePattern, Globs, identity_of
+from karat.system.foreign import wildcards
 
 SLOW = {
     "stars": ("*a" * 30 + "b", "a" * 200),
@@ -33,7 +33,7 @@ def test_no_glob_takes_long(glob: str, path: str) -> None:
 def test_both_ways_say_the_same(glob: str, path: str) -> None:
     globs = Globs([glob])
     expression = globs._quick.fullmatch(path) is not None
-    assert any(paths.wildcards.fits(steps, path) for steps in globs._all) is expression or globs._others
+    assert any(wildcards.fits(steps, path) for steps in globs._all) is expression or globs._others
 
 
 CASES = {
