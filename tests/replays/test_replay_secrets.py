@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-HOW = {"command": {"command": f"{sys.executable} tell.py {{outputs}}"}, "function": {"run": "telling:run"}}
+HOW = {"command": {"command": f"{shlex.quote(sys.executable)} tell.py {{outputs}}"}, "function": {"run": "telling:run"}}
 
 
 @pytest.mark.slow
