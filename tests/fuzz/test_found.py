@@ -44,6 +44,7 @@ FOUND = {
     "dtype": [b"[" * 3000, b'["\xed\xa0\x80"]'],
     "store file": [DEEP],
     "challenge and stored login of a registry": [DEEP],
+    "CODEOWNERS": [b"/docs/deep/down/a[0--9].md @ann\n", b"/docs/deep/down/a[--9].md @ann\n"],
     "SQLite for changes": [database()],
     "journal of a hunt": [database()],
     "git repository": [

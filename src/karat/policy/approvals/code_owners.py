@@ -181,6 +181,8 @@ def _segment(part: str, *, brackets: bool) -> Iterator[Step]:
             inside = token["set"][1:-1]
             negated = inside[:1] in {"!", "^"}
             listed = re.sub(r"([\[\]\\^&|~])", r"\\\1", inside[1:] if negated else inside)
+            # Two hyphens are one that begins or ends a range; Python warns that they may come to mean something else.
+            listed = re.sub(r"(?!^)--", r"-\\-", re.sub(r"^--", r"\\--", listed))
             try:
                 yield wildcards.one(re.compile(f"(?!/)[{'^' if negated else ''}{listed}]"))
             except re.error:  # a range that ends before it begins matches nothing
