@@ -14,6 +14,8 @@ from fuzz.mutations import mutated, smaller
 from fuzz.readers import READERS, Reader
 
 SEED, SECONDS = 14, 8.0
+# Another test of this process may have loaded jax, which warns of every fork; what is forked here has no use for it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.mark.slow
