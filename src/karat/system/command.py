@@ -10,6 +10,8 @@ from typing import Self
 _CHANGED_IN_PRINT = re.compile(r"##\[|\n\s*::|[^\S\n]\n")
 """What GitHub's log takes for a command, and blanks that are lost at the end of a line."""
 
+_PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)  # nearly every word, and what shlex.quote leaves as it is
+
 
 class Command(str):
     """A command line as it is shown, which remembers its words: options can be changed without parsing it.
@@ -51,6 +53,8 @@ def quoted(text: str, *, lines: bool = False) -> str:
     What would not survive a terminal or the log of CI is written as `$'…'`, which bash, zsh and ksh understand. With
     `lines`, line breaks stay breaks, in quotes that every shell understands.
     """
+    if _PLAIN.fullmatch(text):
+        return text
     shown = text.replace("\n", "") if lines else text
     if shown.isprintable() and not _CHANGED_IN_PRINT.search(text):
         return shlex.quote(text)
