@@ -26,7 +26,9 @@ class Limit(NamedTuple):
 
     def value(self, env: Mapping[str, str] | None = None) -> int:
         """The limit in force."""
-        text = (os.environ if env is None else env).get(self.variable) or str(self.default)
+        text = (os.environ if env is None else env).get(self.variable)
+        if not text:
+            return self.default * self.unit
         if not (re.fullmatch("[0-9]{1,13}", text) and self.least <= int(text) <= self.most):
             what = "a number of megabytes" if self.unit > 1 else "a number"
             said = f"expected {what} from {self.least} to {self.most} in {self.variable}, found {text[:40]!r}"
