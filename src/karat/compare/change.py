@@ -13,10 +13,11 @@ from karat.findings import Finding, Severity
 
 if TYPE_CHECKING:
     # Shapes bring numpy along, which those who only pass changes around need not wait for.
+    from karat.compare.history import EarlierMoves
     from karat.goldens.shapes import Metric, Shape
     from karat.tensors.comparison import Comparison
 else:
-    Metric, Shape, Comparison = Any, str, Any
+    EarlierMoves, Metric, Shape, Comparison = Any, Any, str, Any
 
 
 class Verdict(StrEnum):
@@ -87,6 +88,16 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """The curves themselves, kept only when a report needs to draw them."""
     tensor: Comparison | None = None
     """Of a bundle's tensor: dtype, shape, tolerance and numbers of its own; its findings are the change's."""
+    history: EarlierMoves | None = None
+    """How far earlier refreshes moved it, where the repository's history was asked."""
+
+    @property
+    def size(self) -> float | None:
+        """How far it moved, as history counts it; None where steps or values came or went, so that it says nothing."""
+        other_steps = self.steps_lost or self.steps_gained or self.nan_gained or self.nan_lost
+        if other_steps or self.verdict in {Verdict.INCOMPLETE, Verdict.NEW} or self.tensor is not None:
+            return None
+        return self.mean_abs_rel_diff if self.steady_rel_diff is None else abs(self.steady_rel_diff)
 
     @property
     def movement(self) -> float | None:

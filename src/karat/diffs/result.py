@@ -18,7 +18,9 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity, info
 from karat.report.result import Result
-from karat.report.words import count
+from karat.report.words import count, short_path
+
+_UNUSUAL_SHOWN = 8
 
 
 class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,28 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Goldens whose bytes are the same on both sides and were therefore not read."""
     root: str = ""
     """The folder the goldens have in common, for titles."""
+    history: str = ""
+    """Which history the moves were held against, and what it lacks; empty if none was asked."""
+
+    def history_lines(self) -> Iterator[str]:
+        """Which moves earlier refreshes hardly ever made, for people; nothing if no history was asked."""
+        if not self.history:
+            return
+        held = [
+            (change.path, row.metric, row.history) for change in self.changes for row in change.metrics if row.history
+        ]
+        known = [found for _, _, found in held if found.compared_with]
+        unusual = sorted((one for one in held if one[2].unusual), key=lambda one: -(one[2].deviation or 0))
+        said = [f"{len(unusual):,} of {count(len(held), 'move')} larger than earlier refreshes made"] if held else []
+        if usual := len(known) - len(unusual):
+            said.append(f"{usual:,} as usual")
+        if unknown := len(held) - len(known):
+            said.append(f"{unknown:,} with too few to tell")
+        yield "; ".join([", ".join(said), self.history] if said else [self.history])
+        for path, metric, found in unusual[:_UNUSUAL_SHOWN]:
+            yield f"{short_path(path, self.root)} {metric}: {found.size:.1e}, {found.sentence}"
+        if len(unusual) > _UNUSUAL_SHOWN:
+            yield f"… and {len(unusual) - _UNUSUAL_SHOWN:,} more"
 
     def all_findings(self) -> Iterator[Finding]:
         """Every finding, the whole comparison's first, then by file."""

@@ -115,6 +115,7 @@ def document(diff: Diff) -> dict[str, Any]:
         "old": diff.old,
         "new": diff.new,
         "totals": totals(diff),
+        "history": diff.history or None,
         "findings": [finding_json(f) for f in diff.findings],
         "groups": [
             {**msgspec.to_builtins(g), "members": [{"path": path, "metric": metric} for path, metric in g.members]}
@@ -170,4 +171,7 @@ def _metric_json(m: MetricChange) -> dict[str, Any]:
         from karat.tensors.report import comparison_json
 
         tensor = comparison_json(m.tensor)
-    return {**plain, "verdict": m.verdict.value, "tensor": tensor}
+    history = None
+    if m.history is not None:
+        history = {**msgspec.to_builtins(m.history), "unusual": m.history.unusual, "sentence": m.history.sentence}
+    return {**plain, "verdict": m.verdict.value, "tensor": tensor, "history": history}

@@ -138,7 +138,8 @@ def _row(file: int, change: Change, numbers: MetricChange | None, place: int) ->
     tensor = list(facts(numbers.tensor)) if numbers.tensor else None
     if tensor is not None:
         values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
-    return [file, numbers.metric, numbers.verdict.rank, numbers.because, *values, place, tensor]
+    because = numbers.because if numbers.history is None else f"{numbers.because}; {numbers.history.sentence}"
+    return [file, numbers.metric, numbers.verdict.rank, because, *values, place, tensor]
 
 
 def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:

@@ -88,6 +88,8 @@ def must_look(diff: Diff) -> list[Section]:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
         title = "## Then at what moved, by likely cause" if fails else "## Look at what moved"
         found.append(Section(title, "\n".join(lines)))
+    if past := [f"{'- ' if n else ''}{prose(line)}" for n, line in enumerate(diff.history_lines())]:
+        found.append(Section("## Against earlier refreshes", "\n".join([past[0], "", *past[1:]]).rstrip()))
     return found
 
 

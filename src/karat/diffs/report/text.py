@@ -37,6 +37,8 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     if severities := severity_counts(diff.all_findings()):
         parts.append(f"findings: {severities}")
     yield ((" · ".join(parts), ""),)
+    for head, line in enumerate(diff.history_lines()):
+        yield ("     " if head else "history: ", "dim"), (line, "")
     fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
     for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
         yield from finding_lines(finding, diff.root)
