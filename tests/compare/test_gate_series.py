@@ -61,6 +61,15 @@ def test_outliers_are_allowed_but_never_missing_ones() -> None:
     assert loss(LOSS[:-1], rules).outcome is CheckOutcome.FAIL
 
 
+def test_as_many_samples_as_the_rule_says_may_be_missing() -> None:
+    short = [*LOSS[:20], NAN, *LOSS[21:]]
+    assert loss(short).outcome is CheckOutcome.FAIL
+    assert loss(short, judging(missing=1)).outcome is CheckOutcome.PASS
+    assert loss({n: v for n, v in enumerate(LOSS, 1) if n != 21}, judging(missing=1)).outcome is CheckOutcome.PASS
+    assert loss([*short[:-1], NAN], judging(missing=1)).outcome is CheckOutcome.FAIL
+    assert loss([*LOSS[:20], inf, *LOSS[21:]], judging(missing=1)).kind == "new-nan", "an infinity is a sample"
+
+
 def test_a_run_that_was_cut_off_is_said_to_be_one() -> None:
     golden = series(lm_loss=LOSS, grad_norm=LOSS)
     results, findings = judged(golden, series(lm_loss=LOSS[:13], grad_norm=LOSS[:13]))

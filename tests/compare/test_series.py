@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from msgspec import structs
@@ -8,6 +10,7 @@ from factories.curves import NAN, change_of, kinds, metric, series
 from karat.compare.change import Verdict
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import ExitCode, Severity, exit_code
+from karat.goldens.formats import read
 from karat.goldens.shapes import Series
 
 
@@ -357,3 +360,47 @@ def test_a_declared_end_that_vanishes_is_told() -> None:
     old = metric([1.0, 2.0], end=2)
     change = change_of(Series({"x": old}), Series({"x": structs.replace(old, end=None)}))
     assert "end_step 2 → None" in change.findings[0].message
+
+
+def test_placeholders_that_come_and_go_leave_the_golden_the_same() -> None:
+    """Also where the declared steps and whole curves of placeholders go with them."""
+    sparse = Series({"loss": structs.replace(metric({2: 9.0, 4: 8.0}), start=2, end=4, interval=2)})
+    dense = Series({"loss": metric([NAN, 9.0, NAN, 8.0]), "never": metric([NAN] * 4)})
+    for old, new in ((sparse, dense), (dense, sparse)):
+        change = change_of(old, new)
+        assert (change.verdict, change.severity) == (Verdict.SAME, Severity.INFO), change.findings
+    longer = change_of(sparse, Series({"loss": structs.replace(sparse.metrics["loss"], end=50)}))
+    assert longer.verdict is Verdict.DRIFT, "without a placeholder, another end is another run"
+    nothing = change_of(Series({"never": metric([NAN])}), Series({"other": metric([NAN])}))
+    assert "nothing-compared" in kinds(nothing), "placeholders are no evidence"
+
+
+def test_how_many_samples_may_be_missing_is_a_rule() -> None:
+    curve = [0.5] * 40
+    holes = [0.5] * 30 + [NAN] + [0.5] * 9
+    old = Series({"iteration-time": metric(curve), "lm loss": metric(curve)})
+    timing = change_of(old, Series({"iteration-time": metric(holes), "lm loss": metric(curve)}))
+    assert (timing.verdict, timing.severity) == (Verdict.NOISE, Severity.INFO)
+    assert [(f.kind, f.where) for f in timing.findings] == [("new-nan", "step 31")], "it is still told"
+    absent = {step: 0.5 for step in range(1, 41) if step != 31}
+    lost = change_of(old, Series({"iteration-time": metric(absent), "lm loss": metric(curve)}))
+    assert (lost.severity, kinds(lost)) == (Severity.INFO, {"lost-steps"})
+    two = change_of(old, Series({"iteration-time": metric([*holes[:-1], NAN]), "lm loss": metric(curve)}))
+    assert two.verdict is Verdict.INCOMPLETE, "one after a resume, not two"
+    loss = change_of(old, Series({"iteration-time": metric(curve), "lm loss": metric(holes)}))
+    assert loss.verdict is Verdict.INCOMPLETE
+    allowed = RuleBook.of([PartialRule("lm loss", {"missing": 1})])
+    assert change_of(old, Series({**old.metrics, "lm loss": metric(holes)}), allowed).severity is Severity.INFO
+
+
+@pytest.mark.parametrize(
+    ("end", "interval", "values", "short"),
+    [(50, 5, 10, False), (34, 5, 7, False), (50, 5, 9, True), (50, 1, 50, False)],
+)
+def test_the_end_of_a_list_is_the_first_step_that_is_not_in_it(
+    end: int, interval: int, values: int, *, short: bool
+) -> None:
+    block = {"start_step": 0, "end_step": end, "step_interval": interval, "values": [9.5 + n for n in range(values)]}
+    golden = read(json.dumps({"lm loss": block}).encode()).golden
+    assert golden is not None
+    assert ("truncated" in kinds(change_of(None, golden))) is short

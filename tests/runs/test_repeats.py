@@ -118,6 +118,8 @@ def test_what_the_old_golden_declares_stays_as_far_as_it_is_true() -> None:
     assert (new.start, new.end, new.interval, new.precision, new.extra) == (1, 70, 30, 5, {"unit": "nats"})
     longer = series(loss={1: 5.0, 30: 6.0, 60: 7.0, 90: 8.0})
     assert onto(Series({"loss": block}), longer, (), declare=True).metrics["loss"].end == 90
+    listed = structs.replace(block, end=90, listed=True)
+    assert onto(Series({"loss": listed}), run, (), declare=True).metrics["loss"].end == 90, "the first step not in it"
     bare = structs.replace(plain, start=None, end=None, interval=None)
     kept = onto(Series({"loss": bare}), run, (), declare=True).metrics["loss"]
     assert (kept.start, kept.end, kept.interval) == (None, None, None)

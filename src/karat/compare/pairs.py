@@ -109,10 +109,10 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     findings = [*new.findings, *repaired, *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
         findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
-    elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
+    elif _is_evidence_due(old.golden, new.golden, rows) and not any(map(_has_evidence, rows)):
         findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
-    untold = {f.kind for f in findings} <= _AT_MOST_NOISE
+    untold = {f.kind for f in findings} <= _AT_MOST_NOISE - {"format-only"}
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
         findings.append(info("format-only", "the bytes changed (layout, key order or placeholders), no value did"))
     return Change(
@@ -124,6 +124,11 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         identity=pair.identity,
         same_bytes=pair.same_bytes,
     )
+
+
+def _is_evidence_due(old: Golden, new: Golden, rows: Sequence[MetricChange]) -> bool:
+    """Whether something should have been compared; of two series always, though placeholders have no row."""
+    return new.shape != "document" and bool(rows or old.shape == new.shape == "series")
 
 
 def _has_evidence(row: MetricChange) -> bool:
@@ -161,7 +166,9 @@ def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
     return tuple(sorted(placed, key=lambda f: f.severity.rank))
 
 
-_AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"})
+_AT_MOST_NOISE = frozenset(
+    {"dropped-placeholders", "format-only", "moved-golden", "no-usable-steps", "non-finite-literal", "truncated"}
+)
 _DRIFTS = frozenset({"gained-rows", "gained-metric", "gained-steps", "structure-changed"})
 
 

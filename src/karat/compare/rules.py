@@ -39,6 +39,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Judge the ratio of medians after warm-up instead of single steps (timings jitter)."""
     warm_up: float = 0.3
     """Share of the leading steps that `steady` leaves out."""
+    missing: float = 0
+    """Samples of a curve that may be missing without an objection; they are still told."""
     exact: bool = False
     """Any difference is drift (counts, token ids): relative size says nothing about them."""
     better: str | None = None
@@ -116,7 +118,8 @@ DEFAULTS: tuple[PartialRule, ...] = (
     # The seed: mem-* rows sit at 0 or below 1e-6; flag what lands above [1e-4, 1e-3).
     PartialRule("mem-*", {"break_avg": 0.2, "break_mean": 0.2, "break_max": 0.5, "family": "memory"}),
     # The seed: warm-up and scheduler noise; never a correctness problem of its own.
-    PartialRule("iteration-time", _TIMING),
+    # Suites leave out the first step after a resume.
+    PartialRule("iteration-time", {**_TIMING, "missing": 1}),
     PartialRule("iteration_timing_avg", _TIMING),
     PartialRule("*latency*", _TIMING),
     PartialRule("*throughput*", {**_TIMING, "family": "throughput"}),
@@ -244,5 +247,14 @@ def _value(key: str, value: Any, where: str) -> Any:
 
 
 _LIMITS = {"min": -inf, "max": -inf}
-_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf, "outlier_share": 0.5, "warm_up": 1}
+_BELOW = {
+    "rtol": inf,
+    "atol": inf,
+    "outliers": inf,
+    "missing": inf,
+    "min": inf,
+    "max": inf,
+    "outlier_share": 0.5,
+    "warm_up": 1,
+}
 """What a number must stay below: without an end, it would let everything pass."""

@@ -59,9 +59,9 @@ def judge_series(
         rows.append(row)
         findings.extend(found)
     before, after = _beside(old, new), _beside(new, old)
-    for row, one in (*_curves_lost_and_gained(old, new), *_values_lost_and_gained(before, after)):
-        rows.append(row)
-        findings.append(one)
+    for other, finding in (*_curves_lost_and_gained(old, new), *_values_lost_and_gained(before, after)):
+        rows += [other] if other is not None else []
+        findings.append(finding)
     left = {name: value for name, value in before.items() if name in after}
     right = {name: after[name] for name in left}
     for item in shared:
@@ -114,11 +114,15 @@ def _no_usable_steps(s: SharedMetric) -> Finding | None:
     )
 
 
-def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
+def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange | None, Finding]]:
     for name in sorted(old.metrics.keys() - new.metrics.keys()):
         if name in new.scalars or name in new.others:
             row = _row(name, Verdict.INCOMPLETE, "was a curve, is a single value now")
             yield row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name)
+            continue
+        if np.isnan(old.metrics[name].values).all():
+            message = f"{name}: the metric is gone; it never had a value"
+            yield None, info("dropped-placeholders", message, metric=name)
             continue
         n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
         message = f"{name}: the metric is gone ({count(n, 'step')} with a value)"
@@ -129,6 +133,8 @@ def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricCh
         row = replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
         if name in old.scalars or name in old.others:
             yield row, warn("type-changed", f"{name}: was a single value, is a curve now", metric=name)
+        elif np.isnan(new.metrics[name].values).all():
+            yield None, info("format-only", f"{name}: a new metric without a value", metric=name)
         else:
             yield row, info("gained-metric", f"{name}: a new metric with {count(n, 'step')}", metric=name)
 
@@ -175,11 +181,12 @@ def last_sample(metric: Metric) -> int | None:
 
 
 def declared_end(metric: Metric) -> int | None:
-    """The last step that the block says it has: {start} ∪ multiples of the interval up to the end."""
+    """The last step that the block says it has: {start} ∪ multiples of the interval up to the end, or before it."""
     if metric.end is None:
         return int(metric.steps[-1]) if len(metric.steps) else None
     interval = metric.interval or 1
-    last = metric.end - metric.end % interval if interval > 0 else metric.end
+    end = metric.end - metric.listed
+    last = end - end % interval if interval > 0 else end
     return max(last, metric.start) if metric.start is not None else last
 
 
@@ -242,15 +249,17 @@ def _losses(s: SharedMetric, stop: int | None, *, truncated: bool) -> Iterator[F
     alive = np.isin(finite, s.new.steps[np.isfinite(s.new.values)])
     # Timings often have no sample at the first steps, and their rule does not look there anyway.
     warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
+    broken, lost = finite[present & ~alive], sampled[~np.isin(sampled, s.new.steps)]
+    missing = np.count_nonzero(~np.isin(np.concatenate([broken, lost]), warm))
     for kind, steps, what in (
-        ("new-nan", finite[present & ~alive], "no longer finite at {}"),
-        ("lost-steps", sampled[~np.isin(sampled, s.new.steps)], "lost {} that had a value"),
+        ("new-nan", broken, "no longer finite at {}"),
+        ("lost-steps", lost, "lost {} that had a value"),
     ):
         if len(steps):
             first = int(steps[0])
             yield Finding(
                 kind=kind,
-                severity=Severity.INFO if np.isin(steps, warm).all() else Severity.FAIL,
+                severity=Severity.INFO if missing <= s.rule.missing else Severity.FAIL,
                 metric=s.name,
                 where=f"step {first}",
                 message=f"{s.name}: {what.format(count(len(steps), 'step'))}, first at step {first}",
@@ -261,6 +270,8 @@ def _losses(s: SharedMetric, stop: int | None, *, truncated: bool) -> Iterator[F
 def _gains(s: SharedMetric) -> Iterator[Finding]:
     """What one metric gained, and placeholders it dropped: worth knowing, never a reason to object."""
     n = s.numbers
+    # Placeholders that come and go take the declared steps with them; no value does.
+    rewritten = bool(n.placeholders_lost or len(s.new.steps) - n.n_shared - n.steps_gained)
     if n.placeholders_lost:
         dropped = count(n.placeholders_lost, "step")
         yield info(
@@ -276,7 +287,8 @@ def _gains(s: SharedMetric) -> Iterator[Finding]:
         ("value_precision", s.old.precision, s.new.precision),
     )
     if changed := [f"{name} {a} → {b}" for name, a, b in fields if a is not None and a != b]:
-        yield info("structure-changed", f"{s.name}: declares {', '.join(changed)}", metric=s.name)
+        kind = "format-only" if rewritten and s.old.precision == s.new.precision else "structure-changed"
+        yield info(kind, f"{s.name}: declares {', '.join(changed)}", metric=s.name)
     if more := n.steps_gained + n.nan_lost:
         yield info(
             "gained-steps",

@@ -88,7 +88,7 @@ class MetricReader:
         }
         steps, values = self.values(name, block["values"], fields)
         start, end, interval, precision = (fields[field] for field in FIELDS[1:])
-        return Metric(steps, values, start, end, interval, precision, extra)
+        return Metric(steps, values, start, end, interval, precision, extra, isinstance(block["values"], list))
 
     def field(self, name: str, field: str, value: Any) -> int | None:
         """A whole number beside the values; one that is spelled as text counts, with a warning."""
@@ -136,7 +136,7 @@ class MetricReader:
             if value is not None:
                 self.add("unreadable", path, 'a number or "nan"', value, Severity.FAIL)
             return math.nan
-        if isinstance(value, str) and value != NO_SAMPLE:
+        if isinstance(value, str) and value != NO_SAMPLE and not math.isnan(number):
             self.add("number-as-text", path, "a number", value, Severity.WARN)
         elif isinstance(value, int) and math.isinf(number):
             self.add("non-finite-literal", path, "a finite number", value, Severity.WARN)

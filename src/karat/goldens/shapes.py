@@ -42,6 +42,8 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     """`value_precision`, the number of decimals the writer says it kept."""
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the block that karat does not interpret; kept, and compared by structure."""
+    listed: bool = False
+    """The block holds a list, whose `end_step` is the first step that is not in it; how it is spelled, not what it says."""
 
     @classmethod
     def of(cls, values: Mapping[int, float]) -> Metric:

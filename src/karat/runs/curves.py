@@ -269,7 +269,7 @@ def _like(metric: Metric, old: Metric) -> Metric:
     interval = old.interval or 1
     fits = implied_steps(len(steps), steps[0], interval) == steps
     end = steps[-1]
-    if old.end is not None and end <= old.end < end + interval:
+    if old.end is not None and end <= old.end - old.listed < end + interval:
         end = old.end  # an end_step of 2000 over every 30th step is still what the test means
     return structs.replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
 

@@ -77,12 +77,15 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
         present = actual.steps[at] == golden.steps
         got[present] = actual.values[at[present]]
+    expected = golden.values
+    if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
+        expected = np.where(absent, np.nan, expected)
     mode = mode_of(rule)
     by_median = mode == "median" or (mode == "info" and rule.steady)
     if by_median:
-        verdict = gate_median(golden.steps, golden.values, got, present, rule)
+        verdict = gate_median(golden.steps, expected, got, present, rule)
     else:
-        verdict = gate(golden.values, got, present, rule)
+        verdict = gate(expected, got, present, rule)
     outcome, kind = _outcome(verdict, mode)
     used = share_used(verdict.error, verdict.tolerance)
     if (pair := verdict.medians) is not None:
