@@ -68,6 +68,24 @@ class BlobHost:
         return serve(request, blob)
 
 
+class PublicBucket:
+    """Object storage that anyone may read and nobody may list, as S3 behaves: what is not there is forbidden."""
+
+    def __init__(self, faults: Faults, log: list[Request]) -> None:
+        self._blobs: dict[str, Blob] = {}
+        self.host = Host("bucket", self.answer, faults, log)
+
+    def put(self, path: str, body: bytes) -> None:
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        self._blobs[path] = Blob(body=body, etag=etag, modified=1_767_225_600.0, filename=path.rpartition("/")[2])
+
+    def answer(self, request: Request) -> Response:
+        if "authorization" in request.headers:
+            return _refused("InvalidRequest", "The authorization mechanism is not supported.", status=400)
+        blob = self._blobs.get(unquote(request.path))
+        return serve(request, blob) if blob else _refused("AccessDenied", "Access Denied")
+
+
 def serve(request: Request, blob: Blob) -> Response:
     """The blob, or the part that was asked for."""
     match = request.headers.get("if-match")

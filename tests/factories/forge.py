@@ -1,4 +1,5 @@
-"""A forge on loopback that behaves like GitHub and GitLab: one API host, one blob host, two ports.
+"""A forge on loopback that behaves like GitHub and GitLab: an API host, a blob host, and a public
+bucket that neither of them lists.
 
     with Forge() as forge:
         run = forge.github.run("owner/name", run_id=123, attempts=2)
@@ -17,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import Self
 
-from factories.blob_host import BlobHost
+from factories.blob_host import BlobHost, PublicBucket
 from factories.faults import Faults
 from factories.forge_github import GitHub
 from factories.forge_gitlab import GitLab
@@ -27,12 +28,13 @@ from factories.http_host import Host, Request, Response
 
 
 class Forge:
-    """Both hosts, what they know, what they do wrong, and what they were asked."""
+    """The hosts, what they know, what they do wrong, and what they were asked."""
 
     def __init__(self) -> None:
         self.faults = Faults()
         self.requests: list[Request] = []
         self.blobs = BlobHost(self.faults, self.requests)
+        self.bucket = PublicBucket(self.faults, self.requests)
         self.github = GitHub(self.blobs)
         self.gitlab = GitLab(self.blobs)
         self.api = Host("api", self._answer, self.faults, self.requests)
@@ -42,11 +44,13 @@ class Forge:
     def __enter__(self) -> Self:
         self.api.start()
         self.blobs.host.start()
+        self.bucket.host.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.api.stop()
         self.blobs.host.stop()
+        self.bucket.host.stop()
 
     @property
     def github_url(self) -> str:

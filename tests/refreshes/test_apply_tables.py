@@ -160,10 +160,10 @@ TWO = {"11": rows("a,4,pass,"), "21": rows("b,8,pass,2.0")}
 
 def test_shards_of_two_configurations_make_no_table(world: World) -> None:
     """Each configuration lacks a shard; together they would look whole."""
-    other = msgspec.structs.replace(job(2), name="linux-rocm / test (inductor_timm, 2, 2, linux.g5)")
+    other = msgspec.structs.replace(job(2), name="linux-cuda13 / test (inductor_timm, 2, 2, linux.g5)")
     result = world.refresh([job(1), other], TWO)
     assert [o.state for o in result.outcomes] == [State.REFUSED]
-    assert "linux-cuda, linux-rocm" in result.outcomes[0].findings[0].message
+    assert "linux-cuda, linux-cuda13" in result.outcomes[0].findings[0].message
 
 
 def test_one_column_alone_and_rows_that_have_no_place_in_it(world: World) -> None:

@@ -129,7 +129,7 @@ def test_a_workflow_by_name_file_or_number(forge: Forge, env: dict[str, str], ho
         "path": ".github/workflows/nightly-tests.yml",
         "number": str(run.workflow_id),
     }[how]
-    assert [known.id for known in listed(env, sha=SHA, workflow=workflow).runs] == ["1"]
+    assert [known.id for known in listed(env, sha=SHA, workflows=[workflow]).runs] == ["1"]
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_commit_without_completed_runs_cannot_be_verified(forge: Forge, env: d
     with pytest.raises(CannotVerify, match=r"found none; still going: run 4 \(Slow\)"):
         listed(env, sha=SHA)
     with pytest.raises(CannotVerify, match="of workflow Other of commit"):
-        listed(env, sha=SHA, workflow="Other")
+        listed(env, sha=SHA, workflows=["Other"])
     with pytest.raises(CannotVerify, match="found none"):
         listed(env, sha=OTHER)
 

@@ -165,7 +165,10 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
     accepted = bool(objections) and options.accept_incomplete and golden is not None
     if objections and not accepted:
         golden = None
-        # Of a file that is refused, only the reasons matter; how far its remains moved does not.
+        # Of a file that is refused, only the reasons matter; how far its remains moved does not. Rows are gone with
+        # the shard that is missing, and no --prune is the answer to that.
+        if any(f.kind == "missing-shard" for f in objections):
+            objections = [f for f in objections if f.kind != "lost-rows"]
         advice = {"lost-rows": "; if that is meant, --prune"}
         findings = [
             replace(f, message=f"refused, the old golden is kept: {f.message}{advice.get(f.kind, '')}")

@@ -23,7 +23,7 @@ from karat.goldens.table_csv import read_table
 from karat.refreshes.acceptance import Acceptance, Incoming, decide_all
 from karat.refreshes.claims import Claim, by_target, settle
 from karat.refreshes.identity import agreed
-from karat.refreshes.jobs import UNFINISHED
+from karat.refreshes.jobs import UNFINISHED, JobGroup
 from karat.refreshes.report import GoldenOutcome, State
 from karat.refreshes.settings import RefreshOptions, TableSettings
 from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, render, write_golden
@@ -132,6 +132,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     commits: dict[str, str]
     """Run → commit."""
+    jobs: Sequence[JobGroup] = ()
     temporary: Path | None = None
     """The folder for half-written files."""
 
@@ -236,7 +237,11 @@ class _Batch:
                     where=winner.artifact.name,
                 )
             )
-        noted += missing_shards(shards, path)
+        # The job to run again is the one whose shard did not come.
+        of_job = winners[0].job
+        others = [g for g in self.target.jobs if of_job and g.table == of_job.table and g.key[0] == of_job.key[0]]
+        late = next((g for g in others if g.identity.get("shard") not in by_shard), None)
+        noted += [self._with_advice(f, winners[0], late) for f in missing_shards(shards, path)]
         # Shards of several runs or configurations are parts of several tables.
         runs = {c.artifact.run_id or "" for c in winners}
         builds = {c.identity["config"] for c in winners if "config" in c.identity}
@@ -322,11 +327,12 @@ class _Batch:
             accepted="--accept-incomplete" if decision.accepted else None,
         )
 
-    def _with_advice(self, finding: Finding, claim: Claim) -> Finding:
+    def _with_advice(self, finding: Finding, claim: Claim, group: JobGroup | None = None) -> Finding:
         """The finding with the command that helps: run the job again, for what is incomplete."""
         if finding.next or finding.severity is not Severity.FAIL:
             return finding
-        job = claim.job.current if claim.job else None
+        group = group or claim.job
+        job = group.current if group else None
         if self.target.source == "github" and job is not None:
             return replace(finding, next=Command("gh", "run", "rerun", "--job", job.id))
         return replace(finding, next=Command("karat", "refresh", "--dry-run", "--only", claim.target))

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from karat.findings import Finding, Severity, fail, warn
 from karat.refreshes.identity import (
+    DERIVED,
     ArtifactManifest,
     Identity,
     Targets,
@@ -106,13 +107,19 @@ class Claimant:
             if last != self._settings.manifest:
                 files[name] = file
                 continue
-            read = read_manifest(file, match.artifact.name)
-            if isinstance(read, Finding):
-                return Claims(findings=(*findings, read))
-            manifests[folder] = read
+            told = read_manifest(file, match.artifact.name)
+            if isinstance(told, Finding):
+                return Claims(findings=(*findings, told))
+            manifests[folder] = told
         claims: list[Claim] = []
         skipped = 0
+        of_jobs = agreed([job.identity for job in match.jobs])
+        # What the suite's name says of its tables; a file that says otherwise is another table beside them.
+        derived = {k: v for k, v in {**of_jobs, **match.identity}.items() if k in DERIVED}
         for name, file in files.items():
+            read = read_identity([name], self._settings.members, derived)
+            if read is None and self._settings.members:
+                continue
             manifest = manifest_for(name, manifests)
             if manifest is None:
                 said = (
@@ -121,7 +128,7 @@ class Claimant:
                 )
                 findings.append(fail("identity-conflict", said, path=name, next="karat schema karat.artifact/1"))
                 continue
-            made = self._claim(name, file, match, manifest)
+            made = self._claim(name, file, match, manifest, renamed(read or {}, self._settings.rename))
             if isinstance(made, Claim):
                 claims.append(made)
             elif isinstance(made, Finding):
@@ -130,9 +137,10 @@ class Claimant:
                 skipped += 1
         return Claims(claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped)
 
-    def _claim(self, name: str, file: Path, match: Match, manifest: ArtifactManifest) -> Claim | Finding | None:
-        """The claim of a file, the finding that speaks against it, or None if it is not wanted."""
-        own = renamed(read_identity([name], self._settings.members) or {}, self._settings.rename)
+    def _claim(
+        self, name: str, file: Path, match: Match, manifest: ArtifactManifest, own: Identity
+    ) -> Claim | Finding | None:
+        """The claim of a file, the finding that speaks against it, or None if it is not wanted; `own` is its name's."""
         declared = manifest.as_identity()
         outside = {**match.identity, **own, **declared}
         # The jobs that agree with what is inside; a manifest is believed before any name.

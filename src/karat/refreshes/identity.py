@@ -38,6 +38,9 @@ _OF_ONE_RUN = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 _NEVER_COMPARED = _OF_ONE_RUN - {"job_id", "run_id"}
 """Names on which identities may differ without a clash."""
 
+DERIVED = frozenset({"subsuite"})
+"""Names that another one determines."""
+
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_PART)]
 Line = Annotated[str, msgspec.Meta(max_length=1000)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -251,11 +254,12 @@ class Targets:
             message = f"{member} of artifact {artifact}: {why}"
             return fail(kind, message, path=member, next="karat config --show-origin")
 
-        if self._settings.target is None:
+        target = self._settings.target_of(identity.get("platform", ""))
+        if target is None:
             name = member.rpartition("/")[2]
             likely = self._existing(member, artifact, identity)
         else:
-            filled = fill(self._settings.target, identity)
+            filled = fill(target, identity)
             if filled.unsafe:
                 return refused("archive-refused", f"expected plain names, found {filled.unsafe}")
             if filled.path is None:

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 import msgspec
+from msgspec import structs
 
 from karat.findings import Finding, fail
 from karat.refreshes.identity import Identity, Lookup, is_wanted, placeholders, read_identity, renamed
@@ -30,7 +31,7 @@ UNFINISHED = frozenset({"cancelled", "timed_out"})
 JobKey = tuple[str, str, str]
 """Run, name and platform: what all attempts of one job have in common."""
 
-_SHARD = frozenset({"shard", "machine", "job_id", "run_id", "attempt", "uuid", "config", "restart"})
+_SHARD = frozenset({"shard", "machine", "job_id", "run_id", "attempt", "uuid", "config", "rest", "restart"})
 """What tells the shards of one table apart."""
 
 
@@ -63,11 +64,16 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the attempt that counts did not succeed; of twins, whether either did not."""
         return bool(self.conclusions & FAILING)
 
+    @property
+    def table(self) -> tuple[tuple[str, str], ...]:
+        """What all jobs that make shards of one table have in common."""
+        return tuple(sorted((k, v.casefold()) for k, v in self.identity.items() if k not in _SHARD))
+
     def attempt_of(self, artifact: Artifact) -> int | None:
         """Which attempt of this job left the artifact: told, or the last to begin before it was made."""
         if artifact.attempt is not None:
             return artifact.attempt
-        numbers = {job.attempt for job in self.attempts}
+        numbers = {job.attempt for job in self.attempts if artifact.job_id in {None, job.id}}
         if len(numbers) == 1:
             return numbers.pop()
         if artifact.created is None or any(job.started is None for job in self.attempts):
@@ -90,7 +96,7 @@ def group_jobs(
     by_id = {run.id: run for run in runs}
     found: dict[JobKey, tuple[Identity, list[CiJob]]] = {}
     for job in jobs:
-        identity = _job_identity(job, by_id.get(job.run_id), settings)
+        identity = None if settings.skips(job.name) else _job_identity(job, by_id.get(job.run_id), settings)
         if identity is not None:
             key = (job.run_id, job.name, identity.get("platform", ""))
             found.setdefault(key, (identity, []))[1].append(job)
@@ -121,14 +127,23 @@ def _job_identity(job: CiJob, run: Run | None, settings: RefreshSettings) -> Ide
     read = read_identity(texts, settings.jobs)
     if read is None and settings.jobs:
         return None
-    identity = dict(renamed(read or {}, settings.rename))
-    labels = [text.casefold() for text in (*job.labels, job.name, run.name if run else "")]
-    platforms = {
-        name for glob, name in settings.platforms.items() if any(fnmatchcase(text, glob.casefold()) for text in labels)
-    }
-    if len(platforms) == 1:
-        identity.setdefault("platform", platforms.pop())
-    return identity
+    named = {name: value.strip() for name, value in (read or {}).items()}
+    platform = platform_of(settings, job.labels, [job.name], [run.name if run else ""])
+    return {**platform, **renamed(named, settings.rename)}
+
+
+def platform_of(settings: RefreshSettings, *tellers: Iterable[str]) -> Identity:
+    """The platform that the first teller of any names, as an identity; none if it names several, or nobody does.
+
+    A machine's labels tell better than names: the suite `cpu_inductor_timm` runs on x86 and on aarch64.
+    """
+    for texts in tellers:
+        lower = [text.casefold() for text in texts]
+        globs = settings.platforms.items()
+        names = {name for glob, name in globs if any(fnmatchcase(text, glob.casefold()) for text in lower)}
+        if names:
+            return {"platform": names.pop()} if len(names) == 1 else {}
+    return {}
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +159,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     matches: tuple[Match, ...]
     out_of_scope: int = 0
+    skipped: int = 0
+    """Jobs and artifacts that the configuration says make no goldens."""
     superseded: tuple[str, ...] = ()
     """Names of artifacts of attempts that do not count: earlier ones, or not finished."""
 
@@ -168,22 +185,51 @@ class JobBook:
         return tuple(g for g in found if run_id is None or g.key[0] == run_id)
 
 
-def match_artifacts(
-    listing: Listing, groups: Sequence[JobGroup], settings: RefreshSettings
-) -> tuple[list[Match], list[str]]:
-    """Every artifact with the jobs it may be of, and the names of those that no pattern knows."""
-    matches, unmatched = [], []
+class Matched(msgspec.Struct, frozen=True, kw_only=True):
+    """Every artifact with the jobs it may be of, and what was left out."""
+
+    matches: Sequence[Match]
+    unmatched: Sequence[str]
+    """Names of artifacts that no pattern knows."""
+    skipped: int
+    """Jobs that make no goldens, and artifacts of unknown jobs that hold none."""
+
+
+def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: RefreshSettings) -> Matched:
+    """Tie artifacts to jobs by their names."""
+    matches: list[Match] = []
+    unmatched: list[str] = []
     book = JobBook(groups)
-    for artifact in [*listing.artifacts, *_artifacts_by_url(groups, settings, listing)]:
+    others = [job for job in listing.jobs if settings.skips(job.name)]
+    others = [job for job in others if is_wanted(_job_identity(job, None, settings) or {}, settings.values)]
+    skipped = {job.id: job.name for job in others}
+
+    def match(artifact: Artifact) -> None:
         known = {"run_id": artifact.run_id} if artifact.run_id else {}
         read = read_identity([artifact.name], settings.artifacts, known)
         if read is None and settings.artifacts and artifact.job_id is None:
             unmatched.append(artifact.name)
-            continue
+            return
         identity = renamed(read or {}, settings.rename)
-        if is_wanted(identity, settings.values):
-            matches.append(Match(artifact=artifact, identity=identity, jobs=book.possible(artifact, identity)))
-    return matches, unmatched
+        job_id, attempt = artifact.job_id or identity.get("job_id"), identity.get("attempt")
+        if settings.skips(artifact.name):
+            skipped.setdefault(job_id or artifact.id, artifact.name)
+        elif is_wanted(identity, settings.values) and job_id not in skipped:
+            told = structs.replace(
+                artifact, job_id=job_id, attempt=artifact.attempt or (int(attempt) if attempt else None)
+            )
+            jobs = book.possible(told, identity)
+            if not jobs and "machine" in identity:
+                identity = {**platform_of(settings, [identity["machine"]], [artifact.name]), **identity}
+            matches.append(Match(artifact=told, identity=identity, jobs=jobs))
+
+    for artifact in listing.artifacts:
+        match(artifact)
+    listed = {one.artifact.job_id for one in matches}
+    for artifact in _artifacts_by_url(groups, settings, listing):
+        if artifact.job_id not in listed:
+            match(artifact)
+    return Matched(matches=matches, unmatched=unmatched, skipped=len(set(skipped.values())))
 
 
 def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing) -> list[Artifact]:
@@ -219,15 +265,15 @@ def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, lis
     return found
 
 
-def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
+def choose(matched: Matched, groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
     """The artifacts to download: those that may be wanted, as far as names can tell."""
     # A table needs all of its shards, also those of jobs that passed.
     tables = options.settings.tables is not None
-    failing = {_table(g.identity) for g in groups if g.failing} if tables else set()
+    failing = {g.table for g in groups if g.failing} if tables else set()
     chosen: list[Match] = []
     superseded: list[str] = []
     out_of_scope = 0
-    for match in matches:
+    for match in matched.matches:
         # An artifact may be of a wanted platform if nothing tells; its inside may tell more.
         known = {match.identity.get("platform", "")}
         if known == {""}:
@@ -236,19 +282,13 @@ def choose(matches: Sequence[Match], groups: Sequence[JobGroup], options: Refres
             continue
         if match.jobs and all(group.supersedes(match.artifact) for group in match.jobs):
             superseded.append(match.artifact.name)
-        elif (
-            not options.only_failing
-            or not match.jobs
-            or any(g.failing or _table(g.identity) in failing for g in match.jobs)
-        ):
+        elif not options.only_failing or not match.jobs or any(g.failing or g.table in failing for g in match.jobs):
             chosen.append(match)
         else:
             out_of_scope += 1
-    return Choice(matches=tuple(chosen), out_of_scope=out_of_scope, superseded=tuple(superseded))
-
-
-def _table(identity: Identity) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((k, v.casefold()) for k, v in identity.items() if k not in _SHARD))
+    return Choice(
+        matches=tuple(chosen), out_of_scope=out_of_scope, skipped=matched.skipped, superseded=tuple(superseded)
+    )
 
 
 def is_platform(name: str, wanted: Sequence[str]) -> bool:

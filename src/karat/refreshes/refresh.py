@@ -83,12 +83,13 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                 locks=locks,
                 source=listing.source,
                 commits={run.id: run.commit for run in listing.runs if run.commit},
+                jobs=gathered.groups,
                 temporary=temporary,
             )
             locks.read(claim.target for claim in gathered.claims)
             try:
                 for outcome in apply_claims(gathered.claims, target, options):
-                    advised = complete_all(outcome.findings, options.command, listing.repo)
+                    advised = complete_all(outcome.findings, options.command, listing.for_gh or listing.repo)
                     outcomes.append(structs.replace(outcome, findings=tuple(advised)))
             finally:  # whatever ends it: what was written has its line
                 written, unwritten = ([], []) if options.dry_run else locks.write(temporary)
@@ -110,13 +111,14 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         scope=RefreshScope(name=options.scope, jobs={p: dict(sorted(jobs[p].items())) for p in sorted(jobs)}),
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
-        findings=tuple(complete_all(findings, options.command, listing.repo)),
+        findings=tuple(complete_all(findings, options.command, listing.for_gh or listing.repo)),
         command=options.command,
         # A test is a job, or a folder of goldens where no job is known.
         tests=len({c.job.key if c.job else (c.artifact.id, c.target.rpartition("/")[0]) for c in gathered.claims}),
         found=len({claim.target for claim in gathered.claims}),
         superseded=len(gathered.choice.superseded),
         out_of_scope=gathered.out_of_scope,
+        skipped=gathered.choice.skipped,
         unmatched=gathered.unmatched,
         received=gathered.received,
         locks=tuple(written),
@@ -137,8 +139,8 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
         said = f"expected --attempt from 1 to {last}, found {options.attempt}: {listing.origin} has no more"
         raise UsageError(said, next_command=Command("karat", "refresh", "--attempt", str(last)))
     groups = group_jobs(listing.jobs, listing.runs, options.settings, options.attempt)
-    matches, unmatched = match_artifacts(listing, groups, options.settings)
-    choice = choose(matches, groups, options)
+    matched = match_artifacts(listing, groups, options.settings)
+    choice = choose(matched, groups, options)
     if options.notice is not None:
         jobs = f"{count(len(listing.jobs), 'job')}, " if listing.jobs else ""
         found = count(len(listing.artifacts), "artifact")
@@ -167,7 +169,7 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
         choice=choice,
         claims=tuple(claims),
         findings=(*listing.findings, *findings),
-        unmatched=tuple(unmatched),
+        unmatched=tuple(matched.unmatched),
         out_of_scope=out_of_scope,
         received=received,
         explained=frozenset(explained),

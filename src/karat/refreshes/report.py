@@ -72,6 +72,8 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """The seed's second total: golden values found."""
     superseded: int = 0
     out_of_scope: int = 0
+    skipped: int = 0
+    """Jobs and artifacts that make no goldens, by the configuration."""
     unmatched: tuple[str, ...] = ()
     received: int = 0
     """Bytes over the network."""
@@ -142,7 +144,7 @@ def complete(advice: str, typed: Command, repo: str | None) -> str:
     Where findings are made, nobody knows the command line.
     """
     words = advice.words if isinstance(advice, Command) else ()
-    if words[:2] == ("gh", "run") and repo:
+    if words[:2] == ("gh", "run") and repo and "--repo" not in words:
         return Command(*words, "--repo", repo)
     if words[:2] != ("karat", "refresh") or words[2:] == ("--help",):
         return advice
@@ -196,6 +198,7 @@ def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     left = [
         (result.superseded, "of an earlier or unfinished attempt"),
         (result.out_of_scope, "out of scope"),
+        (result.skipped, "of jobs that [refresh] skip names"),
         (len(result.unmatched), "of unknown name"),
     ]
     if any(n for n, _ in left):
@@ -261,6 +264,7 @@ def document(result: RefreshReport) -> dict[str, Any]:
             **{state.value: states[state] for state in State},
             "superseded": result.superseded,
             "out_of_scope": result.out_of_scope,
+            "skipped": result.skipped,
             "unmatched": len(result.unmatched),
             "received_bytes": result.received,
         },

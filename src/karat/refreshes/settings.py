@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,8 +51,12 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """OWNER/NAME on GitHub, so that it need not be typed."""
     project: str | None = None
     """Project id or path on GitLab."""
+    workflows: tuple[str, ...] = ()
+    """GitHub: of a commit's runs, only those of these workflows, unless --workflow names another."""
     jobs: tuple[str, ...] = ()
     """Patterns that read an identity off a job's name."""
+    skip: tuple[str, ...] = ()
+    """Globs of the names of jobs and artifacts that make no goldens, although the patterns fit them."""
     artifacts: tuple[str, ...] = ()
     """Patterns that read an identity off an artifact's name."""
     artifact_url: str | None = None
@@ -60,6 +65,8 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns for the files inside an artifact that are goldens."""
     target: str | None = None
     """The path of the golden, filled in from the identity."""
+    targets: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Glob of platforms → the path of their goldens, where it is not `target`."""
     known_only: tuple[str, ...] = ()
     """Globs of files that are taken only where such a golden already exists."""
     platforms: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -75,26 +82,35 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what could never match: it would be passed over in silence."""
-        patterns = {
+        patterns: dict[str, Sequence[str]] = {
             "jobs": self.jobs,
             "artifacts": self.artifacts,
             "members": self.members,
-            "target": filter(None, [self.target]),
-            "artifact_url": filter(None, [self.artifact_url]),
+            "target": (*filter(None, [self.target]), *self.targets.values()),
+            "artifact_url": tuple(filter(None, [self.artifact_url])),
         }
         for key, texts in patterns.items():
             for text in texts:
                 rest = _PLACEHOLDER.sub("", text)
                 if "{" in rest or "}" in rest:
                     raise ValueError(f"expected placeholders such as {{case}} in {key}, found {text!r}")
-        parts = (self.target or "").split("/")
-        if self.target and (not parts[0] or ".." in parts or ".git" in parts):
-            raise ValueError(f"expected target to be a path in the repository, found {self.target!r}")
+        for target in patterns["target"]:
+            parts = target.split("/")
+            if not parts[0] or ".." in parts or ".git" in parts:
+                raise ValueError(f"expected target to be a path in the repository, found {target!r}")
         url = self.artifact_url
         if url is not None and not url.startswith(("https://", "http://")):
             raise ValueError(f"expected artifact_url to begin with https://, found {url!r}")
         if not self.manifest or "/" in self.manifest:
             raise ValueError(f"expected manifest to be a file's name, found {self.manifest!r}")
+
+    def target_of(self, platform: str) -> str | None:
+        """The pattern of the paths of a platform's goldens."""
+        return next((path for glob, path in self.targets.items() if fnmatchcase(platform, glob)), self.target)
+
+    def skips(self, name: str) -> bool:
+        """Whether a job or an artifact makes no goldens."""
+        return any(fnmatchcase(name, glob) for glob in self.skip)
 
 
 class RefreshOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -102,7 +102,7 @@ class GitHub(Forge):
         *,
         run_id: int | str | None = None,
         sha: str | None = None,
-        workflow: str | None = None,
+        workflows: Sequence[str] = (),
         attempt: int | None = None,
         env: Mapping[str, str] | None = None,
         retry: Retry | None = None,
@@ -129,7 +129,7 @@ class GitHub(Forge):
             said = f"expected the SHA of a commit, found {sha!r}"
             raise UsageError(said, next_command=Command("git", "rev-parse", sha))
         env = os.environ if env is None else env
-        self._repo, self._sha, self._workflow, self._attempt = repo, sha, workflow, attempt
+        self._repo, self._sha, self._workflows, self._attempt = repo, sha, tuple(workflows), attempt
         self._run_id = None if run_id is None else int(run_id)
         self._home = f"/repos/{repo}"
         root = github_root(env)
@@ -162,6 +162,7 @@ class GitHub(Forge):
             source="github",
             origin=f"{self._asked()} of {self._repo}",
             repo=self._repo,
+            for_gh=self._for_gh,
             runs=tuple(
                 Run(
                     id=str(run.id),
@@ -190,12 +191,13 @@ class GitHub(Forge):
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
         run = (str(artifact.run_id or self._run_id or ""), "--repo", self._for_gh)
+        job = ("--job", artifact.job_id, "--repo", self._for_gh) if artifact.job_id else run
         return ArtifactRequest(
             artifact=artifact,
             address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
             look=Command("gh", "run", "download", *run, "--name", artifact.name),
-            remake=Command("gh", "run", "rerun", *run),
+            remake=Command("gh", "run", "rerun", *job),
         )
 
     def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
@@ -225,12 +227,12 @@ class GitHub(Forge):
                 error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
             ) from None
         runs = [run for page in found for run in page.items]
-        if self._workflow is not None:
-            runs = [run for run in runs if run.is_of(self._workflow)]
+        if self._workflows:
+            runs = [run for run in runs if any(run.is_of(name) for name in self._workflows)]
         done = sorted({run.id: run for run in runs if run.status == "completed"}.items())
         going = [run for run in runs if run.status != "completed"]
         if not done:
-            of = f" of workflow {self._workflow}" if self._workflow else ""
+            of = f" of workflow {' or '.join(self._workflows)}" if self._workflows else ""
             raise CannotVerify(
                 f"expected completed runs{of} of commit {sha} in {self._repo}, found none"
                 + (f"; still going: {', '.join(run.label for run in going)}" if going else ""),

@@ -52,6 +52,8 @@ class SourceSettings(Protocol):
     def repo(self) -> str | None: ...
     @property
     def project(self) -> str | None: ...
+    @property
+    def workflows(self) -> tuple[str, ...]: ...
 
 
 Factory = Callable[[SourceOptions, SourceSettings, Notice | None], Source]
@@ -135,7 +137,8 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     if options.run_id is not None and not options.run_id.isdecimal():
         said = f"expected --run-id to be the number in the run's URL, found {options.run_id!r}"
         raise UsageError(said, next_command="gh run list")
-    return GitHub(repo, run_id=options.run_id, sha=options.sha, workflow=options.workflow, notice=notice)
+    workflows = (options.workflow,) if options.workflow else settings.workflows
+    return GitHub(repo, run_id=options.run_id, sha=options.sha, workflows=workflows, notice=notice)
 
 
 def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:

@@ -79,6 +79,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What it was asked for, for people: `run 123 of owner/name`, a path, a URL without secrets."""
     repo: str | None = None
     """OWNER/NAME, where the source has one."""
+    for_gh: str | None = None
+    """The same as `gh --repo` wants it: with the host, where that is not github.com."""
     runs: tuple[Run, ...] = ()
     jobs: tuple[CiJob, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
+from msgspec import structs
 
 from karat.findings import CannotVerify
 from karat.net.client import Advice, Client, Refused
@@ -44,6 +45,8 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The command that shows the artifact as it is."""
     remake: str | None = None
     """The command that makes it anew."""
+    elsewhere: bool = False
+    """It lies at an address of its own, where nobody needs a token: what is forbidden there is not there."""
     missing_means: str = "artifact-missing"
     """What it is called if the server does not know it: GitLab forgets what has expired."""
 
@@ -86,8 +89,16 @@ class Forge(ABC):
             if artifact.url is not None:
                 # At an address of its own; the client knows that the token does not go there.
                 address = ArtifactAddress(url=artifact.url, lasting=False)
-                key = ("url", artifact.url)
-                requests.append(ArtifactRequest(artifact=artifact, address=address, key=key))
+                of_job = self._request(structs.replace(artifact, id=artifact.job_id or artifact.id))
+                requests.append(
+                    ArtifactRequest(
+                        artifact=artifact,
+                        address=address,
+                        key=("url", artifact.url),
+                        remake=of_job.remake,
+                        elsewhere=True,
+                    )
+                )
             elif artifact.expired:
                 expired = Unusable("artifact-expired", "expected it on the server, found that it has expired there")
                 finding = expired.finding(artifact.name, self._request(artifact).remake)
@@ -131,7 +142,7 @@ class Forge(ABC):
             except CannotVerify as error:
                 status = error.status if isinstance(error, Refused) else None
                 kind = _BY_STATUS.get(status or 0, "transfer-failed")
-                if status == 404:
+                if status == 404 or (request.elsewhere and kind == "artifact-forbidden"):
                     kind = request.missing_means
                 raise Unusable(kind, self._client.scrub(str(error)), next_command=error.advice) from None
 
