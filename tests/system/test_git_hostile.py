@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,18 @@ class Hostile(Repository):
         self.marks.mkdir()
         self.write("karat.toml", '[goldens]\npaths = ["tests/golden_values/*.json"]\n')
         self.write(GOLDEN, golden_text(curves(1)))
-        self.first = self.commit()
+        self.other = Repository(self.root / "other")
+        for repository in (self.other, self):
+            golden = repository.write("tests/golden_values/b.json", golden_text(curves(4)))
+            os.utime(golden, (2e9, 2e9))  # later than the index, so that git looks into it each time
+            self.first = repository.commit()
         self.write(GOLDEN, golden_text(curves(2)))
         self.write(".gitattributes", "*.json diff=odd\n")
         self.commit()
+        signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----"
+        signed = self.git("cat-file", "commit", "HEAD").replace("\n\n", f"\n{signature}\n\n", 1)
+        (root / "signed").write_text(signed)
+        self.git("reset", "--soft", self.git("hash-object", "-wtcommit", str(root / "signed")).strip())
         self.write(GOLDEN, golden_text(curves(3)))
         hooks = root / "hooks"
         hooks.mkdir()
@@ -68,6 +78,14 @@ class Hostile(Repository):
         oid = self.git("rev-parse", f"{self.first}:{GOLDEN}").strip()
         (self.root / ".git/objects" / oid[:2] / oid[2:]).unlink()
 
+    def filters(self) -> None:
+        """Filters of its own, also in a submodule."""
+        for repository, name in ((self, "o=d"), (self.other, "other")):
+            (repository.root / ".git/info/attributes").write_text(f"*.json filter={name}\n")
+            for kind in ("clean", "smudge", "process"):
+                program = self.program(self.marks.with_name(kind), f"filter-{kind}")
+                repository.git("config", f"filter.{name}.{kind}", str(program))
+
     def ran(self) -> list[str]:
         return sorted(mark.name for mark in self.marks.iterdir())
 
@@ -86,13 +104,42 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hostile:
         ["diff", "HEAD~1..HEAD"],
         ["check", GOLDEN, "--golden", f"HEAD:{GOLDEN}"],
         ["stage"],
-        ["changes", GOLDEN],
+        ["changes", "--golden", GOLDEN],
+        ["summary"],
+        ["refresh", "--reset"],
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_a_command_runs_no_program_that_the_clone_names(hostile: Hostile, words: list[str]) -> None:
+def test_a_command_runs_no_program_that_the_clone_names(
+    hostile: Hostile, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run(words) in {0, 1} or "3 values" in capsys.readouterr().out
+    assert hostile.ran() == []
+
+
+@pytest.mark.parametrize(
+    "words", [["diff"], ["diff", "HEAD~1"], ["summary"], ["check", GOLDEN, "--golden", f"HEAD:{GOLDEN}"]], ids=" ".join
+)
+def test_no_filter_of_the_clone_runs_to_see_what_has_changed(
+    hostile: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    hostile.filters()
+    (tmp_path / "users").write_text('[filter "o=d"]\nrequired = true\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "users"))
     assert run(words) in {0, 1}
     assert hostile.ran() == []
+    subprocess.run(["git", "diff-index", "--raw", "HEAD"], capture_output=True, check=False)
+    assert "filter-process" in hostile.ran(), "git alone runs it"
+
+
+@pytest.mark.parametrize("words", [["diff"], ["stage"], ["refresh", "--reset"]], ids=" ".join)
+def test_a_clone_that_calls_another_folder_its_work_tree(
+    hostile: Hostile, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    hostile.git("config", "core.worktree", str(tmp_path / "elsewhere"))
+    assert run(words) == 3
+    assert "core.worktree" in capsys.readouterr().err
 
 
 def test_the_state_of_a_tree_is_asked_without_its_programs(hostile: Hostile) -> None:

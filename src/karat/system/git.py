@@ -23,7 +23,12 @@ _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
 # A clone's own configuration may name programs: to watch files, as hooks, to check signatures. Reading goldens is no reason
 # to run them. What is left are the filters of `git add` and of a checkout, which make a file what it is (SECURITY.md).
-_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false")
+_NO_PROGRAMS = (
+    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false",
+    # Since git 2.54 a hook may also stand in the configuration.
+    *(word for event in ("post-index-change", "reference-transaction", "post-checkout", "pre-auto-gc")
+      for word in ("-c", f"hook.{event}.enabled=false")),
+)  # fmt: skip
 # Nor is it a reason to fetch what a partial clone lacks: whom git would ask, and by which program, is the clone's choice, too.
 _NO_FETCH = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 _GIT = ("git", *_NO_PROGRAMS)
@@ -47,7 +52,7 @@ def no_object(oid: str) -> str:
 
 def _environment() -> dict[str, str]:
     # Read-only work must not take the index lock or translate messages that people will search for.
-    return {**os.environ, **_NO_FETCH, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    return {**os.environ, **_NO_FETCH, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "KARAT_NOTHING": ""}
 
 
 def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
@@ -96,14 +101,22 @@ def find_root(start: Path) -> Path | None:
         if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
             return None
         raise
-    return Path(os.fsdecode(out.rstrip(b"\n")))
+    return _around(start, out)
 
 
 def root_and_head(start: Path) -> tuple[Path, str]:
     """The top folder of the work tree and its HEAD commit, from one question; fails without either."""
     out = run_git(start, "rev-parse", "--show-toplevel", "--verify", "HEAD^{commit}")
     root, _, commit = out.rstrip(b"\n").rpartition(b"\n")
-    return Path(os.fsdecode(root)), commit.decode()
+    return _around(start, root), commit.decode()
+
+
+def _around(start: Path, said: bytes) -> Path:
+    root = Path(os.fsdecode(said.removesuffix(b"\n")))
+    if not start.resolve().is_relative_to(root.resolve()):
+        text = f"expected the work tree around {start}, found that git takes {root} for it (core.worktree, GIT_WORK_TREE)"
+        raise CannotVerify(text, next_command="git config --show-origin core.worktree")
+    return root
 
 
 def git_path(root: Path, name: str) -> Path:
@@ -165,8 +178,9 @@ class TreeComparison:
         self._worktree = new is None
         self._tree = start_git(root, *_LS_TREE, old)
         if new is None:
-            self._changed = start_git(root, "diff-index", *_RAW, old, "--")
             self._others = start_git(root, *_LS_OTHERS)
+            words = ("diff-index", *_RAW, "--ignore-submodules=dirty", old, "--")
+            self._changed = start_git(root, *_no_filters(root), *words)
         else:
             self._changed = start_git(root, "diff-tree", "-r", *_RAW, old, new, "--")
 
@@ -181,6 +195,20 @@ class TreeComparison:
                     old = changes[path].old if path in changes else None
                     changes[path] = GitChange(path, old, None, new_in_worktree=True)
         return list(changes.values()), _parse_tree(finish_git(self._tree))
+
+
+def _no_filters(root: Path) -> Iterator[str]:
+    """Options by which git runs no filter that the clone's own configuration names, to see whether a file has changed.
+
+    Those of the user's, as Git LFS installs itself, stay.
+    """
+    listed = run_git(root, "config", "--list", "--null", "--show-scope", "--name-only").decode("utf-8", "replace")
+    scopes, names = (listed.split("\0")[first::2] for first in (0, 1))
+    found = {name for scope, name in zip(scopes, names, strict=False) if scope in {"local", "worktree"}}
+    for name in sorted(name for name in found if name.startswith("filter.")):
+        # By way of a variable, because a name may hold a "=".
+        yield f"--config-env={name}=KARAT_NOTHING"
+        yield f"--config-env={name.rpartition('.')[0]}.required=KARAT_NOTHING"
 
 
 def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:

@@ -109,7 +109,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
 
 def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
-    shown = ("--raw", "-z", "--no-abbrev", "--no-color", "--no-show-signature", "--format=%x02%H %cI")
+    shown = ("--raw", "-z", "--no-abbrev", "--no-color", "--format=%x02%H %cI")
     walked = ("--literal-pathspecs", "log", "--first-parent", "--follow", *shown)
     out = run_git(root, *walked, "--end-of-options", "HEAD", "--", path)
     found: list[Version] = []
