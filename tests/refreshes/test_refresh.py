@@ -301,8 +301,11 @@ def test_a_place_outside_the_golden_paths_is_refused(world: World) -> None:
     assert world.status() == []
 
 
-def test_a_folder_that_leads_out_of_the_tree_is_not_followed(world: World, tmp_path: Path) -> None:
-    outside = tmp_path / "elsewhere"
+@pytest.mark.parametrize("where", ["elsewhere", ".git/modules"])
+def test_a_folder_that_leads_out_of_the_tree_or_to_git_is_not_followed(
+    world: World, tmp_path: Path, where: str
+) -> None:
+    outside = (world.repository.root / ".git/modules") if ".git" in where else tmp_path / where
     outside.mkdir()
     link = world.repository.root / "tests/functional_tests/test_cases/bert"
     link.symlink_to(outside)

@@ -181,12 +181,13 @@ def write_golden(
 
 
 def ensure_inside(root: Path, target: Path) -> None:
-    """A folder that is a link to elsewhere must not carry a write out of the work tree."""
+    """A folder that is a link must not carry a write out of the work tree, nor to git's own files in it."""
     folder = target.parent
     while not folder.exists() and folder != root:
         folder = folder.parent
-    if not folder.resolve().is_relative_to(root.resolve()):
-        said = f"expected {target} inside {root}, found that {folder} leads to {folder.resolve()}"
+    real, top = folder.resolve(), root.resolve()
+    if not real.is_relative_to(top) or ".git" in map(str.lower, real.relative_to(top).parts):
+        said = f"expected {target} inside {root}, found that {folder} leads to {real}"
         raise UsageError(said, next_command=Command("ls", "-ld", str(folder)))
     if target.is_symlink() or target.is_dir():
         what = "a symbolic link" if target.is_symlink() else "a folder"
