@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import sys
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +31,7 @@ from karat.hunts.timelines.timeline import open_timeline
 
 TOKEN, PASSED, PASSWORD = "ghp-0123456789abcdef", "hf-0123456789abcdef", "reg-0123456789abcdef"
 FLAGS = "--xla_of_our_house"
+ODD = 'a "quoted" text'
 
 
 def everything(journal: Path) -> bytes:
@@ -49,10 +52,11 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path,
         stepped(3),
         f'[containers]\nimage = "r/x:{{date}}"\nusername = "me"\npassword_env = "REGISTRY_LOGIN"\n'
-        f'[probe.env]\nXLA_FLAGS = "{FLAGS}"\nOWN_PASSWORD = "hunter-2-hunter-2"\n',
+        f'[probe.env]\nXLA_FLAGS = "{FLAGS}"\nOWN_PASSWORD = "hunter-2-hunter-2"\nODD = \'{ODD}\'\n',
     )
     script = tmp_path / "probe.sh"
     said = 'env > seen.txt; env; [ "$1" = v001 ] && { echo "ValueError: $HF_TOKEN $XLA_FLAGS" >&2; exit 1; }\n'
+    said = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'\n{said}"
     script.write_text(said + script.read_text(encoding="utf-8"), encoding="utf-8")
     return file
 
@@ -70,7 +74,7 @@ def test_a_probe_does_not_see_secrets_and_what_it_sees_is_not_kept(printed: Path
     journal = journal_path(printed, read(printed))
     kept = everything(journal) + msgspec.json.encode(report)
     kept += f"{html.render(report)}{markdown.render(report)}".encode()
-    for value in (TOKEN, PASSED, PASSWORD, FLAGS, "hunter-2-hunter-2"):
+    for value in (TOKEN, PASSED, PASSWORD, FLAGS, "hunter-2-hunter-2", ODD, json.dumps(ODD)[1:-1]):
         assert value.encode() not in kept
     assert b"ValueError: *** $XLA_FLAGS" in kept
 

@@ -75,6 +75,21 @@ def test_what_is_passed_is_seen_and_not_kept(how: str, here: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lines", [0, 1], ids=["a long line", "a long log"])
+def test_no_part_of_a_long_secret_is_left_where_a_log_is_cut(
+    lines: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "".join(chr(97 + i * i % 25) for i in range(900))
+    monkeypatch.setenv("HF_TOKEN", token)
+    text = f"import os, sys\nsys.exit(os.environ['HF_TOKEN'] + {lines} * ('\\n' + 'x' * 1500))\n"
+    (here / "tell.py").write_text(text, encoding="utf-8")
+    report = karat.replay("bundle", env_pass=["HF_TOKEN"], **HOW["command"])  # type: ignore[arg-type]
+    said = report.cases[0].findings[0].message
+    assert "it printed last: ***" in said
+    assert not any(token[i : i + 12] in said for i in range(len(token) - 12))
+
+
+@pytest.mark.slow
 def test_a_module_that_tells_when_it_is_imported(here: Path) -> None:
     assert here.is_dir()
     with pytest.raises(karat.KaratError, match=r"RuntimeError: \*\*\*"):

@@ -15,7 +15,7 @@ SECRET = [
     "CI_REGISTRY_PASSWORD", "DOCKER_AUTH_CONFIG", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_SECRET", "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING",
     "TWINE_PASSWORD", "UV_INDEX_OURS_PASSWORD", "POETRY_PYPI_TOKEN_PYPI", "WANDB_API_KEY", "OPENAI_API_KEY", "db_password",
-    "GIT_ASKPASS", "SSH_ASKPASS", "RAY_AUTH_TOKEN", "SIGNING_KEY", "SMTP_PASS", "GH_PAT", "PGPASSWORD", "MYSQL_PWD",
+    "NPM_CONFIG__AUTH", "DB_PWD", "GIT_ASKPASS", "SSH_ASKPASS", "RAY_AUTH_TOKEN", "SIGNING_KEY", "SMTP_PASS", "GH_PAT", "PGPASSWORD", "MYSQL_PWD",
 ]
 NEEDED = [
     "PATH", "HOME", "PWD", "OLDPWD", "USER", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "VIRTUAL_ENV",
@@ -58,6 +58,25 @@ def test_a_proxy_stays_and_its_password_is_scrubbed() -> None:
     environment = {"https_proxy": "http://me:hunter2222@proxy:3128"}
     assert withhold(environment) == environment
     assert scrub("via hunter2222", secrets_in(environment)) == "via ***"
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ("https://ghp0123456789:x-oauth-basic@github.example/r.git", "ghp0123456789"),
+        ("https://ghp0123456789:@github.example/r.git", "ghp0123456789"),
+        ("https://ghp0123456789@github.example/r.git", "ghp0123456789"),
+        ("postgres://me:p%40ss%2Fword1@db/x", "p@ss/word1"),
+        ("postgres://me:p%40ss%2Fword1@db/x", "p%40ss%2Fword1"),
+        ("AUTHORIZATION: basic eDpoZWxsb2hlbGxv", "eDpoZWxsb2hlbGxv"),
+    ],
+)
+def test_a_login_in_a_value_is_not_written_either(value: str, printed: str) -> None:
+    assert scrub(f"<{printed}>", secrets_in({"PLACE": value})) == "<***>"
+
+
+def test_blanks_around_a_secret_do_not_hide_it() -> None:
+    assert scrub("x=0123456789ab", secrets_in({"A_TOKEN": " 0123456789ab\n"})) == "x=***"
 
 
 def test_gits_numbered_settings_go_together() -> None:

@@ -81,7 +81,8 @@ class Measurer:
             self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}
         self._keys = itertools.count(self._runs + 1)
-        self._environment, self._secrets = environment_values(hunt.settings), secrets_in(os.environ)
+        self._environment = environment_values(hunt.settings)
+        self._secrets = (*secrets_in(os.environ), *secrets_in(self._environment, named=self._environment))
         self._slots = 0
 
     @property

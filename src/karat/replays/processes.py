@@ -32,7 +32,7 @@ from karat.system.secrets import scrub, secrets_in
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
 _IMPORT_TIMEOUT = 600.0
-_TAIL = 2000
+_TAIL = 1 << 16
 _BLOCK = 1 << 22
 _GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
 LOG = "log.txt"
@@ -227,6 +227,8 @@ def printed_last(log: IO[bytes] | Path) -> str:
             text = file.read(_TAIL).decode("utf-8", "replace").strip()
     except OSError:
         return ""
+    # Before anything is cut: of half a secret nobody would know what it is.
+    text = scrub(text, secrets_in(os.environ))[-2000:]
     lines = [elide(line, 300) for line in text.splitlines() if line.strip()]
     return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""
 

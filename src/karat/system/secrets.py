@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import AnyStr
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 EVERYTHING = ("*",)
@@ -25,12 +25,13 @@ CLOUD = ("AWS_*", "GOOGLE_*", "AZURE_*", "MSI_*", "IDENTITY_*")
 # Tokenizers are no tokens, and nearly everybody has TOKENIZERS_PARALLELISM.
 _NAME = re.compile(
     r".*(?:TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CONNECTION_STRING|ASKPASS|APIKEY).*"
-    r"|.*_(?:KEY|KEY_ID|PASS|PAT|JWT|JWT_V\d)|MYSQL_PWD|DOCKER_AUTH_CONFIG",
+    r"|.*_(?:KEY|KEY_ID|PASS|PWD|AUTH|PAT|JWT|JWT_V\d)|DOCKER_AUTH_CONFIG",
     re.IGNORECASE,
 )
 # A login in an address or a header. `ssh://git@host` says nothing that is secret.
 _LOGIN = re.compile(r"https?://[^/@\s]+@|://[^/@\s:]*:[^/@\s]+@|authorization:", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"://(?:[^/@\s:]*:)?([^/@\s]+)@")
+# A token may also stand before the colon, where a password is of no use.
+_TOKEN = re.compile(r"://([^/@\s:]+)(?::x-oauth-basic|:)?@|://[^/@\s:]*:([^/@\s]+)@|authorization: *\w+ +(\S+)", re.IGNORECASE)
 # Numbered settings of git, of which none may be missing.
 _GIT_SETTINGS = re.compile(r"GIT_CONFIG_(?:COUNT|KEY_\d+|VALUE_\d+)")
 # Shorter texts, and numbers, would hide innocent words.
@@ -94,8 +95,8 @@ def secrets_in(*environments: Mapping[str, str], named: Collection[str] = ()) ->
         for name, value in environment.items():
             if name in named or is_secret_name(name):
                 # A key of several lines is printed line by line.
-                found |= dict.fromkeys((value, *value.splitlines()))
-            found |= dict.fromkeys(_IN_ADDRESS.findall(value))
+                found |= dict.fromkeys((value, *map(str.strip, value.splitlines())))
+            found |= dict.fromkeys(unquote("".join(groups)) for groups in _TOKEN.findall(value))
     return tuple(Secret(value) for value in found if len(value) >= SHORTEST and not _NUMBER.fullmatch(value))
 
 
