@@ -28,13 +28,14 @@ from karat.report.words import in_a_log
 ROOT = Path(karat.__file__).parent
 SINKS = {"print", "click.echo", "click.secho", "traceback.print_exception"}
 STARTS = ("::error::x", "  ::set-output name=a::b", "\t::add-mask::x", "\u2003::x", "\u00a0::stop-commands::x")
+ANYWHERE = ("##[error]x", "a ##vso[task.setvariable variable=PATH]x", "###vso[x]", "##teamcity[x]")
 CONTROLS = [chr(n) for n in (*range(0x20), *range(0x7F, 0xA0)) if chr(n) not in "\n\t"]
 BIDI = list("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
 
 
 def commands(log: str) -> list[str]:
-    """What GitHub's runner would obey: it cuts at either line end, and looks behind blanks."""
-    return [line for line in re.split(r"[\r\n]", log) if line.lstrip().startswith("::") or "##[" in line]
+    """What GitHub's runner would obey, which cuts at either line end, and looks behind blanks; Azure's and TeamCity's."""
+    return [line for line in re.split(r"[\r\n]", log) if line.lstrip().startswith("::") or re.search(r"##\w*\[", line)]
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def repository(tmp_path: Path) -> Repository:
     text = json.dumps({f"=1+1\u202e{i}": {"values": {"1": 1.0}} for i in range(2)})
     made.write("goldens/::error::x/golden_values.json", text)
     made.write("goldens/@here ##[error]\u009b/golden_values.json", text)
-    for name in ("::warning::x", "=x", "+x", "-x", "@x"):
+    for name in ("::warning::x", "=x", "+x", "-x", "@x", "\n=x", "\uff1dx"):
         made.write(f"{name}.json", text)
     made.write("karat.toml", '[goldens]\npaths = ["**/*.json"]\n')
     made.commit()
@@ -54,7 +55,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 class TestLines:
-    @pytest.mark.parametrize("text", [*STARTS, "a\n::error::x", "a\r::error::x", "##[error]x"])
+    @pytest.mark.parametrize("text", [*STARTS, "a\n::error::x", "a\r::error::x", *ANYWHERE])
     @pytest.mark.parametrize("colour", ["", "1"])
     def test_no_line_is_a_command_of_the_log(self, text: str, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FORCE_COLOR", colour)
@@ -84,6 +85,25 @@ class TestReports:
             shown = in_a_log(report, escaping=True)
             assert one not in shown.replace("\r\n", "\n")
             assert one in in_a_log(report, escaping=False)
+
+    @pytest.mark.parametrize("text", ANYWHERE)
+    def test_what_is_obeyed_anywhere_in_a_line(self, text: str) -> None:
+        for report in (json.dumps({"a": text}), f"<p>{text}</p>", f"path,{text}\r\n"):
+            assert commands(in_a_log(report, escaping=True)) == []
+        assert json.loads(in_a_log(json.dumps({"a": text}), escaping=True)) == {"a": text}
+        made = workflow_commands([fail("value-drift", text, path=text)], "karat check")
+        assert "##" not in re.sub(r"##+ ", "", made)
+
+    @pytest.mark.parametrize("sign", ["CI", "TF_BUILD", "JENKINS_URL", "GITHUB_ACTIONS"])
+    def test_every_ci_that_karat_knows_is_one(
+        self, sign: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    ) -> None:
+        for name in ("CI", "TF_BUILD", "JENKINS_URL", "GITHUB_ACTIONS"):
+            monkeypatch.delenv(name, raising=False)
+        deliver("-", "a \u202e")
+        monkeypatch.setenv(sign, "True")
+        deliver("-", "a \u202e")
+        assert capfdbinary.readouterr().out == "a \u202ea \\u202e".encode()
 
     def test_json_and_markup_say_the_same(self) -> None:
         words = "\u202e\u009b ##[x]"
@@ -130,7 +150,7 @@ def test_spreadsheets_compute_nothing(repository: Repository) -> None:
     assert rows
     for row in rows:
         assert row["metric"].startswith("'=1+1")
-        assert not row["file"].startswith(("=", "+", "-", "@"))
+        assert not row["file"].startswith(("=", "+", "-", "@", "\n", "\uff1d"))
         assert float(row["avg_rel_diff"]) == -8.5
 
 

@@ -31,6 +31,7 @@ def pasted(shell: str, word: str) -> bytes:
         "\x1b[2J",
         "##[x]\\",
         "##[x]\ny\t",
+        "##vso[x]\ny",
         "nur 'Text' für\u200bEuch",
         "raw \udcff\udc80",
     ],

@@ -9,9 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.policy.scan.report import ScanReport, sarif_log
 from karat.policy.scan.scanner import scan
+from karat.report import sarif
 
 TEXT = """from op_test import OpTest, skip_check_grad_ci
 
@@ -136,3 +137,10 @@ def test_more_findings_than_github_takes_are_cut_gravest_first() -> None:
     assert len(run["results"]) == 25_000
     assert run["results"][0]["level"] == "error"
     assert "more findings are left out" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_a_name_is_no_link() -> None:
+    message = "tests/[x](https://example.invalid)/a.py and b[0] (c)"
+    made = sarif.render([fail("grad-failed", message)], sarif.Tool(name="x", version="1"), exit_code=1, properties={})
+    (result,) = json.loads(made)["runs"][0]["results"]
+    assert result["message"]["text"] == "tests/[x\\](https://example.invalid)/a.py and b[0] (c)"

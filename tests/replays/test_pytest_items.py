@@ -43,6 +43,14 @@ def test_a_crash_costs_its_own_item(suite: Suite) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_program_says_commands_no_log(suite: Suite) -> None:
+    suite.write("loud.py", "def run(program, inputs):\n    raise ValueError('a\\r::error::b \\x1b[2J ##vso[x]')\n")
+    ran = suite.run(*REPLAY, "loud:run", "--junit-xml", "out.xml")
+    assert "ValueError: a" in ran.out
+    assert not any(sign in ran.out for sign in ("\r::", "\x1b[2J", "##vso["))
+
+
+@pytest.mark.slow
 def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
     ran = suite.run(*REPLAY, "runner:off", "-n", "2", "--junit-xml", "out.xml")
     assert ran.code == 1

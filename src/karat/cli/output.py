@@ -92,9 +92,11 @@ def deliver(target: str, content: bytes | str) -> None:
     shown = target == "-" or (target.startswith(("/dev/", "/proc/")) and not target.startswith("/dev/shm/"))  # noqa: S108
     if shown:
         from karat.report.words import in_a_log
-        from karat.system.ci import in_ci
+        from karat.system.ci import in_ci, provider_of
 
-        text = in_a_log(data.decode("utf-8", "backslashreplace"), escaping=in_ci() or sys.stdout.isatty())
+        # Not every CI sets the variable CI.
+        seen = in_ci() or provider_of() is not None or sys.stdout.isatty()
+        text = in_a_log(data.decode("utf-8", "backslashreplace"), escaping=seen)
         data = text.encode()
     if target == "-":
         sys.stdout.flush()

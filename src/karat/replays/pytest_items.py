@@ -23,6 +23,7 @@ from karat.replays.outcome import ReplayedCase
 from karat.replays.replay import is_damaged, open_runners, require_capture_root, with_next_command
 from karat.replays.report import comparison_line
 from karat.replays.runners import Runner
+from karat.report.words import log_line
 from karat.store.place import open_word
 from karat.tensors.report import TITLES, cells, worst
 
@@ -125,15 +126,15 @@ class ReplayItem(pytest.Item):
         if replayed.severity is Severity.FAIL:
             raise ReplayError(replayed)
         for line in _lines(replayed):
-            self.add_report_section("call", "karat replay", line)
+            self.add_report_section("call", "karat replay", log_line(line))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What karat says, rather than where in karat it was raised."""
         error = excinfo.value
         if isinstance(error, ReplayError):
-            return "\n".join(_lines(error.replayed))
+            return "\n".join(map(log_line, _lines(error.replayed)))
         if isinstance(error, KaratError):
-            return f"{error}\nnext: {error.next_command}"
+            return f"{log_line(str(error))}\n{log_line(f'next: {error.next_command}')}"
         return super().repr_failure(excinfo, style=style)
 
     def reportinfo(self) -> tuple[Path, None, str]:

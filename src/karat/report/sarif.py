@@ -94,7 +94,8 @@ def _results(findings: Sequence[Finding], kinds: Sequence[str]) -> Iterator[dict
             "ruleId": finding.kind,
             "ruleIndex": kinds.index(finding.kind),
             "level": _LEVELS[finding.severity],
-            "message": {"text": finding.message},
+            # A message may hold links, and a name must not be one.
+            "message": {"text": finding.message.replace("](", "\\](")},
             "locations": [location],
             "partialFingerprints": {"karatFinding/v1": f"{print_}:{seen[print_]}"},
         }

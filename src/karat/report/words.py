@@ -10,6 +10,8 @@ from math import isnan
 from karat.findings import Finding, Severity
 
 _BEGINS_A_COMMAND = re.compile(r"(?:(?<=[\r\n])|\A)(?P<blanks>[^\S\r\n]*)::")
+# What GitHub's, Azure's and TeamCity's logs take for a command wherever it stands: `##[…]`, `##vso[…]`, `##teamcity[…]`.
+_OBEYED_ANYWHERE = re.compile(r"#(?=#\w*\[)")
 # C0 and C1 without the ends of lines, and what turns the direction of writing.
 _OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
@@ -82,8 +84,7 @@ def short_path(path: str, root: str) -> str:
 def printable(text: str) -> str:
     """Text without control characters or lone surrogates: file names are not to be trusted."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    # GitHub's log takes `##[…]` for a command wherever it stands.
-    return shown.replace("##[", "## [")
+    return _OBEYED_ANYWHERE.sub("# ", shown) if "##" in shown else shown
 
 
 def log_line(text: str) -> str:
@@ -102,7 +103,7 @@ def in_a_log(report: str, *, escaping: bool) -> str:
     report = _BEGINS_A_COMMAND.sub(r"\g<blanks>&#x3a;:" if markup else r"\g<blanks>\\::", report)
     if not escaping:
         return report
-    report = report.replace("##[", f"{form.format(ord('#'))}#[")
+    report = _OBEYED_ANYWHERE.sub(lambda found: form.format(ord(found[0])), report)
     return _OBEYED.sub(lambda found: form.format(ord(found[0])), report)
 
 

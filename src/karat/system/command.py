@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Collection
 from typing import Self
 
-_CHANGED_IN_PRINT = re.compile(r"##\[|\n\s*::|[^\S\n]\n")
-"""What GitHub's log takes for a command, and blanks that are lost at the end of a line."""
+_CHANGED_IN_PRINT = re.compile(r"##\w*\[|\n\s*::|[^\S\n]\n")
+"""What a log of CI takes for a command, and blanks that are lost at the end of a line."""
 
 _PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)  # nearly every word, and what shlex.quote leaves as it is
 
@@ -66,4 +66,4 @@ def quoted(text: str, *, lines: bool = False) -> str:
             data = one.encode("utf-8", "surrogatepass")
         plain = one.isprintable() and one not in "\\'"
         escaped += one if plain else "".join(f"\\{byte:03o}" for byte in data)
-    return "$'" + escaped.replace("##[", "#\\043[").replace("::", ":\\072") + "'"
+    return "$'" + re.sub(r"##(?=\w*\[)", r"#\\043", escaped).replace("::", ":\\072") + "'"

@@ -96,7 +96,7 @@ def render_csv(diff: Diff) -> str:
 
 def _cell(name: str) -> str:
     """A name that no spreadsheet takes for a formula: with an apostrophe before it, as they write it themselves."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
+    return f"'{name}" if name.startswith(tuple("=+-@\t\r\n＝＋－＠")) else name  # noqa: RUF001 - wide ones, too
 
 
 def render_json(diff: Diff) -> bytes:
