@@ -114,7 +114,9 @@ def root_and_head(start: Path) -> tuple[Path, str]:
 def _around(start: Path, said: bytes) -> Path:
     root = Path(os.fsdecode(said.removesuffix(b"\n")))
     if not start.resolve().is_relative_to(root.resolve()):
-        text = f"expected the work tree around {start}, found that git takes {root} for it (core.worktree, GIT_WORK_TREE)"
+        text = (
+            f"expected the work tree around {start}, found that git takes {root} for it (core.worktree, GIT_WORK_TREE)"
+        )
         raise CannotVerify(text, next_command="git config --show-origin core.worktree")
     return root
 

@@ -31,7 +31,9 @@ _NAME = re.compile(
 # A login in an address or a header. `ssh://git@host` says nothing that is secret.
 _LOGIN = re.compile(r"https?://[^/@\s]+@|://[^/@\s:]*:[^/@\s]+@|authorization:", re.IGNORECASE)
 # A token may also stand before the colon, where a password is of no use.
-_TOKEN = re.compile(r"://([^/@\s:]+)(?::x-oauth-basic|:)?@|://[^/@\s:]*:([^/@\s]+)@|authorization: *\w+ +(\S+)", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"://([^/@\s:]+)(?::x-oauth-basic|:)?@|://[^/@\s:]*:([^/@\s]+)@|authorization: *\w+ +(\S+)", re.IGNORECASE
+)
 # Numbered settings of git, of which none may be missing.
 _GIT_SETTINGS = re.compile(r"GIT_CONFIG_(?:COUNT|KEY_\d+|VALUE_\d+)")
 # Shorter texts, and numbers, would hide innocent words.
