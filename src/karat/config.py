@@ -107,7 +107,7 @@ def find(start: Path) -> Path | None:
     """The nearest karat.toml, or pyproject.toml with a [tool.karat], from `start` upwards."""
     for folder in (start, *start.parents):
         own = folder / "karat.toml"
-        if own.is_file():
+        if own.exists():
             return own
         project = folder / "pyproject.toml"
         if project.is_file() and _table_of(project) is not None:
@@ -151,10 +151,11 @@ def _edit(file: Path) -> Command:
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """Karat's own table in a file: all of karat.toml, [tool.karat] of pyproject.toml, or None."""
+    from karat.system.foreign.limits import TEXT, read_plain
     from karat.system.foreign.toml import loads
 
     try:
-        parsed = loads(file.read_text(encoding="utf-8"))
+        parsed = loads(read_plain(file, TEXT).decode())
     except ValueError as error:
         raise UsageError(f"expected TOML in {file}, found: {error}", next_command=_edit(file)) from error
     except OSError as error:

@@ -134,7 +134,7 @@ def test_nothing_compared_is_3_and_never_0(tmp_path: Path, rows: str, said: str)
         (("s.csv", "--json", "x", "--markdown", "x"), "at most one report on x"),
         (("s.csv", "--step", "3"), "expected --golden for --step, found none"),
         (("--logs", "*", "--metric", "(1)", "--x", "a"), "expected a table for --x, found none"),
-        (("/dev/zero",), "expected /dev/zero to be a file or a pipe, found a device"),
+        (("/dev/zero",), "expected /dev/zero to be a file, found a device or a pipe; - reads from stdin"),
         (("--logs", "OUT-*"), "expected --metric to say where the number is"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_many_blobs_from_one_process(repository: Repository) -> None:
     assert read == [text.encode() for text in texts.values()]
     assert missing == [None]
     assert again == [b"text 0\n"]
+
+
+def test_a_blob_that_is_too_long_is_its_size_and_the_next_ones_come(repository: Repository) -> None:
+    oids = []
+    for n in range(6):
+        repository.write("a.txt", "x" * (n % 3 * 100_000))
+        oids.append(repository.git("hash-object", "-w", "a.txt").strip())
+    with closing(git.Blobs(repository.root)) as blobs:
+        found = list(blobs.read([*oids, "0" * 40], 150_000))
+        assert [len(one) if isinstance(one, bytes) else one for one in found] == [0, 100_000, 200_000] * 2 + [None]
+        assert [isinstance(one, bytes) for one in found] == [True, True, False] * 2 + [False]
+        assert list(blobs.read(oids[1:2])) == [b"x" * 100_000]
 
 
 def test_git_that_ends_early_is_cannot_verify(tmp_path: Path) -> None:

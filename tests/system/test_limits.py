@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from factories.commands import karat_here
+from factories.repositories import Repository
 from karat.compare.gate.result import Judging
 from karat.compare.gate.table import gate_table
 from karat.compare.rules import RuleBook
@@ -76,7 +78,7 @@ def test_a_golden_of_too_many_bytes_is_one_finding(monkeypatch: pytest.MonkeyPat
     assert (reading.golden, found.kind, found.path) == (None, "unreadable", "a.json")
     assert (
         found.message
-        == "expected a golden of at most 1,048,576 bytes, found more; KARAT_MAX_GOLDEN_MB changes the limit"
+        == "expected a golden of at most 1,048,576 bytes, found 1,572,877; KARAT_MAX_GOLDEN_MB changes the limit"
     )
 
 
@@ -130,3 +132,57 @@ def test_columns_are_reported_in_the_order_of_the_table() -> None:
     results, _ = gate_table(one, one, Judging(path="t.csv"))
     assert [row.metric for row in rows] == ["b", "a", "c"]
     assert [result.metric for result in results][-3:] == ["b", "a", "c"]
+
+
+LONG = '{"loss": {"1": 1.0, "2": 2.0}' + " " * (3 << 19) + "}\n"
+SHORT = '{"loss": {"1": 1.0, "2": 2.5}}\n'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diff",),
+        ("diff", "HEAD~1", "HEAD"),
+        ("check", "short/a.json", "--golden", "HEAD:goldens/a.json"),
+        ("check", "short/a.json", "--golden", "goldens/a.json"),
+        ("record", "short/a.json", "-o", "goldens/a.json"),
+        ("tolerance", "--golden", "goldens/a.json"),
+        ("changes", "--golden", "goldens/a.json"),
+        ("refresh", "--source", "folder", "long", "--scope", "all"),
+        ("refresh", "--source", "folder", "short", "--scope", "all"),
+    ],
+    ids=" ".join,
+)
+def test_a_long_golden_is_refused_by_its_size_wherever_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    tree = Repository(tmp_path / "tree")
+    tree.write("goldens/a.json", SHORT)
+    tree.commit()
+    tree.write("goldens/a.json", LONG)
+    tree.commit()
+    tree.write("goldens/a.json", LONG.replace("}\n", "}"))  # differs in its last byte alone
+    tree.write("short/a.json", SHORT)
+    tree.write("long/a.json", LONG)
+    done = karat_here(*words, cwd=tree.root, KARAT_MAX_GOLDEN_MB="1")
+    assert done.code in {1, 3}
+    assert "KARAT_MAX_GOLDEN_MB changes the limit" in done.out + done.err
+    assert (tree.root / "goldens/a.json").stat().st_size > 1 << 20
+
+
+def test_a_long_golden_of_head_is_not_replaced_unread(tmp_path: Path) -> None:
+    tree = Repository(tmp_path / "tree")
+    tree.write("goldens/a.json", LONG)
+    tree.commit()
+    for path in ("goldens/a.json", "short/a.json"):
+        tree.write(path, SHORT)
+    done = karat_here(
+        "refresh", "--source", "folder", "short", "--scope", "all", cwd=tree.root, KARAT_MAX_GOLDEN_MB="1"
+    )
+    assert (done.code, "KARAT_MAX_GOLDEN_MB" in done.out + done.err) == (1, True)
+
+
+def test_a_text_that_people_write_by_hand_has_a_limit(tmp_path: Path) -> None:
+    for name, words in (("karat.toml", ("config",)), ("hunt.toml", ("hunt", "run"))):
+        (tmp_path / name).write_text("#" * (1 << 20) + "\n")
+        done = karat_here(*words, cwd=tmp_path, KARAT_MAX_TEXT_MB="1")
+        assert (done.code, "KARAT_MAX_TEXT_MB changes the limit" in done.err) == (2, True)
+        (tmp_path / name).unlink()

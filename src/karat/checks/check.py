@@ -33,7 +33,7 @@ from karat.runs.settings import RecordSettings
 from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command, quoted
-from karat.system.foreign.limits import GOLDEN
+from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""
@@ -150,10 +150,11 @@ def _read_golden(at: GoldenAt) -> Reading:
     """The golden, or the findings that say why it cannot be had."""
     try:
         if at.revision is not None:
-            data = git.run_git(git.ensure_repository(at.path), "cat-file", "blob", at.revision)
+            data = git.read_blob(git.ensure_repository(at.path), at.revision, GOLDEN)
         else:
-            with at.path.open("rb") as file:
-                data = file.read(GOLDEN.value() + 1)  # the reader says that it is too long
+            data = read_plain(at.path, GOLDEN)
+    except TooLong as error:
+        return Reading(None, (formats.too_long(error.size, at.name),))
     except (OSError, CannotVerify) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         return Reading(None, (fail("cannot-read", f"expected to read the golden {at.name}, but: {why}"),))
@@ -171,7 +172,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     got = plain
     if isinstance(golden, Table) and isinstance(plain.golden, Table) and actual.path.is_file():
         columns = options.where.settings.columns
-        got = like_golden(actual.path.read_bytes(), plain, golden, judging, columns)
+        got = like_golden(read_plain(actual.path), plain, golden, judging, columns)
     results, findings = _gate(expected, got, judging, options)
     if options.unknown == "ignore":
         results = [result for result in results if result.metric not in UNKNOWN.values()]

@@ -72,8 +72,7 @@ def _below(root: Path, word: str) -> Iterator[Actual]:
             continue
         for name in files:
             path = here / name
-            # Sockets, pipes and devices would block or never end.
-            if _is_result(name) and path.is_file():
+            if _is_result(name):
                 yield _inside(path, root, word)
 
 

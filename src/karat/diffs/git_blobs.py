@@ -36,7 +36,7 @@ class Objects:
             if self._blobs is None:
                 self._blobs = git.Blobs(self.root)
             (data,) = self._blobs.read([oid])
-        if data is None:
+        if not isinstance(data, bytes):
             raise _missing(oid, name)
         return data
 

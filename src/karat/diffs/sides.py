@@ -7,7 +7,6 @@ words of the command line. Out: `Items`, each golden path with a reference to it
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -276,9 +275,7 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
         return {}
     if not isinstance(side, Revision):
         files = (folder / name for folder, _, names in walk(side.root) for name in names)
-        # Sockets, pipes and devices would block or never end.
-        plain = (path for path in files if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode))
-        return {path.relative_to(side.root).as_posix(): OnDisk(str(path), follow=True) for path in plain}
+        return {path.relative_to(side.root).as_posix(): OnDisk(str(path), follow=True) for path in files}
     found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
     return {path[len(prefix) :]: Blob(str(side.root), oid) for path, oid in found.items() if path.startswith(prefix)}
 

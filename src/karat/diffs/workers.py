@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +28,7 @@ from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
 from karat.system.command import Command
-from karat.system.foreign.limits import GOLDEN
+from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
@@ -78,7 +77,7 @@ class Comparer:
         roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
         if oids and self._blobs is None:
             self._blobs = git.Blobs(next(roots))
-        blobs = self._blobs.read(oids) if self._blobs else iter(())
+        blobs = self._blobs.read(oids, GOLDEN.value()) if self._blobs else iter(())
         task, compared = self._task, Compared()
         for batch in _batches(_pairs(items, task, compared, blobs)):
             compared.changes += compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves)
@@ -91,7 +90,7 @@ class Comparer:
 
 
 def _pairs(
-    items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | None]
+    items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | int | None]
 ) -> Iterator[GoldenPair]:
     for item in items:
         old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
@@ -116,23 +115,20 @@ def _reading(content: Content, path: str) -> Reading | None:
     return None if content is None else formats.read(content, path)
 
 
-def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Content:
+def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | int | None]) -> Content:
     if ref is None:
         return None
     if isinstance(ref, Blob):
         data = next(blobs, None)
+        if isinstance(data, int):
+            return formats.too_long(data, item.path)
         if data is not None:
             return data
         return fail("cannot-read", git.no_object(ref.oid), path=item.path, next=git.REFETCH)
-    # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
     try:
-        with os.fdopen(os.open(ref.path, flags), "rb") as file:
-            found = os.fstat(file.fileno())
-            if stat.S_ISREG(found.st_mode):
-                # Who reads it says that it is too long. Asked for many bytes, Python makes room for as many first.
-                return file.read() if found.st_size <= GOLDEN.value() else file.read(GOLDEN.value() + 1)
-            why: object = "it is no plain file"
+        return read_plain(ref.path, GOLDEN, follow=ref.follow)
+    except TooLong as error:
+        return formats.too_long(error.size, item.path)
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
     message = f"expected to read {ref.path}, but: {why}"

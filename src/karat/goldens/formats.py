@@ -52,9 +52,8 @@ class Format(Protocol):
 
 def read(data: bytes, path: str = "") -> Reading:
     """The golden in the bytes, whatever its format; never raises on any bytes."""
-    if len(data) > (most := limits.GOLDEN.value()):
-        said = f"expected a golden of at most {most:,} bytes, found more; {limits.GOLDEN.setting}"
-        return Reading(None, (fail("unreadable", said, path=path),))
+    if len(data) > limits.GOLDEN.value():
+        return Reading(None, (too_long(len(data), path),))
     series = read_fast(data)
     if series is not None:
         return Reading(series, (), "series-json")
@@ -62,6 +61,13 @@ def read(data: bytes, path: str = "") -> Reading:
     if not path or not reading.findings:
         return reading
     return structs.replace(reading, findings=tuple(replace(finding, path=path) for finding in reading.findings))
+
+
+def too_long(size: int, path: str = "") -> Finding:
+    """What is said of a golden of so many bytes, read or not."""
+    most = limits.GOLDEN
+    said = f"expected a golden of at most {most.value():,} bytes, found {size:,}; {most.setting}"
+    return fail("unreadable", said, path=path)
 
 
 def write(golden: Golden, *, like: bytes | None = None, format: str | None = None) -> bytes:  # noqa: A002 - the word users know

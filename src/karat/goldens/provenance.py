@@ -24,8 +24,9 @@ from karat.goldens.paths import glob_matcher
 from karat.goldens.saves import keep_displaced
 from karat.system.command import Command
 from karat.system.files import bytes_of, swap_bytes, take_away, write_bytes
+from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import git_path
-from karat.system.hashes import sha256_hex
+from karat.system.hashes import sha256_file
 
 NAME = "goldens.lock.json"
 LOCK_SCHEMA = "karat.lock/1"
@@ -85,9 +86,12 @@ def place_of(path: str, globs: Sequence[str]) -> tuple[str, str]:
 def read_lock(file: Path) -> dict[str, LockEntry]:
     """Every entry by path relative to the lock's folder; empty where there is no lock."""
     try:
-        data = file.read_bytes()
+        data = read_plain(file, GOLDEN)
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        said = f"expected {LOCK_SCHEMA} in {file}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(file))) from error
     return decode_lock(data, file)
 
 
@@ -100,7 +104,7 @@ def lines_of(root: Path, paths: Iterable[str], globs: Sequence[str]) -> dict[str
         if lock not in locks:
             locks[lock] = read_lock(root / lock)
         entry, file = locks[lock].get(name), root / path
-        if entry and file.is_file() and sha256_hex(file.read_bytes()) == entry.sha256:
+        if entry and file.is_file() and sha256_file(file) == entry.sha256:
             found[path] = entry
     return found
 

@@ -38,6 +38,7 @@ from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
 from karat.system.command import Command
 from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.hashes import sha256_hex
 
 NAME = "hunt.toml"
@@ -52,7 +53,7 @@ _ORDER = ("containers", "checkouts", "commits")
 
 def read(path: Path) -> HuntSettings:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_plain(path, TEXT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"expected UTF-8 in {path}, found: {error}", next_command=Command("file", str(path))

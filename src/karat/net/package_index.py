@@ -27,6 +27,7 @@ from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.system.command import Command
 from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.secrets import Secret
 
 PYPI = "https://pypi.org/simple"
@@ -115,7 +116,7 @@ def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator
 def _of_uv(path: Path) -> str:
     """The default index of a uv.toml; uv itself complains of one that is wrong."""
     try:
-        table = toml.loads(path.read_text(encoding="utf-8"))
+        table = toml.loads(read_plain(path, TEXT).decode())
     except (OSError, ValueError):
         return ""
     listed = table.get("index", [])

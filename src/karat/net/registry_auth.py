@@ -26,6 +26,7 @@ from karat.net.image_reference import ImageReference
 from karat.net.retry import Trouble
 from karat.net.transport import Transport, is_private
 from karat.system.command import Command
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.secrets import HIDDEN, Secret
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def stored(reference: ImageReference, env: Mapping[str, str]) -> Login | None:
     ]
     for path in files:
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=_Stored)
+            found = msgspec.json.decode(read_plain(path, TEXT), type=_Stored)
         except (OSError, ValueError, RecursionError):
             continue  # an engine that cannot read its own file says so when it pulls; here nobody is logged in
         if login := _of_file(found, reference, path, env):

@@ -27,6 +27,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, UsageError, fail, suggest
 from karat.system.command import Command
 from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
 
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]
@@ -154,7 +155,7 @@ def read(path: Path, shown: str | None = None) -> ExemptionFile:
 def bytes_of(path: Path) -> bytes | None:
     """The bytes of a file of the policy; None where there is none."""
     try:
-        return path.read_bytes()
+        return read_plain(path, TEXT)
     except FileNotFoundError:
         return None
     except OSError as error:

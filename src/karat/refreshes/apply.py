@@ -28,6 +28,7 @@ from karat.refreshes.report import GoldenOutcome, State
 from karat.refreshes.settings import RefreshOptions, TableSettings
 from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, render, write_golden
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.hashes import sha256_hex
 
 _AT_A_TIME = 64
@@ -183,6 +184,11 @@ class _Batch:
             if base is not None and base.golden is not None:
                 made = structs.replace(made, incoming=structs.replace(made.incoming, base=base), like=current)
             candidates.append(made)
+        long = self.goldens.too_long([c.incoming.path for c in candidates])
+        yield from (
+            _refused(c.incoming.path, c.claims, [long[c.incoming.path]]) for c in candidates if c.incoming.path in long
+        )
+        candidates = [c for c in candidates if c.incoming.path not in long]
         olds = self.goldens.old_bytes([c.incoming.path for c in candidates])
         pairs = [
             (candidate.incoming, None if old is None else formats.read(old))
@@ -197,7 +203,7 @@ class _Batch:
         if winner is None:
             return _refused(path, claims, findings)
         try:
-            data = winner.file.read_bytes()
+            data = read_plain(winner.file, GOLDEN)
         except OSError as error:
             return _refused(path, claims, [_cannot_read(winner, error)])
         incoming = Incoming(
@@ -226,7 +232,7 @@ class _Batch:
             winners.append(winner)
             noted += complaints
             try:
-                data = winner.file.read_bytes()
+                data = read_plain(winner.file, GOLDEN)
             except OSError as error:
                 return _refused(path, claims, [_cannot_read(winner, error)])
             shards.append(

@@ -19,6 +19,7 @@ import msgspec
 from karat.findings import Finding, Severity, fail
 from karat.goldens.paths import PathFilter, case_pattern, glob_matcher, identity_of
 from karat.refreshes.settings import RefreshSettings
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.names import LONGEST_PART, refusal, shown
 
 Identity = Mapping[str, str]
@@ -193,15 +194,13 @@ class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 def read_manifest(file: Path, artifact: str) -> ArtifactManifest | Finding:
     """The manifest in a file, or the finding that says why it is none."""
     try:
-        size = file.stat().st_size
-        if size > 1_000_000:
-            found = f"found {size:,} bytes"
-        else:
-            manifest = msgspec.json.decode(file.read_bytes(), type=ArtifactManifest)
-            if manifest.schema_name == MANIFEST_SCHEMA:
-                return manifest
-            found = f"found {manifest.schema_name!r}"
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = msgspec.json.decode(read_plain(file, TEXT), type=ArtifactManifest)
+        if manifest.schema_name == MANIFEST_SCHEMA:
+            return manifest
+        found = f"found {manifest.schema_name!r}"
+    except OSError as error:
+        found = f"but: {error.strerror or error}"
+    except (ValueError, RecursionError) as error:
         found = f"found: {error}"
     said = f"expected {MANIFEST_SCHEMA} in the manifest of artifact {artifact}, {found}; nothing was taken from it"
     return fail("identity-incomplete", said, path=artifact, next="karat schema karat.artifact/1")

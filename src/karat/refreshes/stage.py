@@ -22,7 +22,7 @@ from karat.report.terminal import Line, finding_lines
 from karat.report.words import count
 from karat.system import git
 from karat.system.command import Command
-from karat.system.hashes import sha256_hex
+from karat.system.hashes import sha256_file
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ def _edited(root: Path, by_lock: dict[str, dict[str, str]]) -> Iterator[Finding]
         entries = read_lock(root / lock)
         for path, name in names.items():
             entry, file = entries.get(name), root / path
-            if entry is None or not file.is_file() or sha256_hex(file.read_bytes()) == entry.sha256:
+            if entry is None or not file.is_file() or sha256_file(file) == entry.sha256:
                 continue
             run = f" of run {entry.run}" if entry.run else ""
             said = f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old"
@@ -203,7 +203,7 @@ def _write_reason(root: Path, changes: Sequence[Change], globs: Sequence[str], r
         for path, name in names.items():
             file = root / path
             if file.is_file():  # one that was removed has no line to write on
-                digest = sha256_hex(file.read_bytes())
+                digest = sha256_file(file)
                 entry = entries.get(name) or LockEntry(source="work tree", sha256=digest)
                 lines[name] = structs.replace(entry, accepted=reason)
         if lines and write_lock(root / lock, lines):

@@ -24,6 +24,7 @@ from karat.goldens.shapes import Golden
 from karat.system import files, git
 from karat.system.ci import in_ci
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN
 
 
 class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,12 @@ class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Goldens of HEAD and their blobs."""
     paths: frozenset[str]
     """Goldens of HEAD, the index and the work tree."""
+
+    def too_long(self, paths: Sequence[str]) -> dict[str, Finding]:
+        """Those whose version of HEAD is beyond the limit, asked before any is read."""
+        known = [path for path in paths if path in self.head]
+        sizes = zip(known, git.sizes(self.root, [self.head[path] for path in known]) if known else (), strict=True)
+        return {path: formats.too_long(size, path) for path, size in sizes if size and size > GOLDEN.value()}
 
     def old_bytes(self, paths: Sequence[str]) -> list[bytes | None]:
         """The old side of each: HEAD's version as git checks it out, else what is in the work tree."""
@@ -58,7 +65,7 @@ def read_golden(root: Path, path: str) -> bytes | None:
     """A golden's bytes; None where there is no file. One that cannot be read is CannotVerify."""
     try:
         # A link or a folder is nothing that a golden could be; `write_golden` says so.
-        return files.bytes_of(root / path)
+        return files.bytes_of(root / path, GOLDEN)
     except OSError as error:
         said = f"expected to read {path}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error

@@ -27,6 +27,7 @@ from karat.runs.settings import STEP, RecordSettings
 from karat.runs.tensorboard import read_events
 from karat.runs.tfrecord import looks_like_records
 from karat.system.command import Command, quoted
+from karat.system.foreign.limits import read_plain
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _TENSORBOARD, _CSV, _LOG = "tensorboard", "series-csv", "log"
@@ -106,7 +107,7 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
             f" with patterns, found {size:,}"
         )
         return Reading(None, (*odd, fail("unreadable", message, next=_LOG_NEEDS)))
-    reading = formats.read(path.read_bytes())
+    reading = formats.read(read_plain(path))
     if reading.golden is not None:
         return reading
     patterns = "karat config --show-origin  # the patterns of [record] log match no line"

@@ -48,6 +48,7 @@ from karat.runs.settings import RecordSettings
 from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.files import write_bytes
+from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import find_root, only_writer
 from karat.system.hashes import sha256_hex
 
@@ -236,7 +237,7 @@ class _Recording:
             said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
             raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
         try:
-            self.old_bytes: bytes | None = golden.read_bytes()
+            self.old_bytes: bytes | None = read_plain(golden, GOLDEN)
         except FileNotFoundError:
             self.old_bytes = None
         except OSError as error:
@@ -333,7 +334,7 @@ class _Recording:
         if new.key == old.key and set(old.columns) <= set(new.columns):
             return reading
         judging = Judging(book=self.options.rules, path=str(self.path))
-        like = like_golden(path.read_bytes(), reading, old, judging, self.options.columns)
+        like = like_golden(read_plain(path), reading, old, judging, self.options.columns)
         if not isinstance(like.golden, Table):
             return reading
         rules = {name: judging.rule(name) for name in old.columns}

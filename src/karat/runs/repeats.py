@@ -24,6 +24,7 @@ from karat.goldens.paths import SAMPLES
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
 from karat.report.words import count
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, read_plain
 
 Combine: TypeAlias = Literal["first", "median", "mean"]
 SCHEMA = "karat.samples/1"
@@ -193,7 +194,7 @@ def samples_path(golden: Path) -> Path:
 def read_samples(path: Path) -> Samples:
     """The samples in a file; none where there is no file."""
     try:
-        return _samples(msgspec.json.decode(path.read_bytes(), type=_SamplesFile))
+        return _samples(msgspec.json.decode(read_plain(path, GOLDEN), type=_SamplesFile))
     except FileNotFoundError:
         return Samples()
     except OSError as error:

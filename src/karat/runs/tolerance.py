@@ -45,6 +45,7 @@ from karat.runs.repeats import (
 )
 from karat.runs.settings import RecordSettings
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, read_plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -365,7 +366,7 @@ def _read_repeats(
 
 def _read_golden(path: str) -> Series:
     try:
-        golden = formats.read(Path(path).read_bytes()).golden
+        golden = formats.read(read_plain(path, GOLDEN)).golden
     except OSError as error:
         said = f"expected to read the golden {path}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", path)) from error

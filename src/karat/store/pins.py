@@ -28,6 +28,7 @@ from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
 from karat.system.command import Command
 from karat.system.files import write_bytes
+from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
@@ -144,7 +145,7 @@ class Locked(msgspec.Struct, frozen=True, kw_only=True):
 def read_lock(file: Path) -> dict[str, Locked]:
     """Every line by its name; empty where there is no lock."""
     try:
-        data = file.read_bytes()
+        data = read_plain(file, GOLDEN)
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -25,6 +25,7 @@ from karat.store.objects import EXPIRING, KEPT, key_of, read_sealed, seal, unrea
 from karat.system import signatures
 from karat.system.ci import facts
 from karat.system.command import Command
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
@@ -212,7 +213,7 @@ def signed_bytes(reference: SnapshotReference) -> bytes:
 def check_signed(backend: Backend, reference: SnapshotReference, signers: Path) -> tuple[str, ...]:
     """Who signed the reference, by the names that the file `signers` has for their key; `not-signed` if nobody did."""
     try:
-        allowed = signers.read_bytes()
+        allowed = read_plain(signers, TEXT)
     except OSError as error:
         said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; --signers FILE names another file"
         raise UsageError(said, next_command=Command("ls", "-l", str(signers))) from error

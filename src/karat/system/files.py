@@ -16,6 +16,7 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.system.command import Command
+from karat.system.foreign.limits import Limit, read_plain
 
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 _PATIENCE = 2.0
@@ -86,12 +87,10 @@ def take_away(path: Path, workshop: Path) -> Displaced | None:
     return Displaced(name, settled(name))
 
 
-def bytes_of(path: Path) -> bytes | None:
-    """What is in a plain file; None where there is no such."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def bytes_of(path: Path, limit: Limit | None = None) -> bytes | None:
+    """What is in a plain file; None where there is nothing, a folder or a link."""
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            return file.read()
+        return read_plain(path, limit, follow=False)
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR}:
             return None

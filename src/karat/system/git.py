@@ -17,6 +17,7 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.system.command import Command
+from karat.system.foreign.limits import Limit, TooLong, read_plain
 
 REFETCH = "git fetch --refetch"
 _LINK, _SUBMODULE = "120000", "160000"
@@ -232,8 +233,13 @@ class Blobs:
     """One `git cat-file --batch` that answers for as many blobs as it is asked for."""
 
     def __init__(self, root: str | Path) -> None:
+        self._root = root
+        self._start()
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
-            [*_GIT, "-C", str(root), "cat-file", "--batch"],
+            # What is larger than a megabyte git sends as it unpacks it.
+            [*_GIT, "-c", "core.bigFileThreshold=1m", "-C", str(self._root), "cat-file", "--batch"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -241,16 +247,19 @@ class Blobs:
             bufsize=1 << 18,
         )
 
-    def read(self, oids: Sequence[str]) -> Iterator[bytes | None]:
-        """The bytes of each blob, in order; None for an object that git does not have."""
+    def _ask(self, oids: Sequence[str]) -> None:
+        with suppress(OSError):  # git is gone; the answer will not come, and that is said there
+            if self._process.stdin is not None:
+                self._process.stdin.write("".join(f"{oid}\n" for oid in oids).encode())
+                self._process.stdin.flush()
+
+    def read(self, oids: Sequence[str], most: int | None = None) -> Iterator[bytes | int | None]:
+        """The bytes of each blob, in order; their number, if they are more than `most`; None where git has no such blob."""
         # git answers while it is still being asked, so what is asked ahead must fit a pipe.
         for i in range(0, len(oids), _ASKED_AHEAD):
             part = oids[i : i + _ASKED_AHEAD]
-            with suppress(OSError):  # git is gone; the answer will not come, and that is said there
-                if self._process.stdin is not None:
-                    self._process.stdin.write("".join(f"{oid}\n" for oid in part).encode())
-                    self._process.stdin.flush()
-            for _ in part:
+            self._ask(part)
+            for place in range(len(part)):
                 pipe = self._process.stdout
                 header = pipe.readline().split() if pipe is not None else []
                 if pipe is None or not header:
@@ -259,6 +268,12 @@ class Blobs:
                     yield None
                     continue
                 size = int(header[2])
+                if most is not None and size > most:
+                    self.close()  # rather than wait until all of it has come
+                    self._start()
+                    self._ask(part[place + 1 :])
+                    yield size
+                    continue
                 data = pipe.read(size)
                 pipe.read(1)
                 yield data if header[1] == b"blob" and len(data) == size else None
@@ -271,6 +286,21 @@ class Blobs:
                 with suppress(OSError):  # git is gone, and what it was told with it
                     pipe.close()
         self._process.wait()
+
+
+def read_blob(root: Path, name: str, limit: Limit) -> bytes:
+    """The bytes of one blob; TooLong where it has more than the limit."""
+    size = int(run_git(root, "cat-file", "-s", name))
+    if size > limit.value():
+        raise TooLong(name, size, limit)
+    return run_git(root, "cat-file", "blob", name)
+
+
+def sizes(root: Path, oids: Sequence[str]) -> list[int | None]:
+    """How many bytes each object has; None for one that git does not have."""
+    asked = "".join(f"{oid}\n" for oid in oids).encode()
+    told = run_git(root, "cat-file", "--batch-check=%(objectsize)", data=asked).splitlines()
+    return [int(line) if line.isdigit() else None for line in told]
 
 
 def has_commit(root: Path) -> bool:
@@ -329,7 +359,8 @@ def only_writer(root: Path) -> Iterator[Path]:
         temporary.mkdir(exist_ok=True)
         for left in temporary.iterdir():
             # Half a file of ours, or a whole one of somebody's that ours had just replaced.
-            write_object(root, left.read_bytes())
+            with suppress(OSError):  # whatever is no plain file is nobody's save
+                write_object(root, read_plain(left, follow=False))
             left.unlink(missing_ok=True)
         yield temporary
     finally:

@@ -26,12 +26,13 @@ from karat.changepoints.readers.sheets import (
     utc,
 )
 from karat.changepoints.series import no_such, wrong_usage
-from karat.findings import UsageError, warn
-from karat.goldens.formats import read as read_golden
+from karat.findings import CannotVerify, UsageError, warn
+from karat.goldens.formats import read as read_golden, too_long
 from karat.goldens.line_records import flat
-from karat.goldens.shapes import Document, Golden, Metric, Series, Table
+from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Table
 from karat.goldens.text_file import LimitedFindings
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import Blobs, find_root, run_git
 
 _COMMIT = b"\x02"
@@ -63,25 +64,22 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     except ValueError as error:
         raise wrong_usage(f"expected --golden to be in the work tree {root}, found {whole}") from error
     past = versions(root, inside)
-    contents: list[bytes | None] = []
-    if past:
-        with closing(Blobs(root)) as blobs:
-            there = iter(list(blobs.read([version.blob for version in past if version.blob])))
-        contents = [next(there) if version.blob else None for version in past]
-    if whole.is_file():
-        current = whole.read_bytes()
-        if not past or contents[-1] != current:
-            when = past[-1].when if past else _NEVER
-            past.append(Version(commit="", when=when, path=inside, blob="-"))
-            contents.append(current)
+    odd = LimitedFindings()
+    read: list[dict[str, Cell] | None] = []
+    data: bytes | int | None = None
+    with closing(Blobs(root)) as blobs:
+        there = blobs.read([version.blob for version in past if version.blob], GOLDEN.value())
+        for version in past:
+            data = next(there) if version.blob else None
+            read.append(_cells(version, data, options, odd) if version.blob else None)
+    current = _in_work_tree(whole)
+    if current is not None and (not past or data != current):
+        when = past[-1].when if past else _NEVER
+        past.append(Version(commit="", when=when, path=inside, blob="-"))
+        read.append(_cells(past[-1], current, options, odd))
     if not past:
         said = f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}"
         raise UsageError(said, next_command=Command("git", "log", "--oneline", "--", path))
-    odd = LimitedFindings()
-    read = [
-        _cells(version, data, options, odd) if version.blob else None
-        for version, data in zip(past, contents, strict=True)
-    ]
     known = dict.fromkeys(name for cells in read if cells for name in cells)
     wanted = {one: [name for name in known if name == one or fnmatchcase(name, one)] for one in options.metrics}
     if nobody := next((one for one, names in wanted.items() if not names), None):
@@ -105,6 +103,16 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     return Sheet(
         source=path, metrics=metrics, rows=tuple(rows), findings=odd.findings(), notes=tuple(notes), ordered=True
     )
+
+
+def _in_work_tree(path: Path) -> bytes | None:
+    try:
+        return read_plain(path, GOLDEN)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except OSError as error:
+        said = f"expected to read {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
 
 
 def versions(root: Path, path: str) -> list[Version]:
@@ -133,14 +141,16 @@ def versions(root: Path, path: str) -> list[Version]:
     return found[::-1]
 
 
-def _cells(version: Version, data: bytes | None, options: ReadOptions, odd: LimitedFindings) -> dict[str, Cell] | None:
+def _cells(
+    version: Version, data: bytes | int | None, options: ReadOptions, odd: LimitedFindings
+) -> dict[str, Cell] | None:
     """Metric → value in one version; None if it cannot be read."""
     short = version.commit[:10]
     if data is None:
         said = f"expected git to have {version.path} of {short}, found that the object is missing"
         odd.add(warn("cannot-read", said, path=version.path, where=short, next="git fsck"))
         return None
-    reading = read_golden(data)
+    reading = Reading(None, (too_long(data),)) if isinstance(data, int) else read_golden(data)
     if reading.golden is None:
         said = reading.findings[0].message if reading.findings else "it is no golden"
         message = f"version {short or WORK_TREE}: {said}; it counts as a point that could not be tried"

@@ -277,11 +277,14 @@ def open_log(path: Path) -> BinaryIO:
         return path.open("rb")
     import gzip
 
+    whole = BytesIO()
     with gzip.open(path) as unpacked:
-        data = unpacked.read(LOG.value() + 1)
-    if len(data) > LOG.value():
-        raise OSError(f"it unpacks to more than {LOG.value() >> 20} MiB; {LOG.setting}")
-    return BytesIO(data)
+        while piece := unpacked.read(1 << 20):  # asked for all of it, Python makes room for all of it
+            if whole.tell() + len(piece) > LOG.value():
+                raise OSError(f"it unpacks to more than {LOG.value() >> 20} MiB; {LOG.setting}")
+            whole.write(piece)
+    whole.seek(0)
+    return whole
 
 
 def tail_of(path: Path, room: int) -> bytes:

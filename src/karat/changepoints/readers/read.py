@@ -36,6 +36,7 @@ from karat.changepoints.readers.sheets import (
 from karat.changepoints.series import Better, Observation, Outcome, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
 from karat.system.command import Command
+from karat.system.foreign.limits import read_plain
 
 STDIN = "-"
 _PLAIN = ReadOptions()
@@ -96,9 +97,14 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
 
         return [read_logs([source], options)]
     try:
-        if source != STDIN and path.is_char_device():  # /dev/zero has no end
-            raise wrong_usage(f"expected {source} to be a file or a pipe, found a device")
-        data = sys.stdin.buffer.read() if source == STDIN else path.read_bytes()
+        if source == STDIN:
+            data = sys.stdin.buffer.read()
+        elif path.is_fifo() and str(path).startswith("/dev/fd/"):  # the shell's `<(…)`
+            data = path.read_bytes()
+        elif path.exists() and not path.is_file():
+            raise wrong_usage(f"expected {source} to be a file, found a device or a pipe; - reads from stdin")
+        else:
+            data = read_plain(path)
     except OSError as error:
         said = f"expected to read {source}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-l", source)) from error

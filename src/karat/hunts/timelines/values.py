@@ -14,6 +14,7 @@ from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import fill_in
 from karat.hunts.settings import HuntSettings, Stage, ValueSettings, mistake
 from karat.hunts.timelines.timeline import Timeline, Workspace
+from karat.system.foreign.limits import TEXT, read_plain
 
 
 class Values(Timeline):
@@ -55,7 +56,7 @@ def open_values(settings: HuntSettings, _stage: Stage, window: Window | None, pl
     if own.file:
         path = place.root / own.file
         try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = [line.strip() for line in read_plain(path, TEXT).decode().splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             said = f"values.file: expected a text file with one value per line in {path}, but: {error}"
             raise mistake(said) from error

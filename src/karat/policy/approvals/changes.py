@@ -25,6 +25,7 @@ from karat.policy.scan.source import Unreadable
 from karat.policy.settings import PolicySettings
 from karat.system import git
 from karat.system.command import Command
+from karat.system.foreign.limits import SOURCE, TEXT, TooLong
 
 CONFIGURATIONS = ("karat.toml", "pyproject.toml")
 """Files that may say something of the policy, in any folder."""
@@ -211,7 +212,11 @@ class CommitTree:
         if not entry:
             return None
         _, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
-        return git.run_git(self._root, "cat-file", "blob", oid) if kind == "blob" else None
+        try:
+            return git.read_blob(self._root, oid, TEXT) if kind == "blob" else None
+        except TooLong as error:
+            show = Command("git", "ls-tree", "-l", self.commit[:12], "--", path)
+            raise CannotVerify(f"{path} of {self.commit[:12]}: {error.strerror}", next_command=show) from error
 
     def entry(self, path: str) -> bytes:
         """What git's tree says of a path: mode, kind and object; nothing where it is not."""
@@ -349,9 +354,9 @@ class _WaiverCollector:
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
         """Waivers of the changed Python files on both sides, and which file was which."""
         oids = [oid for one in self._touched for oid in (one.old, one.new) if oid]
-        data: dict[str, bytes] = {}
+        data: dict[str, bytes | int] = {}
         with closing(git.Blobs(self._span.root)) as reader:
-            for oid, found in zip(oids, reader.read(oids), strict=True):
+            for oid, found in zip(oids, reader.read(oids, SOURCE.value()), strict=True):
                 if found is None:
                     fetch = Command("git", "-C", str(self._span.root), "fetch", "--refetch")
                     raise CannotVerify(f"this clone lacks the object {oid}", next_command=fetch)
@@ -417,8 +422,10 @@ class _WaiverCollector:
             self._cannot_read(path, side.commit, str(error))
             return None
 
-    def _source(self, data: bytes, path: str, *, old: bool) -> tuple[Waiver, ...]:
+    def _source(self, data: bytes | int, path: str, *, old: bool) -> tuple[Waiver, ...]:
         try:
+            if isinstance(data, int):
+                raise Unreadable(str(TooLong(path, data, SOURCE).strerror))  # noqa: TRY301 - told like any other
             return waivers_of(data, path, self._commits[0 if old else 1].loader(path))
         except Unreadable as error:
             why = f"expected Python, found: {error}"

@@ -23,6 +23,7 @@ from karat.policy.scan.source import Unreadable, all_of, defaults, dotted, liter
 from karat.policy.scan.syntax import import_bindings
 from karat.policy.scan.vocabulary import ANYWHERE, IN_CHECKS, SKIP_RULE
 from karat.system import git
+from karat.system.foreign.limits import SOURCE, TooLong
 
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _DEEPEST = 8
@@ -399,7 +400,9 @@ class CommitFiles:
 
     def read(self, path: str) -> bytes | None:
         oid = self._files.get(path)
-        return git.run_git(self._root, "cat-file", "blob", oid) if oid else None
+        with suppress(TooLong):
+            return git.read_blob(self._root, oid, SOURCE) if oid else None
+        return None
 
     def mentioning(self, paths: Iterable[str]) -> set[str]:
         """Files with a word that is the name of one of these modules."""

@@ -37,6 +37,7 @@ from karat.policy.settings import DEFAULT_RULE
 from karat.system import git
 from karat.system.ci import provider_of
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, TEXT, read_plain
 
 CODE_OWNERS = "CODEOWNERS"
 _HELP = "karat policy approvals --help"
@@ -44,7 +45,6 @@ _FALLBACKS = {"float64": ("gradient",)}
 """Rule → whose approvers decide where it has none of its own."""
 _REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_LARGEST_EVENT = 32 << 20
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ class Sides:
     def keys(self, file: Path | None) -> bytes | None:
         """Whose keys may sign, as a file says, or as the base has it."""
         try:
-            return self.tip.read(self.trusted.settings.signers) if file is None else file.read_bytes()
+            return self.tip.read(self.trusted.settings.signers) if file is None else read_plain(file, TEXT)
         except OSError as error:
             text = f"cannot read {file}: {error.strerror or error}"
             raise UsageError(text, next_command=Command("ls", "-l", str(file))) from error
@@ -267,9 +267,7 @@ def _number(forge: ForgeName, env: Mapping[str, str]) -> int | None:
         return int(found[1])
     path = env.get("GITHUB_EVENT_PATH", "")  # of the event that started the workflow
     try:
-        if not path or Path(path).stat().st_size > _LARGEST_EVENT:
-            return None
-        event = msgspec.json.decode(Path(path).read_bytes(), type=_Event)
+        event = msgspec.json.decode(read_plain(path, GOLDEN), type=_Event) if path else _Event()
     except (OSError, ValueError, RecursionError):
         return None  # an event of another kind
     return event.pull_request.number if event.pull_request else None

@@ -19,13 +19,13 @@ from karat.findings import UsageError
 from karat.policy.approvals.waivers import PolicyChange
 from karat.report.words import printable
 from karat.system import signatures
-from karat.system.command import Command, quoted
+from karat.system.command import quoted
 from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
 
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"
 _PRINT = "karat policy approvals --base REV --print-sign-off > sign-off.toml"
-_LARGEST = 16 << 20
 Account = tuple[str, str | None]
 """An e-mail address, or nothing, and an account."""
 Person = tuple[str, str | None, str]
@@ -186,10 +186,7 @@ def render(changes: Iterable[PolicyChange]) -> str:
 def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
     """The list, with the signatures that hold; without a list of keys none does."""
     try:
-        if path.stat().st_size > _LARGEST:
-            text = f"{path}: a sign-off may have at most {_LARGEST:,} bytes"
-            raise UsageError(text, next_command=Command("ls", "-l", str(path)))
-        data = path.read_bytes()
+        data = read_plain(path, TEXT)
     except OSError as error:
         raise UsageError(f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT) from error
     digests = _digests(data, path)
@@ -226,7 +223,7 @@ def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | s
     if signers is None:
         return f"{name}: there is no list of keys to hold it against"
     try:
-        found = signatures.verify(data, signature.read_bytes(), signers, NAMESPACE)
+        found = signatures.verify(data, read_plain(signature, TEXT), signers, NAMESPACE)
     except OSError as error:
         return f"{name}: cannot be read: {error.strerror or error}"
     return f"{name}: {found}" if isinstance(found, str) else Signer(principals=found, signature=name)

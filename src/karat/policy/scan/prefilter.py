@@ -26,6 +26,7 @@ from karat.policy.scan.facts import FileFacts
 from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
 from karat.policy.scan.vocabulary import MARK
+from karat.system.foreign.limits import SOURCE, read_plain
 from karat.system.pool import available_cores
 
 _IMPORT = re.compile(rb"import\b")
@@ -79,15 +80,10 @@ def look(
     return [found[path] for path in paths]
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123 - a path may not be UTF-8, and there are thousands
-        return file.read()
-
-
 def glance(path: str, roots: Collection[str] = ()) -> Glance:
     """Read a file, and parse it if it names what op tests are made of."""
     try:
-        source = _read(path)
+        source = read_plain(path, SOURCE)
     except OSError as error:
         return Glance(path=path, error=error.strerror or str(error))
     plain = words(source)
@@ -103,7 +99,7 @@ def glance(path: str, roots: Collection[str] = ()) -> Glance:
 def spelled(path: str) -> frozenset[str]:
     """Every word of a file; none if it has gone meanwhile."""
     try:
-        found = set(_WORDS.findall(words(_read(path))))
+        found = set(_WORDS.findall(words(read_plain(path, SOURCE))))
     except OSError:
         return frozenset()
     return frozenset(word.decode("utf-8", "replace") for word in found)
@@ -112,7 +108,7 @@ def spelled(path: str) -> frozenset[str]:
 def parsed(path: str) -> FileFacts:
     """The facts of a file that turned out to matter."""
     try:
-        return facts_of(_read(path), path)
+        return facts_of(read_plain(path, SOURCE), path)
     except OSError as error:
         return FileFacts(path=path, problem=error.strerror or str(error))
 

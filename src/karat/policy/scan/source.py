@@ -12,9 +12,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 from karat.policy.scan.facts import Expression
+from karat.system.foreign.limits import SOURCE, TooLong
 
-_LARGEST = 32 << 20
-"""Bytes beyond which nobody wrote a test by hand; such a file would cost minutes and gigabytes."""
 _LONGEST = 80
 _DEEPEST = 8
 """Expressions in expressions, and names for names, beyond which a value is unknown."""
@@ -33,8 +32,8 @@ class Unreadable(Exception):  # noqa: N818 - a state of the file
 
 def parse(source: bytes) -> ast.Module:
     """The syntax tree; raises `Unreadable` if there is none."""
-    if len(source) > _LARGEST:
-        raise Unreadable(f"it has {len(source) >> 20} MiB, and files over {_LARGEST >> 20} MiB are not read")
+    if len(source) > SOURCE.value():
+        raise Unreadable(str(TooLong("", len(source), SOURCE).strerror))
     try:
         with warnings.catch_warnings():
             # Invalid escapes and the like are that file's business.

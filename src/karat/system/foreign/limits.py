@@ -1,13 +1,16 @@
-"""Limits: how much of a stranger's file karat takes before it says no.
+"""Limits: how much of a stranger's file karat takes before it says no, and reading one up to there.
 
 Each is an environment variable, and not a key of karat.toml: a clone could raise what it can configure.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from karat.findings import UsageError
@@ -43,6 +46,10 @@ class Limit(NamedTuple):
 _MB = 1 << 20
 GOLDEN = Limit("KARAT_MAX_GOLDEN_MB", 64, unit=_MB)
 """Bytes of one golden."""
+TEXT = Limit("KARAT_MAX_TEXT_MB", 4, unit=_MB)
+"""Bytes of karat.toml, hunt.toml, exemptions.toml, a manifest, a list of keys, and whatever else people write by hand."""
+SOURCE = Limit("KARAT_MAX_SOURCE_MB", 32, unit=_MB)
+"""Bytes of one Python file."""
 COLUMNS = Limit("KARAT_MAX_COLUMNS", 10_000)
 """Columns of a table."""
 UNPACKED = Limit("KARAT_MAX_UNPACKED_MB", 1024, unit=_MB)
@@ -53,3 +60,27 @@ LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)
 """Bytes that a compressed log may unpack to."""
 ROWS = Limit("KARAT_MAX_ROWS", 1_000_000)
 """Rows that a query of an SQLite file may give; its time is bounded by a multiple of them."""
+
+
+class TooLong(OSError):  # noqa: N818 - a state of the file
+    """A file of more bytes than the limit; none of them was read."""
+
+    def __init__(self, path: str | Path, size: int, limit: Limit) -> None:
+        said = f"it has {size:,} bytes, at most {limit.value():,} are taken; {limit.setting}"
+        super().__init__(errno.EFBIG, said, str(path))
+        self.size = size
+
+
+def read_plain(path: str | Path, limit: Limit | None = None, *, follow: bool = True) -> bytes:
+    """The bytes of a plain file. Whatever else is there is an OSError, as is a file beyond the limit.
+
+    A pipe would wait for ever and a device never end, so it is opened without waiting, and looked at before it is read.
+    """
+    flags = os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with open(path, "rb", buffering=0, opener=lambda name, mode: os.open(name, mode | flags)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        if limit is not None and found.st_size > limit.value():
+            raise TooLong(path, found.st_size, limit)
+        return file.read()
