@@ -209,7 +209,7 @@ def _read(
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
         cases=_texts(goldens, "cases", base.cases, origin),
-        rules=(*(parse_rule(rule, where, origin) for rule, where in rules), *base.rules),
+        rules=(*(one for rule, where in rules for one in parse_rule(rule, where, origin)), *base.rules),
         status=_texts(raw, "status", base.status, origin),
         fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"),
         exempt=(*exempt, *base.exempt),

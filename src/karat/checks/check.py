@@ -164,10 +164,15 @@ def _read_golden(at: GoldenAt) -> Reading:
 def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
     """One result against one golden that is there."""
     exemptions = CheckExemptions(options.exemptions, at.name, options.today)
-    judging = Judging(
-        book=options.rules, path=at.name, exact=options.exact, status=options.status, exempt=exemptions.covering
-    )
     golden = expected.golden
+    judging = Judging(
+        book=options.rules,
+        path=at.name,
+        shape=golden.shape if golden else "*",
+        exact=options.exact,
+        status=options.status,
+        exempt=exemptions.covering,
+    )
     plain = read_run(actual.path, options.record, shape=golden.shape if golden else None)
     got = plain
     if isinstance(golden, Table) and isinstance(plain.golden, Table) and actual.path.is_file():

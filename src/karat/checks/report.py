@@ -263,7 +263,7 @@ def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next
         CheckOutcome.IMPROVED: improved,
         CheckOutcome.MISSING_GOLDEN: unknown,
         CheckOutcome.EXEMPTED: Severity.INFO,
-        CheckOutcome.INFO: Severity.INFO,
+        CheckOutcome.INFO: Severity.WARN if absent(result) else Severity.INFO,
     }.get(result.outcome, Severity.FAIL)
     first = result.first
     message = f"{result.metric}: {headline(result)}"

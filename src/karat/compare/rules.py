@@ -61,11 +61,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The share of all values that may be out of tolerance, where that is more."""
     outliers_max: float = inf
     """Never more than so many of them, however long the run."""
+    closed: bool = False
+    """A value where the golden has none (a step without a sample, an item behind a list's end) is out of tolerance."""
+    improved_from: float | None = None
+    """The relative size from which a move in the better direction is `improved`; None: from the tolerance on."""
     window: tuple[int, int] | None = None
-    """First and last step of the median; None: all steps after warm-up."""
+    """First and last step of the median, in a list its positions; None: all steps after warm-up."""
     short_steps: float = 0
     short_window: tuple[int, int] | None = None
-    """The window of a golden with at most `short_steps` steps."""
+    """The window of a golden whose last sample is at most step `short_steps`."""
     min: float | None = None
     max: float | None = None
     """`range`: values must lie between these, whatever the golden's values are."""
@@ -81,8 +85,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
-CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "info")
-"""The ways of `karat check`; `at-most` and `at-least` object to one direction only."""
+CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "info", "off")
+"""The ways of `karat check`; `at-most` and `at-least` object to one direction only, `info` to what is missing only."""
 
 FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
 
@@ -94,6 +98,7 @@ class PartialRule(msgspec.Struct, frozen=True):
     sets: Mapping[str, Any]
     origin: str = "default"
     path: str = "*"
+    shape: str = "*"
 
 
 _NO_BREAK = dict.fromkeys(("break_avg", "break_mean", "break_max"), inf)
@@ -161,7 +166,7 @@ class RuleBook:
 
     rules: Sequence[PartialRule] = DEFAULTS
     by_path: bool = field(init=False, default=False)
-    _cache: dict[tuple[str, str], Rule] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[tuple[str, str, str], Rule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Most books do not look at paths; theirs need one answer per metric, not one per file.
@@ -172,30 +177,38 @@ class RuleBook:
         """A book of the given layers, the most specific first, with the defaults underneath."""
         return cls(tuple(rule for layer in (*layers, DEFAULTS) for rule in layer))
 
-    def rule_for(self, metric: str, path: str = "") -> Rule:
-        """The rule that judges this metric of this file."""
-        key = (metric, path if self.by_path else "")
+    def rule_for(self, metric: str, path: str = "", shape: str = "*") -> Rule:
+        """The rule that judges this metric of this file; of a golden of any shape, the first that fits one."""
+        key = (metric, path if self.by_path else "", shape)
         if (found := self._cache.get(key)) is not None:
             return found
         # A document's metric is a path such as `0.logprobs`; rules may name its last element.
         names = {metric, metric.rsplit(".", 1)[-1]}
         merged: dict[str, Any] = {}
         for rule in self.rules:
+            if "*" not in {shape, rule.shape} and shape != rule.shape:
+                continue
             if fnmatchcase(path, rule.path) and any(fnmatchcase(n, rule.pattern) for n in names):
                 if not merged:
                     merged = {"pattern": rule.pattern, "origin": rule.origin}
-                merged = {**rule.sets, **merged}
+                # Whoever states a tolerance wants it judged, whatever a rule below says of metrics without one.
+                judged = rule.sets.get("check") == "off" and not _TOLERANCES.isdisjoint(merged)
+                merged = {**rule.sets, **({"check": None} if judged else {}), **merged}
         found = self._cache[key] = Rule(**merged)
         return found
 
 
-def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> PartialRule:
-    """One entry of [[rules]] in a configuration; UsageError, naming `where` it stands, for what would be ignored."""
-    check_keys(raw, ("metric", "path", *sorted(FIELDS)), where)
-    pattern, path = raw.get("metric"), raw.get("path", "*")
-    expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
+def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> list[PartialRule]:
+    """One entry of [[rules]], a rule for each metric it names; UsageError, naming `where`, for what would be ignored."""
+    selectors = ("metric", "path", "shape")
+    check_keys(raw, (*selectors, *sorted(FIELDS)), where)
+    pattern, path, shape = raw.get("metric"), raw.get("path", "*"), raw.get("shape", "*")
+    patterns = pattern if isinstance(pattern, list) else [pattern]
+    named = bool(patterns) and all(isinstance(glob, str) for glob in patterns)
+    expect(named, f'{where}: expected metric = "…" (a glob, or a list of them), found {pattern!r}')
     expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
-    sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
+    expect(shape in _SHAPES, f"{where}: shape must be {' or '.join(_SHAPES)}, found {shape!r}")
+    sets = {key: _value(key, raw[key], where) for key in raw if key not in selectors}
     # Keys that only one way of checking reads: beside another they would be ignored in silence.
     bounds = [key for key in ("min", "max") if key in sets]
     ranged = sets.get("check") == "range"
@@ -207,9 +220,11 @@ def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> PartialRule:
     windows = sorted(_WINDOWS & sets.keys())
     median = sets.get("check", "median") == "median"
     expect(not windows or median, f'{where}: expected check = "median" beside {" and ".join(windows)}')
-    return PartialRule(str(pattern), sets, origin, str(path))
+    return [PartialRule(str(glob), sets, origin, str(path), str(shape)) for glob in patterns]
 
 
+_SHAPES = ("series", "table", "document", "*")
+_TOLERANCES = frozenset({"rtol", "atol", "exact", "window", "short_window", "margin_column"})
 _TEXT = {
     "family": None,
     "margin_column": None,
@@ -218,7 +233,7 @@ _TEXT = {
     "worst": tuple(Severity),
 }
 _WINDOWS = frozenset({"window", "short_window"})
-_FLAGS = frozenset({"exact", "steady", "tolerance"})
+_FLAGS = frozenset({"exact", "steady", "tolerance", "closed"})
 
 
 def _value(key: str, value: Any, where: str) -> Any:

@@ -51,7 +51,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     """A step, a row, a path in a document, or the window of a median."""
     how: str
-    """`missing`, `not-finite`, `changed`, `worse` or `better`."""
+    """`missing`, `not-finite`, `changed`, `unexpected`, `worse` or `better`."""
     expected: Value = None
     got: Value = None
     error: float | None = None
@@ -142,6 +142,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
     book: RuleBook = msgspec.field(default_factory=RuleBook)
     path: str = ""
+    shape: str = "*"
     exact: tuple[str, ...] = ()
     """Globs of metrics that must be exact this time: those of a deterministic test."""
     status: tuple[str, ...] = STATUS_ORDER
@@ -149,7 +150,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
     def rule(self, metric: str) -> Rule:
         """The rule of a metric; `exact` only tightens what would be approximate."""
-        rule = self.book.rule_for(metric, self.path)
+        rule = self.book.rule_for(metric, self.path, self.shape)
         if mode_of(rule) == "approx" and any(names(glob, metric) for glob in self.exact):
             return structs.replace(rule, check="exact", origin=f"--exact over {rule.origin}")
         return rule

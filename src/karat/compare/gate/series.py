@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
-from karat.compare.gate.tolerance import Gate, gate, gate_median, mode_of, relative_error, share_used
+from karat.compare.gate.tolerance import SHOWN, Gate, gate, gate_median, mode_of, relative_error, share_used
 from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
@@ -81,7 +81,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
         expected = np.where(absent, np.nan, expected)
     mode = mode_of(rule)
-    by_median = mode == "median" or (mode == "info" and rule.steady)
+    by_median = mode == "median" or (mode in SHOWN and rule.steady)
     if by_median:
         verdict = gate_median(golden.steps, expected, got, present, rule)
     else:
@@ -96,6 +96,13 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     if kind and not (mode == "range" and verdict.complete):
         likely = likely_kind(golden.steps, golden.values, got, verdict, timing=rule.steady)
     worse = verdict.worse if verdict.medians is None else verdict.missing
+    gone = int(np.count_nonzero(verdict.missing | verdict.broken))
+    if gone and gone + np.count_nonzero(worse & verdict.demanded) <= verdict.allowed:
+        spared = f"the rule spares {count(verdict.allowed, 'step')} out of tolerance, but none without a value"
+        likely = f"{likely}; {spared}" if likely else spared
+    extra = int(np.count_nonzero(worse & ~verdict.demanded))
+    if kind and extra and not gone:
+        likely = f"the golden has no value at {count(extra, 'step')} where the run has one: is it of a run that died?"
     # The value that is furthest out of its tolerance, in the direction that decided.
     out = np.flatnonzero(verdict.worse if verdict.worse.any() else verdict.better)
     worst = None
@@ -130,8 +137,9 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
 
 def _outcome(verdict: Gate, mode: str) -> tuple[CheckOutcome, str]:
     if not verdict.complete:
-        return CheckOutcome.FAIL, "lost-steps" if verdict.missing.any() else "new-nan"
-    if mode == "info":
+        outcome = CheckOutcome.INFO if mode == "off" else CheckOutcome.FAIL
+        return outcome, "lost-steps" if verdict.missing.any() else "new-nan"
+    if mode in SHOWN:
         return CheckOutcome.INFO, "out-of-tolerance" if verdict.fails else ""
     if not verdict.compared:
         return CheckOutcome.NOTHING_COMPARED, "nothing-compared"
@@ -167,6 +175,8 @@ def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviat
         how = "missing"
     elif verdict.broken[index]:
         how = "not-finite"
+    elif not verdict.demanded[index]:
+        return Deviation(place=int(golden.steps[index]), how="unexpected", got=float(got[index]))
     else:
         how = "worse" if verdict.worse[index] else "better"
     return Deviation(

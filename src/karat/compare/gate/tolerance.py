@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Steps, Values
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 else:
     Flags = np.ndarray
 
+SHOWN = frozenset({"info", "off"})
+"""Ways that never object to a value."""
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
+_NEXT = 4
+"""Samples of a median whose window has none."""
 _STRICT = frozenset({"exact", "range"})
 """Ways that know no tolerance."""
 
@@ -140,14 +145,13 @@ def absolute_tolerance(rule: Rule) -> float:
 def allowance(total: int, rule: Rule) -> int:
     """How many of so many values may be out of tolerance; of exact ones, none.
 
-    Outliers are fewer than the others, or they are no outliers: a lone value that is off would pass.
+    Outliers are never more than the others, or they are no outliers: a lone value that is off would pass.
     """
     if mode_of(rule) == "exact":
         return 0
     # A share such as 0.01 is no exact binary number; 1% of 300 is 3 all the same.
     by_share = floor(min(rule.outlier_share, 1.0) * total + 1e-9)
-    fewer = max(total - 1, 0) // 2
-    return int(min(max(by_share, rule.outliers), rule.outliers_max, fewer))
+    return int(min(max(by_share, rule.outliers), rule.outliers_max, total // 2))
 
 
 def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Values | None = None) -> Gate:
@@ -173,38 +177,57 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
         # An error too large for a float is out of any tolerance, also of an infinite one.
         out = usable & ~((np.abs(error) <= tolerance) & np.isfinite(error))
         welcome = {"lower": error < 0, "higher": error > 0, None: np.zeros_like(out)}[direction_of(rule)]
+        better = out & welcome
+        if rule.improved_from is not None:
+            better = usable & welcome & ~(np.abs(error) < rule.improved_from * size)
+    # Where the golden has no value, only one that has none, too, is like it.
+    extra = ~demanded & present & ~np.isnan(got) & rule.closed
     return Gate(
         demanded=demanded,
         missing=missing,
         broken=broken,
-        worse=out & ~welcome,
-        better=out & welcome,
+        worse=(out & ~welcome) | extra,
+        better=better,
         target=target,
         error=error,
         tolerance=tolerance,
-        allowed=allowance(int(np.count_nonzero(demanded)), rule),
+        allowed=allowance(len(expected) if rule.closed else int(np.count_nonzero(demanded)), rule),
     )
 
 
 def window_of(steps: Steps, rule: Rule) -> tuple[int, int]:
-    """First and last step of the median, both inside."""
-    if rule.short_window is not None and len(steps) <= rule.short_steps:
-        return rule.short_window
-    if rule.window is not None:
-        return rule.window
+    """First and last step of the median, both inside, for a golden with samples at these steps."""
     if not len(steps):
         return 0, 0
-    skipped = min(int(len(steps) * rule.warm_up), len(steps) - 1)
-    return int(steps[skipped]), int(steps[-1])
+    window = rule.window
+    if rule.short_window is not None and steps[-1] <= rule.short_steps:
+        window = rule.short_window
+    if window is None:
+        skipped = min(int(len(steps) * rule.warm_up), len(steps) - 1)
+        return int(steps[skipped]), int(steps[-1])
+    first, last = window
+    later = steps[steps >= first]
+    if len(later) and later[0] > last:  # nothing there: the next few will do
+        return int(later[0]), int(later[:_NEXT][-1])
+    return first, last
 
 
 def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rule: Rule) -> Gate:
-    """The medians of both sides over one window; steps before the window demand nothing."""
-    first, last = window_of(steps, rule)
-    plain = gate(np.where(steps < first, np.nan, expected), got, present, rule)
-    usable = plain.demanded & ~plain.missing & ~plain.broken & (steps <= last)
-    nothing = np.zeros_like(usable)
-    middle, found = _median(expected[usable]), _median(got[usable])
+    """The medians of both sides at the golden's samples in one window.
+
+    Medians bear with a gap: a sample that the run lacks counts as infinitely bad. But what ends before its golden does
+    was cut off, whatever the window says.
+    """
+    sampled = np.isfinite(expected)
+    first, last = window_of(steps[sampled], rule)
+    inside = sampled & (steps >= first) & (steps <= last)
+    usable = inside & present & np.isfinite(got)
+    bad = -inf if direction_of(rule) == "higher" else inf
+    middle, found = _median(expected[inside]), _median(np.where(usable, got, bad)[inside])
+    end = np.zeros_like(inside)
+    end[np.flatnonzero(sampled)[-1:]] = True
+    plain = gate(np.where(inside | end, expected, np.nan), got, present, structs.replace(rule, closed=False))
+    kept = end if np.isfinite(found) else inside | end
     pair = gate(np.array([middle]), np.array([found]), np.array([True]), rule)
     medians = Medians(
         first=first,
@@ -216,7 +239,16 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
         worse=bool(pair.worse[0] or pair.broken[0]),
         better=bool(pair.better[0]),
     )
-    return msgspec.structs.replace(plain, worse=nothing, better=nothing, allowed=0, medians=medians)
+    nothing = np.zeros_like(usable)
+    return structs.replace(
+        plain,
+        missing=plain.missing & kept,
+        broken=plain.broken & kept,
+        worse=nothing,
+        better=nothing,
+        allowed=0,
+        medians=medians,
+    )
 
 
 def _median(values: Values) -> float:

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
-from karat.compare.gate.tolerance import Gate, gate, mode_of, relative_error, share_used
+from karat.compare.gate.tolerance import SHOWN, Gate, gate, mode_of, relative_error, share_used
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Values
 
@@ -61,7 +61,7 @@ def missing_result(
     """The result of a curve or column that is not there at all."""
     return MetricResult(
         metric=name,
-        outcome=CheckOutcome.MISSING_ACTUAL,
+        outcome=CheckOutcome.INFO if mode_of(rule) == "off" else CheckOutcome.MISSING_ACTUAL,
         kind="missing-actual",
         check=mode_of(rule),
         tolerance=tolerance_text(rule),
@@ -154,12 +154,13 @@ def _is_outcome(deviation: Deviation) -> bool:
 def _outcome(found: _Deviations, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
     if found.absent:
         missing = any(d.how == "missing" for d in found.absent)
-        return CheckOutcome.FAIL, "missing-actual" if missing else "new-nan"
+        outcome = CheckOutcome.INFO if mode == "off" else CheckOutcome.FAIL
+        return outcome, "missing-actual" if missing else "new-nan"
     if not any(cell.demanded for cell in cells):
         # An empty column expects nothing; one of NaN was meant to.
         empty = all(cell.expected is None for cell in cells)
         return (CheckOutcome.INFO, "") if empty else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
-    if mode == "info":
+    if mode in SHOWN:
         return CheckOutcome.INFO, "out-of-tolerance" if found.fails else ""
     if not found.fails:
         return (CheckOutcome.IMPROVED, "improved") if found.improves else (CheckOutcome.PASS, "")

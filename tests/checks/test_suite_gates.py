@@ -1,0 +1,166 @@
+"""The presets' gates against a second writing of the suites' rules, both ways, on real pairs and around each threshold.
+
+Where karat is stricter on purpose, the test names it: an exception of a kind that is not named here is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import suite_gates as suite
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from karat.checks.check import CheckOptions, check
+from karat.checks.lookup import Where
+from karat.checks.report import Checked
+from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
+from karat.config import load
+from karat.findings import Severity
+
+ROOMY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@cache
+def options(preset: str) -> CheckOptions:
+    config = load(Path("/"), preset=preset)
+    return CheckOptions(
+        where=Where(cwd=Path("/"), globs=tuple(config.paths), settings=config.check),
+        today=date(2026, 5, 1),
+        rules=config.rule_book(),
+        status=tuple(config.status),
+        improved=config.check.improved,
+        unknown=config.check.unknown,
+    )
+
+
+def checked(golden: Path, run: Path, preset: str = "megatron-lm") -> Checked:
+    (found,) = check([str(run)], str(golden), options(preset)).checks
+    return found
+
+
+def of(found: Checked, metric: str) -> MetricResult:
+    return next(result for result in found.results if result.metric == metric)
+
+
+def passes(result: MetricResult) -> bool:
+    return result.outcome not in SHUT | {CheckOutcome.IMPROVED}
+
+
+def stricter(result: MetricResult, golden: suite.Steps, run: suite.Steps) -> str | None:
+    """Why karat refuses what Megatron's training gate lets through; None: it has no reason."""
+    if not any(not isinstance(golden[s], str) for s in golden if s in run and not isinstance(run[s], str)):
+        return "nothing is finite on both sides: two NaN prove nothing"
+    gaps = [s for s, value in golden.items() if not isinstance(value, str) and isinstance(run.get(s, "nan"), str)]
+    if gaps and result.kind in {"lost-steps", "new-nan"}:
+        return "a step without a value is never one of the steps that may be off"
+    return None
+
+
+def agree(found: Checked, golden: dict[str, Any], run: dict[str, Any]) -> set[str]:
+    """The exceptions that were needed; every other metric must have the suite's very answer."""
+    needed = set()
+    for metric, good in suite.training(golden, run).items():
+        result = of(found, metric)
+        if good and not passes(result):
+            why = stricter(result, suite.steps_of(golden[metric]), suite.steps_of(run[metric]))
+            assert why, (found.golden, metric, result)
+            needed.add(why)
+        else:
+            assert good == passes(result), (found.golden, metric, result)
+    ungated = {r.metric: r.outcome for r in found.results if r.metric not in suite.RTOL and r.metric[0] != "("}
+    assert set(ungated.values()) <= {CheckOutcome.INFO}, ungated
+    return needed
+
+
+def training_pairs(data: Path) -> list[tuple[Path, Path]]:
+    pairs = []
+    for before in sorted((data / "megatron").glob("*/before/**/golden_values_*.json")):
+        parts = list(before.parts)
+        parts[parts.index("before")] = "after"
+        after = Path(*parts)
+        if after.exists() and "inference" not in before.parent.name:
+            pairs.append((before, after))
+    return pairs
+
+
+@pytest.mark.slow
+def test_megatrons_training_gate_on_real_pairs_both_ways(shared_data: Path) -> None:
+    pairs = training_pairs(shared_data)
+    assert len(pairs) > 100
+    verdicts = set()
+    for before, after in pairs:
+        for golden, run in ((before, after), (after, before)):
+            want, got = json.loads(golden.read_bytes()), json.loads(run.read_bytes())
+            agree(checked(golden, run), want, got)
+            verdicts |= {*suite.training(want, got).items()}
+    # Neither side may win by saying the same thing always.
+    assert {("lm loss", True), ("lm loss", False), ("num-zeros", False), ("iteration-time", False)} <= verdicts
+
+
+def block(values: dict[int, Any]) -> dict[str, Any]:
+    steps = sorted(values)
+    return {
+        "start_step": steps[0],
+        "end_step": steps[-1],
+        "step_interval": 1,
+        "values": {str(s): values[s] for s in steps},
+    }
+
+
+@st.composite
+def moves(draw: st.DrawFn, metric: str) -> tuple[dict[int, Any], dict[int, Any]]:
+    """A golden and a run that is near its threshold: as many steps off as may be, or one more; some without a value."""
+    steps = draw(st.sampled_from([1, 2, 3, 7, 20, 25, 26, 29, 33, 50, 99, 100, 199, 200, 230]))
+    value = st.floats(0.5, 20.0)
+    golden: dict[int, Any] = {step: draw(value) for step in range(1, steps + 1)} if steps < 60 else {}
+    golden = golden or {step: 1.0 + step % 7 for step in range(1, steps + 1)}
+    edge = suite.RTOL[metric]
+    allowed = min(max(steps // 100, 1), 50)
+    run: dict[int, Any] = dict(golden)
+    off = draw(st.sampled_from([0, 1, allowed, allowed + 1, steps]))
+    sign = draw(st.sampled_from([1, -1]))
+    size = edge + draw(st.sampled_from([-1e-6, 1e-6, 0.3]))
+    for step in draw(st.permutations(range(1, steps + 1)))[:off]:
+        run[step] = golden[step] * (1 + sign * size)
+    for side in (golden, run):
+        for step in draw(st.lists(st.sampled_from(sorted(golden)), max_size=draw(st.sampled_from([0, 0, 2, 30])))):
+            side[step] = "nan"
+    if steps > 1 and draw(st.booleans()):
+        del run[draw(st.sampled_from(sorted(run)))]
+    return golden, run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", sorted(suite.RTOL))
+def test_megatrons_training_gate_around_each_threshold(metric: str, tmp_path: Path) -> None:
+    seen: set[bool] = set()
+
+    @ROOMY
+    @given(moves(metric))
+    def both_ways(pair: tuple[dict[int, Any], dict[int, Any]]) -> None:
+        for old, new in (pair, pair[::-1]):
+            golden, run = {metric: block(old)}, {metric: block(new)}
+            (tmp_path / "golden.json").write_text(json.dumps(golden))
+            (tmp_path / "run.json").write_text(json.dumps(run))
+            agree(checked(tmp_path / "golden.json", tmp_path / "run.json"), golden, run)
+            seen.update(suite.training(golden, run).values())
+
+    both_ways()
+    assert seen == {True, False}
+
+
+def test_a_step_without_a_value_fails_and_says_that_the_rule_spares_only_values(tmp_path: Path) -> None:
+    golden = {"lm loss": block({step: 2.0 for step in range(1, 51)})}
+    run = {"lm loss": block({step: "nan" if step == 20 else 2.0 for step in range(1, 51)})}
+    (tmp_path / "golden.json").write_text(json.dumps(golden))
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    assert suite.training(golden, run) == {"lm loss": True}
+    found = checked(tmp_path / "golden.json", tmp_path / "run.json")
+    assert of(found, "lm loss").outcome is CheckOutcome.FAIL
+    (told,) = [f for f in found.findings if f.severity is Severity.FAIL]
+    assert "the rule spares 1 step out of tolerance, but none without a value" in told.message

@@ -1,0 +1,70 @@
+"""The gates of two public suites, written a second time from shared/notes/suite-gates.md and from nothing else.
+
+Nothing of karat is imported: what agrees with this agrees with the notes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+RTOL = {
+    "lm loss": 0.05,
+    "mtp_1 loss": 0.05,
+    "mtp_2 loss": 0.05,
+    "total loss": 0.05,
+    "generated_tokens": 0.05,
+    "logprobs": 0.05,
+    "mem-allocated-bytes": 0.05,
+    "mem-max-allocated-bytes": 0.05,
+    "iteration-time": 0.05,
+    "num-zeros": 0.20,
+}
+APPROXIMATE_ONLY = {"iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes"}
+Steps = Mapping[int, Any]
+
+
+def _close(actual: Any, golden: Any, rtol: float) -> bool:
+    actual, golden = (math.inf if isinstance(value, str) else float(value) for value in (actual, golden))
+    if math.isinf(actual) or math.isinf(golden):
+        return actual == golden
+    return abs(actual - golden) <= rtol * abs(golden)
+
+
+def training_metric(name: str, golden: Steps, run: Steps, *, exact: bool = False) -> bool:
+    """Whether one metric of a training golden passes."""
+    if name == "iteration-time":
+        finite = [step for step in sorted(golden) if not isinstance(golden[step], str)]
+        if not finite:
+            return False
+        first, last = (5, 20) if finite[-1] <= 25 else (30, 45)
+        steps = [step for step in finite if first <= step <= last] or [step for step in finite if step >= first][:4]
+        if not steps:
+            return False
+        values = [run.get(step, "nan") for step in steps]
+        found = median([math.inf if isinstance(value, str) else value for value in values])
+        return _close(found, median([golden[step] for step in steps]), RTOL[name])
+    rtol = 0.0 if exact and name not in APPROXIMATE_ONLY else RTOL[name]
+    off = sum(not _close(run.get(step, "nan"), value, rtol) for step, value in golden.items())
+    steps_ = len(golden)
+    allowed = 0 if steps_ == 1 or (exact and name not in APPROXIMATE_ONLY) else min(max(steps_ // 100, 1), 50)
+    return off <= allowed
+
+
+def steps_of(block: Mapping[str, Any]) -> dict[int, Any]:
+    """Step → value of one metric of a training golden, in either of its two forms."""
+    values = block["values"]
+    if isinstance(values, Mapping):
+        return {int(step): value for step, value in values.items()}
+    return {block["start_step"] + i * block["step_interval"]: value for i, value in enumerate(values)}
+
+
+def training(golden: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, bool]:
+    """Metric → whether it passes, for all that the suite has a threshold for."""
+    return {
+        name: name in run and training_metric(name, steps_of(golden[name]), steps_of(run[name]))
+        for name in golden
+        if name in RTOL
+    }
