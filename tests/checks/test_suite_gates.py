@@ -77,20 +77,20 @@ def agree(found: Checked, golden: dict[str, Any], run: dict[str, Any]) -> set[st
     return needed
 
 
-def training_pairs(data: Path) -> list[tuple[Path, Path]]:
+def pairs_of(data: Path, *, inference: bool) -> list[tuple[Path, Path]]:
     pairs = []
     for before in sorted((data / "megatron").glob("*/before/**/golden_values_*.json")):
         parts = list(before.parts)
         parts[parts.index("before")] = "after"
         after = Path(*parts)
-        if after.exists() and "inference" not in before.parent.name:
+        if after.exists() and inference == ("inference" in before.parent.name):
             pairs.append((before, after))
     return pairs
 
 
 @pytest.mark.slow
 def test_megatrons_training_gate_on_real_pairs_both_ways(shared_data: Path) -> None:
-    pairs = training_pairs(shared_data)
+    pairs = pairs_of(shared_data, inference=False)
     assert len(pairs) > 100
     verdicts = set()
     for before, after in pairs:
@@ -164,3 +164,104 @@ def test_a_step_without_a_value_fails_and_says_that_the_rule_spares_only_values(
     assert of(found, "lm loss").outcome is CheckOutcome.FAIL
     (told,) = [f for f in found.findings if f.severity is Severity.FAIL]
     assert "the rule spares 1 step out of tolerance, but none without a value" in told.message
+
+
+def clean(found: Checked) -> bool:
+    return found.severity is not Severity.FAIL
+
+
+@pytest.mark.slow
+def test_megatrons_inference_gate_on_real_pairs_both_ways(shared_data: Path, tmp_path: Path) -> None:
+    pairs = pairs_of(shared_data, inference=True)
+    assert len(pairs) >= 5
+    seen = set()
+    for before, after in pairs:
+        same = tmp_path / "same.json"
+        same.write_bytes(before.read_bytes())
+        for golden, run in ((before, after), (after, before), (before, same)):
+            good = suite.inference(json.loads(golden.read_bytes()), json.loads(run.read_bytes()))
+            found = checked(golden, run)
+            assert clean(found) == good, (golden, found.findings)
+            seen.add(good)
+    assert seen == {True, False}
+
+
+def request(draw: st.DrawFn) -> dict[str, Any]:
+    tokens = draw(st.lists(st.integers(0, 99), min_size=1, max_size=4))
+    routes = [[[draw(st.integers(0, 7)) for _ in range(2)] for _ in range(2)] for _ in range(2)]
+    parts = {
+        "generated_tokens": tokens,
+        "generated_text": draw(st.text("abc", min_size=1, max_size=5)),
+        "logprobs": [draw(st.floats(-20, -0.01)) for _ in tokens],
+        "routing_indices": routes,
+        "routing_indices_token_indices": [0, 1],
+        "latency": 1.0,
+    }
+    return {name: parts[name] for name in parts if name == "latency" or draw(st.integers(0, 5))}
+
+
+@st.composite
+def inferences(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
+    golden: dict[str, Any] = {str(n): request(draw) for n in range(draw(st.integers(1, 3)))}
+    golden["throughput"] = draw(st.lists(st.floats(10, 100), min_size=1, max_size=5))
+    golden["mem-max-allocated-bytes"] = draw(st.sampled_from([10**9, [10**9, 2 * 10**9, 3 * 10**9]]))
+    run = json.loads(json.dumps(golden))
+    for key in draw(st.lists(st.sampled_from(sorted(golden)), max_size=2, unique=True)):
+        if key == "throughput":
+            factor = draw(st.sampled_from([0.9 - 1e-6, 0.9 + 1e-6, 1.0, 1.2 - 1e-6, 1.2 + 1e-6]))
+            run[key] = [value * factor for value in golden[key]][: draw(st.integers(0, 5))] or run[key]
+        elif key == "mem-max-allocated-bytes":
+            factor = draw(st.sampled_from([0.95 - 1e-6, 0.95 + 1e-6, 1.05 - 1e-6, 1.05 + 1e-6]))
+            value = golden[key]
+            run[key] = [v * factor for v in value] if isinstance(value, list) else value * factor
+        elif draw(st.integers(0, 4)) == 0:
+            del run[key]
+        elif draw(st.integers(0, 6)) == 0:
+            run["7"] = run[key]
+        else:
+            mutate(draw, run[key])
+    if draw(st.integers(0, 8)) == 0:
+        del run[draw(st.sampled_from(sorted(set(run) & {"throughput", "mem-max-allocated-bytes"})))]
+    return golden, run
+
+
+def mutate(draw: st.DrawFn, result: dict[str, Any]) -> None:
+    """One change of a request near what its gate bears with."""
+    name = draw(st.sampled_from(sorted(result)))
+    value = result[name]
+    if name == "generated_text":
+        result[name] = draw(st.sampled_from([value + "more", value[:-1], "x" + value[1:], value[:1]]))
+    elif name == "logprobs":
+        move = draw(st.sampled_from([1e-3 - 1e-9, 1e-3 + 1e-9, -1e-3 + 1e-9, -1e-3 - 1e-9, 0.04]))
+        at = draw(st.integers(0, len(value) - 1))
+        value[at] += move
+        result[name] = draw(st.sampled_from([value, [*value, -1.0], value[:-1], value]))
+    elif name == "generated_tokens":
+        result[name] = draw(st.sampled_from([[*value, 3], value[:-1], [value[0] + 1, *value[1:]], value[::-1]]))
+    elif name == "routing_indices":
+        turned = [[inner[::-1] for inner in outer] for outer in value]
+        moved = [[[inner[0] + 1, inner[1]] for inner in outer] for outer in value]
+        result[name] = draw(st.sampled_from([turned, moved, value[::-1], [*value, value[0]], value[:1]]))
+    elif draw(st.booleans()):
+        del result[name]
+    else:
+        result[name] = 2.0 if name == "latency" else [1, 0]
+
+
+@pytest.mark.slow
+def test_megatrons_inference_gate_around_each_threshold(tmp_path: Path) -> None:
+    seen: set[bool] = set()
+
+    @settings(ROOMY, max_examples=150)
+    @given(inferences())
+    def both_ways(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        for golden, run in (pair, pair[::-1]):
+            (tmp_path / "golden.json").write_text(json.dumps(golden))
+            (tmp_path / "run.json").write_text(json.dumps(run))
+            good = suite.inference(golden, run)
+            found = checked(tmp_path / "golden.json", tmp_path / "run.json")
+            assert clean(found) == good, found.findings
+            seen.add(good)
+
+    both_ways()
+    assert seen == {True, False}

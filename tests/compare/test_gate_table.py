@@ -152,7 +152,7 @@ def test_a_missing_row_always_fails_and_order_never_matters(rows: Mapping[str, t
 
 def document(golden: Any, actual: Any, **sets: object) -> dict[str, MetricResult]:
     rules = Judging(book=RuleBook.of([PartialRule("*", sets)]))
-    return {result.metric: result for result in gate_document(golden, actual, rules)}
+    return {result.metric: result for result in gate_document(golden, actual, rules)[0]}
 
 
 def test_leaves_of_a_document_are_judged_by_their_generic_name() -> None:

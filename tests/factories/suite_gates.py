@@ -68,3 +68,57 @@ def training(golden: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, boo
         for name in golden
         if name in RTOL
     }
+
+
+REQUEST_METRICS = ("generated_tokens", "generated_text", "logprobs", "routing_indices")
+INFERENCE_METRICS = frozenset({"throughput", "mem-max-allocated-bytes", *REQUEST_METRICS})
+
+
+def _last_axis_sorted(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return [_last_axis_sorted(item) for item in value]
+    return sorted(value)
+
+
+def _request(golden: Mapping[str, Any], run: Mapping[str, Any], metric: str) -> bool:
+    if metric not in run:
+        return False
+    old, new = golden[metric], run[metric]
+    if metric == "generated_text":
+        shorter = min(len(old), len(new))
+        return shorter > 0 and old[:shorter] == new[:shorter]
+    if metric == "logprobs":
+        return len(old) == len(new) and all(abs(a - b) <= 1e-3 for a, b in zip(old, new, strict=True))
+    if metric == "routing_indices":
+        places = golden.get("routing_indices_token_indices")
+        if places is None or any(place >= len(new) for place in places):
+            return False
+        return bool(_last_axis_sorted(old) == _last_axis_sorted([new[place] for place in places]))
+    return bool(old == new)
+
+
+def inference(
+    golden: Mapping[str, Any], run: Mapping[str, Any], metrics: Sequence[str] | frozenset[str] = INFERENCE_METRICS
+) -> bool:
+    """Whether an inference golden passes."""
+    asked, given = ({key for key in side if key.isdecimal()} for side in (golden, run))
+    if not given <= asked:
+        return False
+    if "throughput" in golden and "throughput" in metrics:
+        old, new = golden["throughput"][1:], run.get("throughput", [])[1:]
+        if not old or not new or not 0.9 * median(old) <= median(new) < 1.2 * median(old):
+            return False
+    if "mem-max-allocated-bytes" in golden and "mem-max-allocated-bytes" in metrics:
+        if "mem-max-allocated-bytes" not in run:
+            return False
+        old, new = (
+            float(median(value) if isinstance(value, list) else value)
+            for value in (golden["mem-max-allocated-bytes"], run["mem-max-allocated-bytes"])
+        )
+        if not 0.95 * old <= new <= 1.05 * old:
+            return False
+    for key in asked & given:
+        compared = [metric for metric in REQUEST_METRICS if metric in golden[key] and metric in metrics]
+        if not compared or not all(_request(golden[key], run[key], metric) for metric in compared):
+            return False
+    return True

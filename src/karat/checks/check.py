@@ -171,6 +171,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
         shape=golden.shape if golden else "*",
         exact=options.exact,
         status=options.status,
+        requests=options.where.settings.requests,
         exempt=exemptions.covering,
     )
     plain = read_run(actual.path, options.record, shape=golden.shape if golden else None)
@@ -237,7 +238,7 @@ def _gate(
     if isinstance(golden, Table) and isinstance(actual, Table):
         return gate_table(golden, actual, judging, options.fill)
     if isinstance(golden, Document) and isinstance(actual, Document):
-        return gate_document(golden.value, actual.value, judging), []
+        return gate_document(golden.value, actual.value, judging)
     return [], [fail("type-changed", f"expected a {golden.shape}, as the golden is, found a {actual.shape}")]
 
 

@@ -21,6 +21,8 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns that read an identity off the path of a result, before `goldens.cases` do."""
     columns: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Column of a result's table → the golden's column it is compared with."""
+    requests: str = ""
+    """A glob of a document's keys that are requests: a result may have fewer, but none that its golden lacks."""
     improved: Improved = "warn"
     unknown: Unknown = "warn"
     """What a result means that is better than its golden, or that its golden does not know."""

@@ -70,6 +70,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     short_steps: float = 0
     short_window: tuple[int, int] | None = None
     """The window of a golden whose last sample is at most step `short_steps`."""
+    unordered: bool = False
+    """Requests of a document: the order within the innermost lists does not matter."""
+    at: str | None = None
+    """Requests of a document: the key beside it that says which items of the result's list the golden has."""
     min: float | None = None
     max: float | None = None
     """`range`: values must lie between these, whatever the golden's values are."""
@@ -85,7 +89,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
-CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "info", "off")
+CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "prefix", "info", "off")
 """The ways of `karat check`; `at-most` and `at-least` object to one direction only, `info` to what is missing only."""
 
 FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
@@ -228,12 +232,13 @@ _TOLERANCES = frozenset({"rtol", "atol", "exact", "window", "short_window", "mar
 _TEXT = {
     "family": None,
     "margin_column": None,
+    "at": None,
     "better": ("lower", "higher"),
     "check": CHECKS,
     "worst": tuple(Severity),
 }
 _WINDOWS = frozenset({"window", "short_window"})
-_FLAGS = frozenset({"exact", "steady", "tolerance", "closed"})
+_FLAGS = frozenset({"exact", "steady", "tolerance", "closed", "unordered"})
 
 
 def _value(key: str, value: Any, where: str) -> Any:

@@ -122,11 +122,13 @@ def tolerance_text(rule: Rule) -> str:
     if mode == "range":
         words += [f"at least {rule.min:g}"] if rule.min is not None else []
         words += [f"at most {rule.max:g}"] if rule.max is not None else []
-    elif mode != "exact":
+    elif mode not in {"exact", "prefix"}:
         margin = f"the row's {rule.margin_column}, else " if rule.margin_column else ""
         words.append(f"{margin}rtol {relative_tolerance(rule):g}")
         if absolute_tolerance(rule):
             words.append(f"atol {rule.atol:g}")
+        if rule.improved_from is not None:
+            words.append(f"improved from {rule.improved_from:g} on")
     if (direction := direction_of(rule)) is not None:
         words.append(f"{direction} is better")
     return ", ".join(words)
@@ -146,6 +148,8 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     exact: tuple[str, ...] = ()
     """Globs of metrics that must be exact this time: those of a deterministic test."""
     status: tuple[str, ...] = STATUS_ORDER
+    requests: str = ""
+    """A glob of the keys of a document that are requests."""
     exempt: Exempting = lambda _metric, _row: None
 
     def rule(self, metric: str) -> Rule:

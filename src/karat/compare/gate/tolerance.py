@@ -30,7 +30,7 @@ SHOWN = frozenset({"info", "off"})
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
 _NEXT = 4
 """Samples of a median whose window has none."""
-_STRICT = frozenset({"exact", "range"})
+_STRICT = frozenset({"exact", "range", "prefix"})
 """Ways that know no tolerance."""
 
 
@@ -223,7 +223,7 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
     inside = sampled & (steps >= first) & (steps <= last)
     usable = inside & present & np.isfinite(got)
     bad = -inf if direction_of(rule) == "higher" else inf
-    middle, found = _median(expected[inside]), _median(np.where(usable, got, bad)[inside])
+    middle, found = median(expected[inside]), median(np.where(usable, got, bad)[inside])
     end = np.zeros_like(inside)
     end[np.flatnonzero(sampled)[-1:]] = True
     plain = gate(np.where(inside | end, expected, np.nan), got, present, structs.replace(rule, closed=False))
@@ -251,7 +251,8 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
     )
 
 
-def _median(values: Values) -> float:
+def median(values: Values) -> float:
+    """The median; NaN of nothing."""
     with np.errstate(over="ignore"):
         return float(np.median(values)) if len(values) else np.nan
 

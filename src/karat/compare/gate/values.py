@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from math import isnan
 from typing import Any
 
@@ -20,9 +21,20 @@ from msgspec import structs
 
 from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, gate, mode_of, relative_error, share_used
+from karat.compare.gate.tolerance import (
+    SHOWN,
+    Gate,
+    gate,
+    median,
+    mode_of,
+    relative_error,
+    share_used,
+    window_of,
+)
 from karat.compare.rules import Rule
+from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Values
+from karat.report.words import count, few
 
 _LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
@@ -113,7 +125,10 @@ def _part(
         rule,
         _floats(cell.margin for cell in demanded),
     )
-    deviations = _deviations(demanded, numbers, status)
+    deviations = _deviations(demanded, numbers, status, prefix=mode_of(rule) == "prefix")
+    if rule.closed:
+        extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)  # noqa: PLR0124 - NaN
+        deviations += [Deviation(place=cell.place, how="unexpected", got=cell.got) for cell in extra]
     better = [d for d in deviations if d.how == "better"]
     worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
     soft = {id(d) for d in (*better, *worse)}
@@ -178,12 +193,14 @@ def _floats(values: Iterable[Value]) -> Values:
     return np.array([value if isinstance(value, float) else np.nan for value in values], dtype=float)
 
 
-def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str]) -> list[Deviation]:
+def _deviations(
+    cells: Sequence[GateCell], numbers: Gate, status: Sequence[str], *, prefix: bool
+) -> list[Deviation]:
     order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
         how = _how(cell, numbers, index, order)
-        if how is None:
+        if how is None or (prefix and _agree(cell)):
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
         measured = how in {"worse", "better"} and isinstance(cell.expected, float)
@@ -218,6 +235,14 @@ def _how(cell: GateCell, numbers: Gate, index: int, order: dict[str, int]) -> st
     return "worse" if after > before else "better"
 
 
+def _agree(cell: GateCell) -> bool:
+    """Whether two texts are equal as far as both go, and both go somewhere."""
+    if not isinstance(cell.expected, str) or not isinstance(cell.got, str):
+        return False
+    shorter, longer = sorted((cell.expected, cell.got), key=len)
+    return bool(shorter) and longer.startswith(shorter)
+
+
 def _size(deviation: Deviation) -> float:
     """How far out, for ranking: what has no size is further than all that has."""
     if deviation.error is None:
@@ -248,14 +273,67 @@ Leaves = dict[str, tuple[str, Value]]
 """Path → generic name and value."""
 
 
-def gate_document(golden: Any, actual: Any, judging: Judging) -> list[MetricResult]:
+def gate_document(golden: Any, actual: Any, judging: Judging) -> tuple[list[MetricResult], list[Finding]]:
     """Results of every leaf of the golden, by generic name, and of what only the result has."""
+    findings: list[Finding] = []
+    if judging.requests and isinstance(golden, dict) and isinstance(actual, dict):
+        golden, actual, findings = _requests(golden, actual, judging)
     results = gate_leaves(golden, actual, judging)
     got = leaves(actual)
-    names = sorted({got[path][0] for path in got.keys() - leaves(golden).keys()})
-    if names:
-        results.append(unknown("metric", names))
-    return results
+    names = {got[path][0] for path in got.keys() - leaves(golden).keys()}
+    if others := sorted(name for name in names if not judging.rule(name).closed):
+        results.append(unknown("metric", others))
+    return results, findings
+
+
+def _requests(golden: Any, actual: Any, judging: Judging) -> tuple[Any, Any, list[Finding]]:
+    """Both documents with the requests that both have, items side by side; and what there is to say of the others."""
+    asked, given = ([key for key in side if fnmatchcase(key, judging.requests)] for side in (golden, actual))
+    lost, new = [key for key in asked if key not in actual], [key for key in given if key not in golden]
+    findings = []
+    if lost:
+        what = f"{len(lost)} of {count(len(asked), 'request')} not in the result, only the others were checked: "
+        findings.append(warn("missing-actual", what + few(lost, 5), where=lost[0]))
+    if new:
+        what = f"expected requests that the golden has, found {count(len(new), 'other')}: {few(new, 5)}"
+        findings.append(fail("structure-changed", what, where=new[0]))
+    golden = {key: value for key, value in golden.items() if key not in lost}
+    actual = {key: value for key, value in actual.items() if key not in new}
+    for key in (key for key in asked if key in actual):
+        ours, theirs = golden[key], actual[key]
+        judged = [name for name in ours if _judged(judging.rule(name))] if isinstance(ours, dict) else []
+        if not judged:
+            what = f"request {key}: expected something to compare, found nothing that a rule judges"
+            findings.append(fail("nothing-compared", what, where=key))
+        elif isinstance(theirs, dict):
+            pairs = {name: _side_by_side(ours, theirs, name, judging.rule(name)) for name in judged if name in theirs}
+            golden[key] = {**ours, **{name: pair[0] for name, pair in pairs.items()}}
+            actual[key] = {**theirs, **{name: pair[1] for name, pair in pairs.items()}}
+    return golden, actual, findings
+
+
+def _judged(rule: Rule) -> bool:
+    return mode_of(rule) not in SHOWN
+
+
+def _side_by_side(golden: Any, actual: Any, name: str, rule: Rule) -> tuple[Any, Any]:
+    """The values of one key of a request, as the rule compares them; what cannot be had so is empty."""
+    ours, theirs = golden[name], actual[name]
+    if rule.at is not None:
+        places = golden.get(rule.at)
+        found = isinstance(places, list) and isinstance(theirs, list)
+        found = found and all(type(place) is int and 0 <= place < len(theirs) for place in places)
+        theirs = [theirs[place] for place in places] if found else None
+    return (_in_order(ours), _in_order(theirs)) if rule.unordered else (ours, theirs)
+
+
+def _in_order(value: Any, depth: int = 8) -> Any:
+    """The same lists with the innermost ones sorted, down to a depth that no tensor has."""
+    if not isinstance(value, list) or not depth:
+        return value
+    if all(isinstance(item, int | float) for item in value):
+        return sorted(value)
+    return [_in_order(item, depth - 1) for item in value]
 
 
 def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult]:
@@ -264,7 +342,34 @@ def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult
     columns: dict[str, list[GateCell]] = {}
     for path, (name, value) in expected.items():
         columns.setdefault(name, []).append(GateCell(path, value, got.get(path, (name, None))[1]))
-    return [result for name, cells in columns.items() for result in gate_cells(name, cells, judging, noun="place")]
+    for path, (name, value) in got.items():
+        if path not in expected and name in columns:
+            columns[name].append(GateCell(path, None, value))
+    results = []
+    for name, cells in columns.items():
+        rule = judging.rule(name)
+        chosen = list(_medians(cells, rule)) if mode_of(rule) == "median" else cells
+        results += gate_cells(name, chosen, judging, noun="place")
+    return results
+
+
+def _medians(cells: Sequence[GateCell], rule: Rule) -> Iterator[GateCell]:
+    """Of each list one cell with the medians of both sides over the rule's window; what is in no list, as it is."""
+    lists: dict[str, list[GateCell]] = {}
+    for cell in cells:
+        if cell.place[-2:-1].isdecimal():  # a position; a key in brackets stands in quotes
+            lists.setdefault(cell.place.rpartition("[")[0], []).append(cell)
+        else:
+            yield cell
+    for place, items in lists.items():
+        sides = [[item.expected for item in items if item.demanded], [item.got for item in items]]
+        ours, theirs = (_middle([value for value in side if value is not None], rule) for side in sides)
+        yield GateCell(f"median of {place}", ours, theirs)
+
+
+def _middle(values: Sequence[Value], rule: Rule) -> float:
+    first, last = window_of(np.arange(len(values)), rule)
+    return median(_floats(values)[first : last + 1])
 
 
 def leaves(value: Any) -> Leaves:
