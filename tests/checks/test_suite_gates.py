@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import suite_gates as suite
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from factories import suite_gates as suite
 from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked
@@ -155,7 +155,7 @@ def test_megatrons_training_gate_around_each_threshold(metric: str, tmp_path: Pa
 
 
 def test_a_step_without_a_value_fails_and_says_that_the_rule_spares_only_values(tmp_path: Path) -> None:
-    golden = {"lm loss": block({step: 2.0 for step in range(1, 51)})}
+    golden = {"lm loss": block(dict.fromkeys(range(1, 51), 2.0))}
     run = {"lm loss": block({step: "nan" if step == 20 else 2.0 for step in range(1, 51)})}
     (tmp_path / "golden.json").write_text(json.dumps(golden))
     (tmp_path / "run.json").write_text(json.dumps(run))

@@ -83,7 +83,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     mode = mode_of(rule)
     by_median = mode == "median" or (mode in SHOWN and rule.steady)
     if by_median:
-        verdict = gate_median(golden.steps, expected, got, present, rule)
+        verdict = gate_median(golden.steps, golden.values, got, present, rule)
     else:
         verdict = gate(expected, got, present, rule)
     outcome, kind = _outcome(verdict, mode)

@@ -215,17 +215,18 @@ def window_of(steps: Steps, rule: Rule) -> tuple[int, int]:
 def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rule: Rule) -> Gate:
     """The medians of both sides at the golden's samples in one window.
 
-    Medians bear with a gap: a sample that the run lacks counts as infinitely bad. But what ends before its golden does
-    was cut off, whatever the window says.
+    Medians bear with gaps: a sample that the run lacks counts as infinitely bad. But what ends before its golden does,
+    by more than may be missing, was cut off, whatever the window says.
     """
     sampled = np.isfinite(expected)
     first, last = window_of(steps[sampled], rule)
     inside = sampled & (steps >= first) & (steps <= last)
-    usable = inside & present & np.isfinite(got)
+    there = present & np.isfinite(got)
+    usable = inside & there
     bad = -inf if direction_of(rule) == "higher" else inf
     middle, found = median(expected[inside]), median(np.where(usable, got, bad)[inside])
     end = np.zeros_like(inside)
-    end[np.flatnonzero(sampled)[-1:]] = True
+    end[np.flatnonzero(sampled)[-1:]] = np.count_nonzero(sampled & ~there) > rule.missing
     plain = gate(np.where(inside | end, expected, np.nan), got, present, structs.replace(rule, closed=False))
     kept = end if np.isfinite(found) else inside | end
     pair = gate(np.array([middle]), np.array([found]), np.array([True]), rule)

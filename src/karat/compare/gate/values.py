@@ -21,16 +21,7 @@ from msgspec import structs
 
 from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
-from karat.compare.gate.tolerance import (
-    SHOWN,
-    Gate,
-    gate,
-    median,
-    mode_of,
-    relative_error,
-    share_used,
-    window_of,
-)
+from karat.compare.gate.tolerance import SHOWN, Gate, gate, median, mode_of, relative_error, share_used, window_of
 from karat.compare.rules import Rule
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Values
@@ -127,7 +118,7 @@ def _part(
     )
     deviations = _deviations(demanded, numbers, status, prefix=mode_of(rule) == "prefix")
     if rule.closed:
-        extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)  # noqa: PLR0124 - NaN
+        extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)
         deviations += [Deviation(place=cell.place, how="unexpected", got=cell.got) for cell in extra]
     better = [d for d in deviations if d.how == "better"]
     worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
@@ -193,9 +184,7 @@ def _floats(values: Iterable[Value]) -> Values:
     return np.array([value if isinstance(value, float) else np.nan for value in values], dtype=float)
 
 
-def _deviations(
-    cells: Sequence[GateCell], numbers: Gate, status: Sequence[str], *, prefix: bool
-) -> list[Deviation]:
+def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str], *, prefix: bool) -> list[Deviation]:
     order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
