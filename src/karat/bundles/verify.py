@@ -23,7 +23,7 @@ from karat.bundles.places import Place
 from karat.bundles.tensor_files import LARGEST, TABLE, decode_rows, encode_rows, row_of
 from karat.findings import Finding
 from karat.system.hashes import sha256
-from karat.system.pool import available_cores
+from karat.system.processes import available_cores
 from karat.tensors.blocks import start_digest
 from karat.tensors.tensor import Damaged, read_blocks, read_range
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from karat.cli.output import deliver, fail_on_option, last_line, one_report_each, progress_line, quiet_option, typed
+from karat.cli.output import (
+    deliver,
+    fail_on_option,
+    last_line,
+    leave_at_once,
+    one_report_each,
+    progress_line,
+    quiet_option,
+    typed,
+)
 from karat.findings import exit_code, parse_fail_on
 
 _EXAMPLES = """
@@ -95,4 +104,5 @@ def command(  # noqa: PLR0913 - one parameter per option
     code = exit_code(result.all_findings(), fail_on=fail)
     if code and not quiet:
         last_line(result.all_findings(), fail)
+    leave_at_once()
     return int(code)

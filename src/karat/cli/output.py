@@ -45,7 +45,7 @@ def typed() -> Command:
 
 
 def leave_at_once() -> None:
-    """Let the process end without waiting for libraries that would end it their own way, with a code of their own."""
+    """Let the process end as it stands: no library ends it its own way, nothing is freed piece by piece before it is gone."""
     _leaving.append(True)
 
 

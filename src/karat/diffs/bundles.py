@@ -27,7 +27,7 @@ from karat.compare.pairs import verdict_of
 from karat.diffs.cases import CasePair
 from karat.findings import CannotVerify, Finding, Severity, fail, info, warn
 from karat.report.words import few
-from karat.system.pool import available_cores
+from karat.system.processes import available_cores
 from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, TensorNumbers, within

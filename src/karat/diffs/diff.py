@@ -177,15 +177,15 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffO
         if finding.kind == "new-golden":
             return str(Command("git", "add", "--", name))
         sides = [] if isinstance(old, Revision) and old.name == "HEAD" else [old.name]
-    look = Command("karat", "diff", *sides)
+    words = ["karat", "diff", *sides]
     # Without these, the same sides would be judged otherwise, or not be found.
     if options.preset:
-        look = look.plus("--preset", options.preset)
+        words += ["--preset", options.preset]
     in_store = (isinstance(s, Bundles) and s.word.startswith("store:") for s in (old, new))
     if options.store and any(in_store):
-        look = look.plus("--store", options.store)
+        words += ["--store", options.store]
     if not isinstance(new, OneFile):
-        look = look.plus("--only", change.path)
+        words += ["--only", change.path]
     if finding.metric and finding.kind == "value-drift":
-        look = look.plus("--only-metric", finding.metric)
-    return str(look.plus("--html", "report.html"))
+        words += ["--only-metric", finding.metric]
+    return str(Command(*words, "--html", "report.html"))

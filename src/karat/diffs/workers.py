@@ -215,7 +215,7 @@ def _helpers(items: int, task: Task, jobs: int | None) -> int:
     worth = min(items // _WORTH_A_WORKER, _MOST - 1)
     if not worth:
         return 0
-    from karat.system.pool import available_cores
+    from karat.system.processes import available_cores
 
     return min(available_cores() - 1, worth)
 

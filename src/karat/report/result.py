@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from karat.findings import UsageError
@@ -33,6 +31,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, as its published JSON schema has it."""
+        import json
+
         found: dict[str, Any] = json.loads(self.to_json())
         return found
 
@@ -47,6 +47,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The headline and the table, as a notebook shows them."""
+        from html import escape
+
         rows = self.rows()
         more = len(rows) - _MOST_ROWS
         parts = [f"<p><b>karat</b>: {escape(self.headline())}</p>"]
@@ -60,6 +62,8 @@ class Result:
 
 
 def _cell(value: object) -> str:
+    from html import escape
+
     if isinstance(value, str):  # notebooks set cells to the right, which suits numbers
         return f'<td style="text-align: left">{escape(value)}</td>'
     return f"<td>{'' if value is None else escape(f'{value:.4g}' if isinstance(value, float) else str(value))}</td>"

@@ -6,7 +6,6 @@ The standard executors' threads are no daemons: a person who presses Ctrl-C woul
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +16,6 @@ from karat.system.foreign.limits import Limit
 
 T = TypeVar("T")
 _JOBS = Limit("KARAT_JOBS", 16, most=128)
-
-
-def available_cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def worker_count(env: Mapping[str, str]) -> int:

@@ -20,6 +20,13 @@ _PATIENCE = 10.0
 _LOOK_AGAIN = 0.01
 
 
+def available_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Process(NamedTuple):
     """One process; its number alone may be somebody else's a moment later."""
 

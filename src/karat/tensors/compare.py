@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from karat.findings import Finding, fail
-from karat.system.pool import available_cores
+from karat.system.processes import available_cores
 from karat.tensors.bits import Bits, per_element, work_dtype
 from karat.tensors.blocks import Either, Hashing, TensorBlocks, find_damage, is_seekable, require_whole
 from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within

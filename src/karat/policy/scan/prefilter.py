@@ -27,7 +27,7 @@ from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
 from karat.policy.scan.vocabulary import MARK
 from karat.system.foreign.limits import SOURCE, read_plain
-from karat.system.pool import available_cores
+from karat.system.processes import available_cores
 
 _IMPORT = re.compile(rb"import\b")
 _FROM = re.compile(rb"\bfrom\b")
