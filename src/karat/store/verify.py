@@ -36,7 +36,8 @@ from karat.store.packs.pack import grouped_lines
 from karat.store.place import open_word, split_word
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
-from karat.system.pool import available_cores, in_parallel
+from karat.system.pool import in_parallel
+from karat.system.processes import available_cores
 from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.verify/1"

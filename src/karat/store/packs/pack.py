@@ -34,7 +34,7 @@ from karat.store.packs.zips import (
     stored_size,
 )
 from karat.system.command import Command
-from karat.system.pool import available_cores
+from karat.system.processes import available_cores
 from karat.tensors.tensor import Damaged
 
 Progress = Callable[[int, int], None]
