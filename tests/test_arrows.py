@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": {
         "changepoints",
         "checks",
+        "compare",
         "config",
         "diffs",
         "goldens",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from karat.changepoints.series import Better
     from karat.checks.report import CheckReport
     from karat.checks.settings import Improved, Unknown
+    from karat.compare.history import Past
     from karat.config import Config
     from karat.diffs.diff import DiffOptions
     from karat.diffs.result import Diff
@@ -44,12 +46,14 @@ def diff(  # noqa: PLR0913 - one parameter per option
     keep_curves: bool = False,
     preset: str | None = None,
     store: str | None = None,
+    history: bool | None = None,
     jobs: int | None = 1,
     progress: Progressed | None = None,
 ) -> Diff:
     """Compare goldens, old against new, and judge what changed.
 
-    `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree.
+    `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree. With `history`, moves
+    are held against those of earlier refreshes; by default if that was asked for before.
     """
     from karat.config import load
     from karat.diffs.diff import diff as diff_
@@ -62,6 +66,7 @@ def diff(  # noqa: PLR0913 - one parameter per option
         everything=everything,
         keep_curves=keep_curves,
         preset=preset,
+        history=history,
         jobs=jobs,
         progress=progress,
         store=store or os.environ.get("KARAT_STORE") or (config.store.url if "store:" in f"{old}{new}" else None),
@@ -69,11 +74,12 @@ def diff(  # noqa: PLR0913 - one parameter per option
     return diff_(_word(old), _word(new), cwd=cwd, options=options)
 
 
-def diff_options(config: Config, **rest: Any) -> DiffOptions:
+def diff_options(config: Config, *, history: bool | None = None, **rest: Any) -> DiffOptions:
     """The options of a diff, with what karat.toml says about goldens and rules."""
     from karat.diffs.diff import DiffOptions
 
     return DiffOptions(
+        history=config.history if history is None else history,
         globs=config.paths,
         exclude=config.exclude,
         cases=config.cases,
@@ -94,6 +100,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     strict: bool = False,
     improved: Improved | None = None,
     unknown: Unknown | None = None,
+    history: bool | None = None,
     preset: str | None = None,
 ) -> CheckReport:
     """Check what a run left against its golden.
@@ -130,8 +137,23 @@ def check(  # noqa: PLR0913 - one parameter per option
         improved=improved or config.check.improved,
         unknown=unknown or config.check.unknown,
         environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
+        past=cache(partial(_past, Path(cwd), config, history=history)),
     )
     return check_([str(word) for word in words], str(golden), options)
+
+
+def _past(cwd: Path, config: Config, *, history: bool | None) -> Past | None:
+    """What earlier refreshes of this repository did; None if nobody asks."""
+    from karat.diffs.diff import history_wanted
+    from karat.system import git
+
+    options = diff_options(config, history=history, jobs=None)
+    root = git.find_root(cwd)
+    if root is None or not git.has_commit(root) or not history_wanted(root, options):
+        return None
+    from karat.diffs.history import read_past
+
+    return read_past(root, git.root_and_head(cwd)[1], options)
 
 
 def refresh(  # noqa: PLR0913 - one parameter per option

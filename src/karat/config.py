@@ -40,7 +40,7 @@ TABLES = {
 }
 """Table of karat.toml → the struct that declares its keys."""
 _GOLDENS = ("paths", "exclude", "cases")
-_TOP = ("preset", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
+_TOP = ("preset", "history", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
@@ -55,6 +55,8 @@ class Config:
     rules: Sequence[PartialRule] = ()
     status: Sequence[str] = STATUS_ORDER
     fail_on: Sequence[str] = ("fail",)
+    history: bool | None = None
+    """Whether diff, summary and check hold moves against earlier ones; None: if that was asked for before."""
     exempt: Sequence[CheckExemption] = ()
     tables: Mapping[str, msgspec.Struct] = field(default_factory=dict)
     """The tables that the file or its preset has."""
@@ -205,7 +207,10 @@ def _read(
         narrows = not {found.path, found.metric, found.row or "*"} <= {"*", "**"}
         expect(narrows, f"{where}: expected path, metric or row to narrow it, found an exemption of everything")
         exempt.append(found)
+    history = raw.get("history", base.history)
+    expect(history in {None, True, False}, f"{origin}: history must be true or false, found {history!r}")
     return Config(
+        history=history,
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
         cases=_texts(goldens, "cases", base.cases, origin),

@@ -15,7 +15,7 @@ GOLDEN, OTHER = "t/gpt/golden_values_dev_h100.json", "t/bert/golden_values_dev_h
 
 def about(size: float, own: list[float], others: list[float] | None = None, platform: str = "h100") -> EarlierMoves:
     moves = {GOLDEN: {"lm loss": own}, OTHER: {"lm loss": others or []}}
-    return Past(moves, {GOLDEN: "h100", OTHER: platform}).about(size, "lm loss", GOLDEN)
+    return Past(moves, {GOLDEN: "h100", OTHER: platform}).about(size, "lm loss", GOLDEN, "h100")
 
 
 def test_a_move_larger_than_most_is_counted_and_unusual() -> None:
@@ -58,12 +58,12 @@ def test_too_few_say_so_and_how_many_it_takes() -> None:
     assert about(1.0, [1e-5]).sentence.startswith("1 earlier move of this golden is too few")
 
 
-def test_other_goldens_of_the_platform_help_out_and_are_named() -> None:
+def test_all_goldens_of_the_platform_help_out_and_are_named() -> None:
     found = about(1e-2, [1e-5], [1e-5] * 9 + [1.0])
-    assert found.pooled == "lm loss on h100 in other goldens"
+    assert found.pooled == "lm loss on h100 in all goldens"
     assert found.sentence == (
         "1 earlier move of this golden is too few to tell what is usual (8 needed);"
-        " larger than 9 of 10 moves of lm loss on h100 in other goldens (typically 1.0e-05)"
+        " larger than 10 of 11 moves of lm loss on h100 in all goldens (typically 1.0e-05)"
     )
     assert about(1e-2, [1e-5], [1e-5] * 10, platform="gb200").compared_with == 0
 

@@ -9,10 +9,11 @@ spoil a golden is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,7 +27,7 @@ from karat.compare.gate.values import gate_document
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.findings import CannotVerify, Finding, Severity, fail, suggest
 from karat.goldens import formats
-from karat.goldens.paths import PathFilter, narrow
+from karat.goldens.paths import PathFilter, identity_of, narrow
 from karat.goldens.shapes import Document, Reading, Series, Table
 from karat.runs.read import read_run
 from karat.runs.settings import RecordSettings
@@ -34,6 +35,9 @@ from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command, quoted
 from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
+
+if TYPE_CHECKING:
+    from karat.compare.history import Past
 
 _ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
 """Defects of a result that a golden may have as a warning, but that no gate lets through."""
@@ -57,6 +61,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     improved: Improved = "warn"
     unknown: Unknown = "warn"
     strict: bool = False
+    past: Callable[[], Past | None] = lambda: None
+    """The moves of earlier refreshes; asked when something failed."""
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Where the CI says who it is; nothing else of it is read."""
 
@@ -182,7 +188,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     results, findings = _gate(expected, got, judging, options)
     if options.unknown == "ignore":
         results = [result for result in results if result.metric not in UNKNOWN.values()]
-    results = exemptions.apply(results)
+    results = [*_against_past(exemptions.apply(results), at.name, expected, got, options)]
     # A result's defects are never less grave than the golden's.
     told = [replace(f, severity=Severity.FAIL) if f.kind in _ALWAYS_FAIL else f for f in got.findings]
     told += [replace(f, message=f"in the golden: {f.message}") for f in expected.findings]
@@ -240,6 +246,26 @@ def _gate(
     if isinstance(golden, Document) and isinstance(actual, Document):
         return gate_document(golden.value, actual.value, judging)
     return [], [fail("type-changed", f"expected a {golden.shape}, as the golden is, found a {actual.shape}")]
+
+
+def _against_past(
+    results: Sequence[MetricResult], path: str, expected: Reading, got: Reading, options: CheckOptions
+) -> Iterator[MetricResult]:
+    """The results; those out of tolerance with how far earlier refreshes moved the metric."""
+    moved = {result.metric for result in results if result.outcome in SHUT and not absent(result)}
+    past = options.past() if moved else None
+    if past is None:
+        yield from results
+        return
+    from karat.compare.pairs import GoldenPair, compare
+
+    pair = GoldenPair(path=path, old=expected, new=got)
+    sizes = {row.metric: row.size for row in compare(pair, options.rules, status=options.status).metrics}
+    platform = identity_of(path, options.where.cases).get("platform", "")
+    for result in results:
+        size = sizes.get(result.metric) if result.metric in moved else None
+        found = past.about(size, result.metric, path, platform) if size else None
+        yield msgspec.structs.replace(result, history=found)
 
 
 def _any_fails(findings: Iterable[Finding]) -> bool:

@@ -142,6 +142,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 def _result_json(result: MetricResult) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(result)
     del plain["exemption"]
+    plain["history"] = None if result.history is None else result.history.data()
     for name in ("kind", "check", "tolerance"):
         plain[name] = plain[name] or None
     plain["not_finite"] = plain.pop("broken")
@@ -253,6 +254,8 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
     if result.tolerance and not absent(result) and not (texts and result.noun != "row"):
         how = "outcomes in the order of status" if texts else result.tolerance
         yield "rule", f"{how} [{result.rule}, {result.origin}]"
+    if result.history is not None:
+        yield "before", result.history.sentence
 
 
 def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next_command: str | None) -> Finding | None:
@@ -273,6 +276,8 @@ def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next
         message += f"; likely: {result.likely}"
     if result.because:
         message += f"; {result.because}"
+    if result.history is not None:
+        message += f"; {result.history.sentence}"
     fields = ("expected", "got", "error", "relative", "tolerance") if first is not None else ()
     counts = {"total": result.total, "failed": result.failed, "allowed": result.allowed}
     return Finding(

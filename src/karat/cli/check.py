@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from karat.cli.output import complain, deliver, last_line, leave_at_once, one_report_each, quiet_option
+from karat.cli.output import complain, deliver, history_option, last_line, leave_at_once, one_report_each, quiet_option
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 _EXAMPLES = """
@@ -60,6 +60,7 @@ Examples:
     default=None,
     help="Write annotations and a step summary; by default where GITHUB_ACTIONS is true.",
 )
+@history_option
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(

@@ -11,6 +11,7 @@ import click
 from karat.cli.output import (
     deliver,
     fail_on_option,
+    history_option,
     last_line,
     leave_at_once,
     one_report_each,
@@ -27,6 +28,7 @@ Examples:
   karat diff main HEAD --html report.html      two revisions, as a page
   karat diff before/ after/ --csv -            two folders, as CSV
   karat diff --only '*h100*' --fail-on warn    in CI, strict
+  karat diff --history                         held against earlier refreshes, too
   karat diff store:models/nightly captured/    captured tensors, the nightly's against ours
 """
 
@@ -53,6 +55,7 @@ Examples:
     "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
 )
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
+@history_option
 @click.option("--store", metavar="URL", help="The store that store:REF refers to; overrides karat.toml.")
 @quiet_option
 def command(  # noqa: PLR0913 - one parameter per option

@@ -29,6 +29,13 @@ fail_on_option = click.option(
 )
 
 
+history_option = click.option(
+    "--history/--no-history",
+    default=None,
+    help="Hold moves against those of earlier refreshes in git. Default: as in karat.toml, else once it was asked for.",
+)
+
+
 def json_option(schema: str) -> Callable[[F], F]:
     """`--json F`."""
     return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")

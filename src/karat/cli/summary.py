@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import complain, deliver, progress_line
+from karat.cli.output import complain, deliver, history_option, progress_line
 from karat.findings import UNVERIFIED, exit_code
 
 _EXAMPLES = """
@@ -37,6 +37,7 @@ Examples:
 )
 @click.option("--source", type=click.Choice(["github", "gitlab"]), help="Where that run was; github by default.")
 @click.option("--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text.")
+@history_option
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -48,6 +49,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     scope: str | None,
     source: str | None,
     refresh_command: str | None,
+    history: bool | None,
     preset: str | None,
 ) -> int:
     """Write the pull request description for a golden refresh.
@@ -66,7 +68,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     left, right = resolve_sides(old, new, Path.cwd())
     progress = progress_line(sys.stderr, "comparing goldens {done}/{total}")
     known = read_record(right.root) if isinstance(right, WorkTree) else None
-    result = diff_sides(left, right, diff_options(config, progress=progress))
+    result = diff_sides(left, right, diff_options(config, history=history, progress=progress))
     record = current(result, known)
     if run_id or scope or source or refresh_command:
         record = RefreshRecord(source=source or "github", run_id=run_id, scope=scope, command=refresh_command)

@@ -7,6 +7,7 @@ shift. It is said beside the verdict and never changes it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import log10
 
@@ -43,6 +44,10 @@ class EarlierMoves(msgspec.Struct, frozen=True, kw_only=True):
         rare = self.larger_than >= _RARE * self.compared_with
         return rare and self.deviation is not None and self.deviation >= _UNUSUAL
 
+    def data(self) -> dict[str, object]:
+        """All of it as plain data."""
+        return {**msgspec.structs.asdict(self), "unusual": self.unusual, "sentence": self.sentence}
+
     @property
     def sentence(self) -> str:
         """What there is to say, also if that is nothing."""
@@ -57,50 +62,64 @@ class EarlierMoves(msgspec.Struct, frozen=True, kw_only=True):
         return f"{few}; larger than {n} {self.compared_with:,} moves of {self.pooled} ({usual})"
 
 
+class Usual(msgspec.Struct, frozen=True):
+    """What some earlier moves have in common."""
+
+    sizes: Sequence[float]
+    """In ascending order."""
+    middle: float
+    spread: float
+    """Median and deviation on the logarithmic scale."""
+
+    @classmethod
+    def of(cls, sizes: Iterable[float]) -> Usual:
+        """What is usual among these moves, of which there is at least one."""
+        ordered = sorted(sizes)
+        scaled = [log10(max(size, _NOT_MOVED)) for size in ordered]
+        middle = _median(scaled)
+        deviations = sorted(abs(one - middle) for one in scaled)
+        return cls(ordered, middle, max(1.4826 * _median(deviations), _LEAST_SPREAD))
+
+    def against(self, size: float, own: int, pooled: str | None = None) -> EarlierMoves:
+        """A new move held against these."""
+        return EarlierMoves(
+            size=size,
+            own=own,
+            compared_with=len(self.sizes),
+            larger_than=bisect_left(self.sizes, size),
+            typical=_median(self.sizes),
+            deviation=(log10(max(size, _NOT_MOVED)) - self.middle) / self.spread,
+            pooled=pooled,
+        )
+
+
 class Past(msgspec.Struct, frozen=True):
     """The moves that a repository's history has."""
 
     moves: Mapping[str, Mapping[str, Sequence[float]]]
     """Golden → metric → the size of each move."""
-    platforms: Mapping[str, str]
+    platforms: Mapping[str, str] = {}
     """Golden → its platform, where its path says so."""
     note: str = ""
     """What was looked at, and what is not there."""
+    pools: dict[tuple[str, str], Usual | None] = msgspec.field(default_factory=dict)
+    """Metric and platform → what is usual there; filled when asked."""
 
-    def about(self, size: float, metric: str, path: str) -> EarlierMoves:
-        """A move of a metric of a golden, held against its own past; if that is short, against that of other goldens."""
+    def about(self, size: float, metric: str, path: str, platform: str = "") -> EarlierMoves:
+        """A move of a metric of a golden, held against its own past; if that is short, against that of all goldens."""
         own = self.moves.get(path, {}).get(metric, ())
         if len(own) >= ENOUGH:
-            return _held_against(own, size, len(own), None)
-        platform = self.platforms.get(path, "")
-        others = [
-            moved
-            for golden, metrics in self.moves.items()
-            if golden != path and self.platforms.get(golden, "") == platform
-            for moved in metrics.get(metric, ())
-        ]
-        if len(others) < ENOUGH:
+            return Usual.of(own).against(size, len(own))
+        key = metric, platform
+        if key not in self.pools:
+            goldens = (moved for golden, moved in self.moves.items() if self.platforms.get(golden, "") == platform)
+            sizes = [one for moved in goldens for one in moved.get(metric, ())]
+            self.pools[key] = Usual.of(sizes) if len(sizes) >= ENOUGH else None
+        if (pool := self.pools[key]) is None:
             return EarlierMoves(size=size, own=len(own))
-        where = f" on {platform}" if platform else ""
-        return _held_against(others, size, len(own), f"{metric}{where} in other goldens")
+        return pool.against(size, len(own), f"{metric}{f' on {platform}' if platform else ''} in all goldens")
 
 
-def _held_against(sizes: Sequence[float], size: float, own: int, pooled: str | None) -> EarlierMoves:
-    scaled = [log10(max(moved, _NOT_MOVED)) for moved in sizes]
-    middle = _median(scaled)
-    spread = max(1.4826 * _median(abs(one - middle) for one in scaled), _LEAST_SPREAD)
-    return EarlierMoves(
-        size=size,
-        own=own,
-        compared_with=len(sizes),
-        larger_than=sum(moved < size for moved in sizes),
-        typical=_median(sizes),
-        deviation=(log10(max(size, _NOT_MOVED)) - middle) / spread,
-        pooled=pooled,
-    )
-
-
-def _median(values: Iterable[float]) -> float:
-    ordered = sorted(values)  # `statistics` takes longer to import than this to run
+def _median(ordered: Sequence[float]) -> float:
     middle = len(ordered) // 2
     return (ordered[middle] + ordered[-middle - 1]) / 2

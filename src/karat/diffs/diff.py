@@ -34,6 +34,7 @@ from karat.diffs.sides import (
 from karat.findings import Finding, fail
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
 from karat.report.words import count
+from karat.system import git
 from karat.system.command import Command
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class DiffOptions:
     everything: bool = False
     """Read unchanged goldens as well."""
     keep_curves: bool = False
+    history: bool | None = None
+    """Hold moves against those of earlier refreshes; None: if that was asked for before, so that it is quick."""
     preset: str | None = None
     """The preset named on the command line, to be named again in the advice."""
     store: str | None = None
@@ -112,6 +115,12 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
         changes = [c for c in seen if c.metrics or c.findings]
+    past = ""
+    if isinstance(old, Revision) and history_wanted(old.root, options):
+        from karat.diffs.history import read_past, with_history
+
+        known = read_past(old.root, old.commit, options)
+        changes, past = list(with_history(changes, known)), known.note
     # Comparing is pure and does not know where the two sides came from; here they meet.
     advised = [
         replace(c, findings=tuple(f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings))
@@ -129,8 +138,14 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
             *_nothing_compared(found, changes, unchanged, options),
         ),
         unchanged=unchanged,
+        history=past,
         root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
     )
+
+
+def history_wanted(root: Path, options: DiffOptions) -> bool:
+    """Whether to look at the history: if asked, or if somebody did before."""
+    return git.history_folder(root).is_dir() if options.history is None else options.history
 
 
 def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:

@@ -138,5 +138,4 @@ def pointed_to(extent: Extent, name: str, fetched: Callable[[], Path | None]) ->
 
 def fetched_objects(root: Path) -> Path:
     """Where Git LFS keeps what it has fetched for a repository, also if that is nothing."""
-    shared = git.run_git(root, "rev-parse", "--git-common-dir").rstrip(b"\n")
-    return root / shared.decode("utf-8", "surrogateescape") / "lfs" / "objects"
+    return git.common_folder(root) / "lfs" / "objects"

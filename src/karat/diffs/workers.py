@@ -73,7 +73,12 @@ class Comparer:
 
     def compare(self, items: Sequence[Item]) -> Compared:
         """The changes of these items, in order."""
-        oids = [r.oid for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
+        oids = [
+            ref.oid
+            for item, last in zip(items, (None, *items), strict=False)
+            for ref in (None if _goes_on(item, last) else item.old, item.new)
+            if isinstance(ref, Blob)
+        ]
         roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
         if oids and self._blobs is None:
             self._blobs = git.Blobs(next(roots))
@@ -89,11 +94,19 @@ class Comparer:
             self._blobs.close()
 
 
+def _goes_on(item: Item, last: Item | None) -> bool:
+    """Whether the new side of the last item is this one's old, as in a history; it is fetched and read once."""
+    return last is not None and item.path == last.path and isinstance(item.old, Blob) and item.old == last.new
+
+
 def _pairs(
     items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | int | None]
 ) -> Iterator[GoldenPair]:
-    for item in items:
-        old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
+    new: Content = None
+    after: Reading | None = None
+    for item, last in zip(items, (None, *items), strict=False):
+        old, known = (new, after) if _goes_on(item, last) else (_fetch(item, item.old, blobs), None)
+        new, after = _fetch(item, item.new, blobs), None
         same = isinstance(old, bytes) and old == new
         if same and not item.certain:
             compared.unchanged += 1
@@ -104,7 +117,7 @@ def _pairs(
             one, other = (sha256(side).digest() if isinstance(side, bytes) else None for side in (old, new))
             compared.digests[item.path] = one, other
         after = _reading(new, item.path)
-        before = after if same else _reading(old, item.path)
+        before = after if same else known or _reading(old, item.path)
         identity = identity_of(item.path, task.cases) if task.cases else {}
         yield GoldenPair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
 

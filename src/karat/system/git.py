@@ -128,6 +128,19 @@ def git_path(root: Path, name: str) -> Path:
     return root / os.fsdecode(out)
 
 
+def common_folder(root: Path) -> Path:
+    """Where git keeps what all work trees of a repository share."""
+    folder = root / ".git"
+    if folder.is_dir() and not os.environ.keys() & {"GIT_DIR", "GIT_COMMON_DIR"}:
+        return folder
+    return root / os.fsdecode(run_git(root, "rev-parse", "--git-common-dir").rstrip(b"\n"))
+
+
+def history_folder(root: Path) -> Path:
+    """Where karat keeps what it learnt from a repository's history; there is none unless somebody asked for it."""
+    return common_folder(root) / "karat" / "history"
+
+
 def resolve(root: Path, revision: str) -> str | None:
     """The commit (or tree) a revision names, or None."""
     if revision.startswith("-"):
@@ -217,16 +230,42 @@ def _no_filters(root: Path) -> Iterator[str]:
 def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
     fields = raw.split(b"\0")
     for meta, path in zip(fields[::2], fields[1::2], strict=False):
-        old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
-        special = {_LINK: "symbolic link", _SUBMODULE: "submodule"}.get(new_mode)
-        there = status[0] != "D"
-        yield GitChange(
-            path=os.fsdecode(path),
-            old=None if not old.strip("0") or old_mode in {_LINK, _SUBMODULE} else old,
-            new=new if there and new.strip("0") else None,
-            new_in_worktree=worktree and there,
-            special=special,
-        )
+        yield _change(meta, path, worktree=worktree)
+
+
+def _change(meta: bytes, path: bytes, *, worktree: bool = False) -> GitChange:
+    old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
+    special = {_LINK: "symbolic link", _SUBMODULE: "submodule"}.get(new_mode)
+    there = status[0] != "D"
+    return GitChange(
+        path=os.fsdecode(path),
+        old=None if not old.strip("0") or old_mode in {_LINK, _SUBMODULE} else old,
+        new=new if there and new.strip("0") else None,
+        new_in_worktree=worktree and there,
+        special=special,
+    )
+
+
+def history(root: Path, commits: str, *paths: str, follow: bool = False) -> Iterator[tuple[str, int, GitChange]]:
+    """(commit, its time in seconds, a path that it changed) along first parents, newest first.
+
+    With `follow` there is one path, taken literally and followed through renames; else they are pathspecs.
+    """
+    words = ("--literal-pathspecs", "log", "--follow") if follow else ("log", "--no-renames")
+    shown = ("--raw", "-z", "--no-abbrev", "--no-color", "--format=%x02%H %ct")
+    out = run_git(root, *words, "--first-parent", *shown, "--end-of-options", commits, "--", *paths)
+    commit, seconds = "", 0
+    fields = iter(out.split(b"\0"))
+    for field in fields:
+        text = field.strip(b"\n")
+        if text.startswith(b"\x02"):
+            commit, _, when = text[1:].decode().partition(" ")
+            seconds = int(when)
+        elif text.startswith(b":"):
+            name = next(fields, b"")
+            if text.rpartition(b" ")[2][:1] in {b"R", b"C"}:
+                name = next(fields, b"")
+            yield commit, seconds, _change(text, name)
 
 
 class Blobs:

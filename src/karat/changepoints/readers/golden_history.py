@@ -23,7 +23,6 @@ from karat.changepoints.readers.sheets import (
     is_empty,
     number,
     number_cell,
-    utc,
 )
 from karat.changepoints.series import no_such, wrong_usage
 from karat.findings import CannotVerify, UsageError, warn
@@ -33,9 +32,8 @@ from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Tabl
 from karat.goldens.text_file import LimitedFindings
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, read_plain
-from karat.system.git import Blobs, find_root, run_git
+from karat.system.git import Blobs, find_root, history, run_git
 
-_COMMIT = b"\x02"
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 2000  # metrics of a table or document that are taken unless --metric names some
 WORK_TREE = "work tree"
@@ -117,27 +115,13 @@ def _in_work_tree(path: Path) -> bytes | None:
 
 def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
-    shown = ("--raw", "-z", "--no-abbrev", "--no-color", "--format=%x02%H %cI")
-    walked = ("--literal-pathspecs", "log", "--first-parent", "--follow", *shown)
-    out = run_git(root, *walked, "--end-of-options", "HEAD", "--", path)
     found: list[Version] = []
-    commit, when = "", _NEVER
-    fields = iter(out.split(b"\0"))
-    for field in fields:
-        text = field.strip(b"\n")
-        if text.startswith(_COMMIT):
-            commit, _, date = text[1:].decode().partition(" ")
-            try:
-                when = utc(datetime.fromisoformat(date.strip()))
-            except (ValueError, OverflowError):  # whoever made the commit may have claimed anything
-                when = _NEVER
-        elif text.startswith(b":"):
-            _, _, _, blob, status = text[1:].decode().split(" ")
-            name = next(fields, b"")
-            if status[0] in "RC":
-                name = next(fields, b"")
-            blob = "" if status[0] == "D" else blob
-            found.append(Version(commit=commit, when=when, path=os.fsdecode(name), blob=blob))
+    for commit, seconds, change in history(root, "HEAD", path, follow=True):
+        try:
+            when = datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError):  # whoever made the commit may have claimed anything
+            when = _NEVER
+        found.append(Version(commit=commit, when=when, path=change.path, blob=change.new or ""))
     return found[::-1]
 
 

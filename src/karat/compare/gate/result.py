@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import structs
 
 from karat.compare.gate.tolerance import Medians, absolute_tolerance, direction_of, mode_of, relative_tolerance
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
+
+if TYPE_CHECKING:
+    from karat.compare.history import EarlierMoves
 
 Place: TypeAlias = int | str
 Value: TypeAlias = float | str | None
@@ -97,6 +100,8 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """What it would have been without the exemption."""
     because: str | None = None
     """Why it is exempted, by whom, and until when."""
+    history: EarlierMoves | None = None
+    """How far earlier refreshes moved it, where the repository's history was asked."""
 
 
 Exempting: TypeAlias = Callable[[str, str | None], int | None]

@@ -171,7 +171,5 @@ def _metric_json(m: MetricChange) -> dict[str, Any]:
         from karat.tensors.report import comparison_json
 
         tensor = comparison_json(m.tensor)
-    history = None
-    if m.history is not None:
-        history = {**msgspec.to_builtins(m.history), "unusual": m.history.unusual, "sentence": m.history.sentence}
+    history = None if m.history is None else m.history.data()
     return {**plain, "verdict": m.verdict.value, "tensor": tensor, "history": history}
