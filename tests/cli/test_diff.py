@@ -55,7 +55,7 @@ def test_csv_json_markdown_and_html_files(refreshed: Repository) -> None:
     document = json.loads((root / "r.json").read_text(encoding="utf-8"))
     assert document["schema"] == "karat.diff/1"
     assert document["files"][0]["identity"]["platform"] == "dgx_h100"
-    assert "Look at this first" in (root / "r.md").read_text(encoding="utf-8")
+    assert "1 finding to resolve" in (root / "r.md").read_text(encoding="utf-8")
     assert (root / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -63,7 +63,12 @@ def test_csv_json_markdown_and_html_files(refreshed: Repository) -> None:
 def test_a_dash_is_stdout_and_nothing_else_is_there(refreshed: Repository, option: str) -> None:
     result = karat("diff", option, "-", cwd=refreshed.root)
     assert result.code == 1
-    first = {"--csv": "file,metric", "--json": "{", "--markdown": "# Golden", "--html": "<!doctype"}[option]
+    first = {
+        "--csv": "file,metric",
+        "--json": "{",
+        "--markdown": "**1 of 2 goldens needs a look; 1 must not be merged: `gpt/died` (truncated)",
+        "--html": "<!doctype",
+    }[option]
     assert result.out.startswith(first)
     assert "Grouped by likely cause" not in result.out
 

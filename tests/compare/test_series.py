@@ -335,7 +335,7 @@ def test_direction_is_right_for_negative_values_and_timings() -> None:
     slower = {"iteration-time": metric([1.0] * 15 + [1.3] * 35)}
     change = change_of(Series(slow_start), Series(slower))
     assert change.metrics[0].direction == "up"
-    assert "median after warm-up -3.00e-01 (new is larger)" in change.findings[0].message
+    assert "median after warm-up +3.00e-01 (new is larger)" in change.findings[0].message
 
 
 def test_better_does_not_let_moves_cancel() -> None:
@@ -404,3 +404,17 @@ def test_the_end_of_a_list_is_the_first_step_that_is_not_in_it(
     golden = read(json.dumps({"lm loss": block}).encode()).golden
     assert golden is not None
     assert ("truncated" in kinds(change_of(None, golden))) is short
+
+
+def test_what_rises_has_a_positive_change_whatever_its_sign() -> None:
+    for old, new, change in (
+        ([2.0, 4.0], [3.0, 6.0], 0.5),
+        ([-2.0, -4.0], [-1.0, -2.0], 0.5),
+        ([-2.0, 2.0], [-3.0, 3.0], 0.0),
+    ):
+        (row,) = change_of(series(x=old), series(x=new)).metrics
+        assert row.change == change, (old, new)
+    (row,) = change_of(series(lm_loss=[10.0] * 20), series(lm_loss=[10.1] * 20)).metrics
+    assert row.direction == "up"
+    assert row.avg_rel_diff == pytest.approx(-0.01), "the seed's formula"
+    assert row.threshold_ratio == pytest.approx(10), "0.01 of the 0.001 that drift_mean allows"

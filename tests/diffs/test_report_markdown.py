@@ -67,7 +67,8 @@ def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
     assert "loss trajectories match the old goldens to numerical noise" in text
     assert "8 of 8" not in text
     assert "`mem-*`: 4 of 4 rows sit at `== 0`" in text
-    assert "Look at this first" not in text
+    assert "to resolve" not in text
+    assert text.startswith("**None of 5 goldens needs a look; no loss moved**")
 
 
 def test_scope_all_and_no_record(quiet: Diff) -> None:
@@ -94,9 +95,11 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
         new = {**old, "lm loss": old["lm loss"] * 1.004}
         write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None))
     text = pull_request_text(compared(tmp_path))
-    assert text.startswith("## Look at this first")
-    first, second = (text.index("stops at step 13 of 50"), text.index("loss up on dgx\\_h100: 3 files"))
-    assert first < second < text.index("## Summary")
+    assert text.startswith(
+        "**3 of 3 goldens need a look; 1 must not be merged: `gpt/case1` (truncated); loss up in 2, not judged in 1**"
+    )
+    first, second = (text.index("loss up: all 3 gpt cases on dgx\\_h100"), text.index("stops at step 13 of 50"))
+    assert text.index("## Summary") < first < second
     assert "match the old goldens to numerical noise" not in text
     assert "incomplete, so not judged, in 1 file" in text
 
@@ -141,7 +144,7 @@ def test_the_github_text_keeps_what_matters_most_whatever_the_names(tmp_path: Pa
     text = pull_request_text(compared(tmp_path), github=True)
     assert len(text) <= 65_536
     assert "stops at step 9 of 20" in text
-    assert "loss up on platform" in text
+    assert "loss up: all 3 gpt cases on platform" in text
 
 
 def test_metric_names_are_no_markup(tmp_path: Path) -> None:

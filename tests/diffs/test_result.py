@@ -6,19 +6,19 @@ from factories.curves import series
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import RuleBook
-from karat.diffs.result import groups_of
+from karat.diffs.result import Diff, groups_of
 from karat.findings import Severity
 from karat.goldens.shapes import Reading, Series
 
 
-def change(path: str, platform: str, factor: float) -> Change:
+def change(path: str, platform: str, factor: float, **identity: str) -> Change:
     old = np.full(20, 10.0)
     return compare(
         GoldenPair(
             path=path,
             old=Reading(series(lm_loss=old.tolist())),
             new=Reading(series(lm_loss=(old * factor).tolist())),
-            identity={"platform": platform},
+            identity={"platform": platform, **identity},
         )
     )
 
@@ -26,7 +26,7 @@ def change(path: str, platform: str, factor: float) -> Change:
 def test_one_family_one_way_one_platform_is_one_group() -> None:
     changes = [change(f"{i}.json", "h100", 1.004 + i * 1e-4) for i in range(72)]
     (group,) = groups_of(changes, RuleBook())
-    assert group.title == "loss up on h100: 72 files"
+    assert group.title == "loss up: all 72 goldens on h100"
     assert len(group.members) == 72
     assert group.members[0] == ("71.json", "lm loss"), "largest first"
     assert group.low is not None
@@ -46,6 +46,49 @@ def test_directions_and_platforms_stand_apart() -> None:
 def test_grave_groups_come_first() -> None:
     changes = [change(f"{i}", "h100", 1.004) for i in range(5)] + [change("broken", "h100", 2.0)]
     assert [g.severity for g in groups_of(changes, RuleBook())] == [Severity.FAIL, Severity.WARN]
+
+
+def test_a_group_says_what_its_members_have_in_common() -> None:
+    def case(model: str, name: str, factor: float, platform: str = "gb200") -> Change:
+        return change(f"{model}/{name}/{platform}.json", platform, factor, model=model, case=name)
+
+    def titles(*changes: Change, unchanged: int = 0) -> list[str]:
+        return [g.title for g in groups_of(changes, RuleBook(), unchanged=unchanged)]
+
+    moe = [case("moe", f"ep{i}", 1.004) for i in range(17)]
+    calm = [case("gpt", f"tp{i}", 1.0) for i in range(30)]
+    assert titles(*moe, *calm) == ["loss up: all 17 moe cases on gb200"]
+    assert titles(*moe, *calm, unchanged=1) == ["loss up: all 17 changed moe cases on gb200"], (
+        "the others are not known"
+    )
+    assert titles(*moe, case("moe", "x", 1.0), *calm) == ["loss up: 17 of 18 moe cases on gb200"]
+    muon = [case("gpt", f"tp{i}_muon", 1.004) for i in range(3)]
+    assert titles(*muon, *calm) == ["loss up: all 3 cases with muon on gb200"]
+    assert titles(*moe[:2], *calm, *(case("moe", f"y{i}", 1.0) for i in range(9))) == [
+        "loss up: 2 of 41 goldens on gb200, all moe cases"
+    ]
+    assert titles(moe[0], muon[0], *calm) == ["loss up: 2 of 32 goldens on gb200"]
+    assert titles(moe[0], *calm) == ["loss up: moe/ep0 on gb200"]
+
+
+def test_the_answer_counts_names_and_speaks_of_the_loss() -> None:
+    broken = [change(f"{i}/golden.json", "h100", 2.0) for i in range(4)]
+    calm = [change(f"calm{i}.json", "h100", 1.0 + 1e-9 * i) for i in range(3)]
+    drift = [change("d.json", "h100", 0.996)]
+
+    def answer(*changes: Change, unchanged: int = 0) -> str:
+        return Diff(old="a", new="b", changes=changes, unchanged=unchanged).answer()
+
+    assert answer(*calm) == "None of 3 goldens needs a look; no loss moved"
+    assert answer(calm[0]) == "1 golden, no need to look; no loss moved"
+    assert answer(*drift, *calm) == "1 of 4 goldens needs a look; loss down in 1"
+    assert answer(*broken, *drift, *calm) == (
+        "5 of 8 goldens need a look; 4 must not be merged: 0/golden.json (value-drift), 1/golden.json (value-drift), "
+        "2/golden.json (value-drift) and 1 more; loss up in 4, down in 1"
+    )
+    assert answer(unchanged=7) == "No golden changed; 7 unchanged"
+    slight = change("s.json", "h100", 1.0005)
+    assert answer(slight) == "1 golden, no need to look; no loss moved beyond its threshold"
 
 
 def test_quiet_changes_make_no_group() -> None:

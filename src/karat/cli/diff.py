@@ -41,7 +41,7 @@ Examples:
     default=10,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Show the N rows with the largest |avg_rel_diff|.",
+    help="Show the N gravest rows: by verdict, then by how far beyond the threshold.",
 )
 @click.option("--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout.")
 @click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.diff/1; - is stdout.")

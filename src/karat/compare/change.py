@@ -48,8 +48,7 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One (file, metric) row: the seed's two numbers, and those that keep them honest.
 
     A Struct rather than a dataclass: thousands are made, and they travel between processes.
-    Relative differences are (old − new) / old: positive means the new value is smaller, for
-    positive values.
+    Relative differences are the seed's (old − new) / old, for the CSV; `change` is what people see.
     """
 
     metric: str
@@ -58,6 +57,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """The rule and threshold that caused the verdict, for people."""
     n_steps: int = 0
     avg_rel_diff: float | None = None
+    change: float | None = None
+    """mean((new − old) / |old|): positive where values rose, whatever their sign."""
     mean_abs_rel_diff: float | None = None
     max_abs_rel_diff: float | None = None
     mean_diff: float | None = None
@@ -77,6 +78,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     nan_lost: int = 0
     tolerance_ratio: float | None = None
     """Largest |old − new| as a multiple of the metric's own tolerance, where a rule gives one."""
+    threshold_ratio: float | None = None
+    """How far beyond the thresholds of its verdict, as a multiple; below 1 within those of drift."""
     steady_rel_diff: float | None = None
     """(old − new) / old of the medians after warm-up; only for timing rules."""
     rule: str = "*"
@@ -101,13 +104,13 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def movement(self) -> float | None:
-        """The relative difference that decided: of steady medians for timings, else the signed mean."""
-        return self.avg_rel_diff if self.steady_rel_diff is None else self.steady_rel_diff
+        """The relative change that decided, new − old: of steady medians for timings, else the signed mean."""
+        return self.change if self.steady_rel_diff is None else -self.steady_rel_diff
 
     @property
     def direction(self) -> str:
         """`up`, `down`, or nothing."""
-        shift = self.mean_diff if self.steady_rel_diff is None else -self.steady_rel_diff
+        shift = self.movement or self.mean_diff
         if not shift or shift != shift:  # noqa: PLR0124 - NaN has no direction
             return ""
         return "up" if shift > 0 else "down"
@@ -134,6 +137,7 @@ class Change:
         return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
 
     @property
-    def worst_avg(self) -> float:
-        """The largest |avg_rel_diff| of its rows, 0 without rows."""
-        return max((abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0)
+    def beyond(self) -> float:
+        """How far its rows are beyond their thresholds, the farthest one; 0 without rows."""
+        gravest = [m for m in self.metrics if m.verdict is self.verdict]
+        return max((m.threshold_ratio for m in gravest if m.threshold_ratio is not None), default=0.0)

@@ -8,7 +8,7 @@ beside curves) all come here as samples, so that a NaN, a zero or a lost value m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import inf, isfinite
 
 import msgspec
 import numpy as np
@@ -106,7 +106,7 @@ def _steady(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     if n.steady is None:
         return _by_thresholds(n, rule)
     value = abs(n.steady)
-    tail = f"; signed avg {'–' if n.avg is None else f'{n.avg:.3g}'}"
+    tail = f"; mean change {'–' if n.change is None else f'{n.change:+.3g}'}"
     moved = "median after warm-up moved"
     if not value < rule.drift_avg:
         because = _reason(moved, value, "drift_avg", rule.drift_avg, rule)
@@ -141,6 +141,18 @@ def drift_finding(m: MetricChange, judgement: MetricJudgement) -> Finding | None
     )
 
 
+def _threshold_ratio(n: CurveNumbers, rule: Rule, verdict: Verdict) -> float | None:
+    """The largest number as a multiple of its threshold: of break where it broke, else of drift."""
+    if verdict is Verdict.SAME or n.n_shared == 0:
+        return None
+    word = "break" if verdict is Verdict.BREAK else "drift"
+    numbers = {"avg": n.avg, "mean": n.mean_abs, "max": max(n.max_abs or 0.0, n.from_zero_size)}
+    if n.steady is not None:
+        numbers = {"avg": n.steady}
+    limits = [(abs(value), getattr(rule, f"{word}_{name}")) for name, value in numbers.items() if value is not None]
+    return max((value / limit for value, limit in limits if 0 < limit < inf), default=None)
+
+
 _SHARED = tuple(set(CurveNumbers.__struct_fields__) & set(MetricChange.__struct_fields__))
 
 
@@ -157,6 +169,7 @@ def metric_change(
         mean_abs_rel_diff=n.mean_abs,
         max_abs_rel_diff=n.max_abs,
         steady_rel_diff=n.steady,
+        threshold_ratio=_threshold_ratio(n, rule, judgement.verdict),
         rule=rule.pattern,
         **{field: getattr(n, field) for field in _SHARED},
     )

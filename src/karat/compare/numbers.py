@@ -34,6 +34,8 @@ class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
     n_shared: int
     n_steps: int
     avg: float | None
+    change: float | None
+    """mean((new − old) / |old|): positive where values rose, whatever their sign."""
     mean_abs: float | None
     max_abs: float | None
     max_step: int | None
@@ -177,6 +179,7 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     return [
         flat.reduce(np.add, usable, np.int64),
         flat.reduce(np.add, rel, np.float64),
+        flat.reduce(np.add, np.where(old < 0, rel, -rel), np.float64),
         flat.reduce(np.add, size, np.float64),
         highest,
         *_at(flat, flat.first(np.flatnonzero((size == np.repeat(highest, flat.lengths)) & usable))),
@@ -265,7 +268,7 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
 def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
     # fmt: off
     (
-        n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal, missing,
+        n, total, rise, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal, missing,
         nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
         shift, known, raised, lowered, ratio, decimals_old, decimals_new,
     ) = row
@@ -279,6 +282,7 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
         n_shared=len(a.steps),
         n_steps=n,
         avg=total / n if n else None,
+        change=rise / n if n else None,
         mean_abs=total_abs / n if n else None,
         max_abs=highest if n else None,
         max_step=max_step if moved else None,

@@ -126,12 +126,12 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         replace(c, findings=tuple(f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings))
         for c in changes
     ]
-    advised.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.worst_avg, c.path))
+    advised.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.beyond, c.path))
     return Diff(
         old=old.name,
         new=new.name,
         changes=tuple(advised),
-        groups=groups_of(advised, options.rules),
+        groups=groups_of(advised, options.rules, unchanged=unchanged),
         findings=(
             *found.findings,
             *(cases.findings(bundles, found.items) if cases else ()),

@@ -1,14 +1,15 @@
-"""The result of a diff: every change between two sides, and what belongs together.
+"""The result of a diff: every change between two sides, the answer in one sentence, and what belongs together.
 
 A golden that moved is one event, and 72 red tests with one likely cause are one decision. Findings are grouped by
 platform, kind, metric family, direction and severity. That is a heuristic: the same family moving the same way on the
-same machines usually has one cause, and where it has not, the members are listed.
+same machines usually has one cause, and where it has not, the members are listed. A group says what its members have
+in common and the other goldens of the platform have not: a model, or a word of the case's name.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,12 @@ import msgspec
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.rules import RuleBook
-from karat.findings import Finding, Severity, info
+from karat.findings import UNVERIFIED, Finding, Severity, info
 from karat.report.result import Result
-from karat.report.words import count, short_path
+from karat.report.words import count, few, short_path
 
 _UNUSUAL_SHOWN = 8
+_NAMED = 3
 
 
 class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,15 @@ class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     """Range of the members' deciding relative differences, in size, where they have one."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The goldens among the members, once each."""
+        return list(dict.fromkeys(path for path, _ in self.members))
+
+    def names(self, labels: Mapping[str, str]) -> list[str]:
+        """Their labels; the platform is told already."""
+        return [labels[path].removesuffix(f" on {self.platform}") for path in self.paths]
 
 
 class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
@@ -107,17 +118,86 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
             for row in change.metrics or (nothing,)
         ]
 
+    def answer(self, name: Callable[[str], str] = str, text: Callable[[str], str] = str) -> str:
+        """The whole in one sentence: how many need a look, which must not be merged, whether a loss moved.
+
+        `name` and `text` say how names and sentences are written where the answer goes.
+        """
+        parts = [f"{f.kind}: {text(f.message)}" for f in self.findings if f.severity is Severity.FAIL][:1]
+        if self.changes:
+            parts += _to_look_at(self.changes, labels(self.changes, self.root), name)
+        elif not parts:
+            parts.append("no golden changed")
+        if self.unchanged and not self.changes:
+            parts.append(f"{self.unchanged:,} unchanged")
+        said = "; ".join([*parts, *losses(self.changes)])
+        return said[:1].upper() + said[1:]
+
     def headline(self) -> str:
-        """How many goldens, by verdict."""
-        counted = verdict_counts(self.changes) or "no goldens compared"
-        unchanged = f"; {self.unchanged:,} unchanged" if self.unchanged else ""
-        return f"{self.old} → {self.new}: {counted}{unchanged}"
+        """The two sides, and the answer."""
+        return f"{self.old} → {self.new}: {self.answer()}"
 
 
 def verdict_counts(changes: Iterable[Change]) -> str:
     """`2 incomplete, 27 drift`, gravest first."""
     tally = Counter(change.verdict for change in changes)
     return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+
+
+def labels(changes: Sequence[Change], root: str) -> dict[str, str]:
+    """Path → the shortest name that is still one golden's alone: model/case where it is known, or with its platform."""
+    names: dict[str, tuple[str, str]] = {}
+    for change in changes:
+        if case := change.identity.get("case"):
+            model = change.identity.get("model")
+            names[change.path] = (f"{model}/{case}" if model else case), change.identity.get("platform", "")
+    alone, there = Counter(name for name, _ in names.values()), Counter(names.values())
+    found = {change.path: short_path(change.path, root) for change in changes}
+    for path, (name, platform) in names.items():
+        if there[name, platform] == 1:
+            found[path] = name if alone[name] == 1 else f"{name} on {platform}"
+    return found
+
+
+def _to_look_at(changes: Sequence[Change], names: Mapping[str, str], name: Callable[[str], str]) -> Iterator[str]:
+    failed = [c for c in changes if c.severity is Severity.FAIL]
+    look = len(failed) + sum(c.severity is Severity.WARN for c in changes)
+    needs = "needs" if look == 1 else "need"
+    yield f"{look:,} of {count(len(changes), 'golden')} {needs} a look" if look else _quiet(changes)
+    kinds = {c.path: [f.kind for f in c.findings if f.severity is Severity.FAIL] for c in failed}
+    unknown = [c.path for c in failed if UNVERIFIED.issuperset(kinds[c.path])]
+    bad = [c.path for c in failed if c.path not in unknown]
+    for paths, what in ((bad, "must not be merged"), (unknown, "could not be compared")):
+        if paths:
+            said = few([f"{name(names[path])} ({kinds[path][0]})" for path in paths], _NAMED)
+            yield f"{len(paths):,} {what}: {said}"
+
+
+def _quiet(changes: Sequence[Change]) -> str:
+    return f"none of {count(len(changes), 'golden')} needs a look" if len(changes) > 1 else "1 golden, no need to look"
+
+
+def losses(changes: Iterable[Change]) -> Iterator[str]:
+    """Whether a loss moved, where there is one: `no loss moved`, or in how many goldens it did."""
+    moved: dict[str, set[str]] = {"up": set(), "down": set(), "": set()}
+    seen, cut, slightly = 0, set(), 0
+    for change in changes:
+        told = {f.metric for f in change.findings if f.severity is not Severity.INFO}
+        for row in change.metrics:
+            if not row.metric.endswith("loss") or not change.has_baseline or row.verdict is Verdict.NEW:
+                continue
+            seen += 1
+            if row.verdict is Verdict.INCOMPLETE:
+                cut.add(change.path)
+            elif row.verdict in {Verdict.DRIFT, Verdict.BREAK}:
+                if row.metric in told:
+                    moved[row.direction].add(change.path)
+                else:
+                    slightly += 1
+    ways = [f"{way or 'changed'} in {len(paths):,}" for way, paths in moved.items() if paths]
+    still = f"no loss moved{' beyond its threshold' if slightly else ''}"
+    if seen:
+        yield (f"loss {', '.join(ways)}" if ways else still) + (f", not judged in {len(cut):,}" if cut else "")
 
 
 def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]) -> list[Change]:
@@ -151,8 +231,8 @@ _Member = tuple[float, str, str | None]
 _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
 
 
-def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[FindingGroup, ...]:
-    """The groups of all findings, gravest first, then largest."""
+def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0) -> tuple[FindingGroup, ...]:
+    """The groups of all findings, gravest first, then largest; `unchanged` goldens were not even read."""
     found: defaultdict[_Key, list[_Member]] = defaultdict(list)
     for change in changes:
         platform = change.identity.get("platform", "")
@@ -169,19 +249,58 @@ def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[FindingGroup,
                 family = rule.family or finding.metric.rsplit(".", 1)[-1]
             key = (platform, finding.kind, family, direction, finding.severity)
             found[key].append((size, change.path, finding.metric))
-    groups = [_group(key, members) for key, members in found.items()]
+    words: defaultdict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    for change in changes:
+        words[change.identity.get("platform", "")][change.path] = _words(change)
+    names, other = labels(changes, ""), "changed " if unchanged else ""
+    groups = []
+    for key, members in found.items():
+        paths = {path for _, path, _ in members}
+        where = f" on {key[0]}" if key[0] else ""
+        common = f"{names[min(paths)].removesuffix(where)}{where}"
+        if len(paths) > 1:
+            common = _common(paths, words[key[0]], other, where)
+        groups.append(_group(key, members, common))
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
 
 
-def _group(key: _Key, members: Sequence[_Member]) -> FindingGroup:
+def _words(change: Change) -> dict[str, int]:
+    """What a golden may have in common with others, and which to prefer: its model, its case's words, or its folders."""
+    named = {key: value for key, value in change.identity.items() if key != "platform"}
+    case = named.pop("case", None)
+    if case is None and not named:
+        return dict.fromkeys((f"under {folder}" for folder in change.path.split("/")[:-1]), 2)
+    words = {f"with {word}": 2 for word in (case or "").split("_") if word}
+    return words | {f"{value} cases": int(key != "model") for key, value in named.items()}
+
+
+def _common(paths: AbstractSet[str], words: Mapping[str, Mapping[str, int]], other: str, where: str) -> str:
+    """`all 17 moe cases on gb200`: what these have in common, out of all that are on their platform."""
+    reach = {
+        word: sum(word in mine for mine in words.values())
+        for word in set.intersection(*(set(words[path]) for path in paths))
+    }
+    rank = words[min(paths)]
+    # The narrowest word says most; of equals, the model rather than a word of the name.
+    word = min(reach, key=lambda w: (reach[w], rank[w], w), default="")
+    of, noun = len(words), "goldens"
+    # What most of the others have, too, says nothing.
+    if word and (2 * reach[word] <= of or (reach[word] == len(paths) and (rank[word] < 2 or reach[word] < of))):
+        noun = f"cases {word}" if rank[word] == 2 else word
+        if 2 * len(paths) < reach[word]:
+            return f"{len(paths):,} of {of:,} {other}goldens{where}, all {noun}"
+        of = reach[word]
+    return f"{'all' if len(paths) == of else f'{len(paths):,} of'} {of:,} {other}{noun}{where}"
+
+
+def _group(key: _Key, members: Sequence[_Member], common: str) -> FindingGroup:
     platform, kind, family, direction, severity = key
     items = sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
     sizes = [size for size, _, _ in items if size]
     drift = kind == "value-drift"
     what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
-    where = f" on {platform}" if platform else ""
     return FindingGroup(
-        title=f"{what}{where}: {count(len({path for _, path, _ in items}), 'file')}",
+        title=f"{what}: {common}",
         kind=kind,
         severity=severity,
         platform=platform,

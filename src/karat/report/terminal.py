@@ -1,15 +1,18 @@
 """Reports in a terminal: lines of (text, style) pieces.
 
 rich prints them on a terminal, where colour and NO_COLOR are its business; into a pipe they go plainly, and rich is
-not even imported.
+not even imported. On a terminal, text wraps at words, below where it began. Commands and rows of tables are left to the
+terminal: a command that was wrapped here could not be copied.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import IO, TypeAlias
 
 from karat.findings import Finding, Severity
@@ -18,6 +21,10 @@ from karat.report.words import log_line, printable, short_path
 Line: TypeAlias = tuple[tuple[str, str], ...]
 """Pieces of text with a rich style each; no style is the empty text."""
 
+COMMAND = "cyan"
+"""The style of what is meant to be copied."""
+_WORD = re.compile(r"\S+|\s+")
+_PART = re.compile(r"[^/]*/|[^/]+")
 STYLES = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 
 
@@ -40,11 +47,40 @@ def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
     from rich.text import Text
 
     console = Console(file=stream, highlight=False)
-    for line in report:
+    room = shutil.get_terminal_size().columns if stream.isatty() else None
+    for line in (part for whole in report for part in wrapped(whole, room)):
         pieces = [(printable(text), style) for text, style in line]
         if "".join(text for text, _ in pieces).lstrip().startswith("::"):
             pieces.insert(0, ("\\", ""))
         console.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def wrapped(line: Line, room: int | None) -> Iterator[Line]:
+    """The line as it is, or as several that fit; what follows the first begins where its text does."""
+    whole = "".join(text for text, _ in line)
+    if room is None or len(whole) <= room or any(style == COMMAND for _, style in line):
+        yield line
+        return
+    blanks = len(whole) - len(whole.lstrip())
+    # A word in front that says what kind of line it is, or the blanks in front; else a little.
+    first = line[0][0]
+    hang = len(first) if len(line) > 1 and first.endswith(" ") and len(first) <= room // 4 else blanks or 2
+    pieces: list[tuple[str, str]] = []
+    at, begun = 0, False
+    for text, style in line:
+        words = _WORD.findall(text)
+        # What is too long for any line, such as a path, breaks between its folders.
+        parts = (_PART.findall(word) if len(word) > room - hang else (word,) for word in words)
+        for word in chain.from_iterable(parts):
+            if at + len(word) > room and begun:
+                yield tuple(pieces[:-1] if pieces[-1][0].isspace() else pieces)
+                pieces, at, begun = [(" " * hang, "")], hang, False
+                if word.isspace():
+                    continue
+            pieces.append((word, style))
+            at += len(word)
+            begun = begun or at > hang
+    yield tuple(pieces)
 
 
 def say(text: str, stream: IO[str] | None = None) -> None:
@@ -60,7 +96,7 @@ def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     yield (f"{severity.value:<4} ", STYLES[severity]), (f"{finding.kind}  ", "bold"), (where, "")
     yield ((f"     {finding.message}", ""),)
     if finding.next:
-        yield ("     next: ", "dim"), (finding.next, "cyan")
+        yield ("     next: ", "dim"), (finding.next, COMMAND)
 
 
 def widths(rows: Iterable[Sequence[str]]) -> list[int]:

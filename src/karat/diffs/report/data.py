@@ -18,7 +18,7 @@ import msgspec
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.result import Diff
 from karat.findings import Severity
-from karat.report.words import magnitude, number, short_path, signed
+from karat.report.words import count, magnitude, number, signed
 
 if TYPE_CHECKING:
     from karat.tensors.comparison import Comparison
@@ -36,15 +36,36 @@ def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
                 yield change, row
 
 
-def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange]]:
-    """The same rows, largest |avg_rel_diff| first."""
-    return sorted(csv_rows(diff), key=lambda pair: -magnitude(pair[1].avg_rel_diff))
+def gravity(row: MetricChange) -> tuple[int, float, float]:
+    """The order of every table: by verdict, then by how far beyond the threshold."""
+    return row.verdict.rank, -magnitude(row.threshold_ratio), -magnitude(row.max_abs_rel_diff)
 
 
-def row_cells(row: MetricChange) -> tuple[str, ...]:
-    """What a table says of a row: n, avg, mean |·|, max |·| and where."""
-    numbers = (signed(row.avg_rel_diff), number(row.mean_abs_rel_diff), number(row.max_abs_rel_diff))
-    return str(row.n_steps), *numbers, "" if row.max_step is None else str(row.max_step)
+def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange, str]]:
+    """The rows that differ, gravest first, each with its name; an incomplete golden is one row, whatever it lacks."""
+    moved = (
+        (change, row)
+        for change in diff.changes
+        for row in change.metrics
+        if row.tensor is None and row.verdict is not Verdict.SAME
+    )
+    ranked = sorted(moved, key=lambda pair: gravity(pair[1]))
+    lacking = Counter(change.path for change, row in ranked if row.verdict is Verdict.INCOMPLETE)
+    rows = []
+    for change, row in ranked:
+        lacks = lacking.pop(change.path, 0) if row.verdict is Verdict.INCOMPLETE else 1
+        if lacks:
+            rows.append((change, row, row.metric if lacks == 1 else count(lacks, "metric")))
+    return rows
+
+
+def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:
+    """What a table says of a row: n, change, mean |·|, max |·|, where, and how far beyond the threshold."""
+    if name != row.metric:  # it stands for several
+        return ("",) * 6
+    numbers = (signed(row.change), number(row.mean_abs_rel_diff), number(row.max_abs_rel_diff))
+    beyond = "" if row.threshold_ratio is None else f"{row.threshold_ratio:,.3g}"
+    return str(row.n_steps), *numbers, "" if row.max_step is None else str(row.max_step), beyond
 
 
 def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:
@@ -58,24 +79,7 @@ def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]
 def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
     """Those that are not the same, gravest first, then by the largest relative difference."""
     moved = (entry for entry in tensor_rows(diff) if entry[1].verdict is not Verdict.SAME)
-    return sorted(moved, key=lambda e: (e[1].verdict.rank, -magnitude(e[1].max_abs_rel_diff)))
-
-
-def labels(diff: Diff) -> dict[str, str]:
-    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
-    names: dict[str, str] = {}
-    taken: Counter[tuple[str, str]] = Counter()
-    for change in diff.changes:
-        if case := change.identity.get("case"):
-            model = change.identity.get("model")
-            names[change.path] = f"{model}/{case}" if model else case
-            taken[names[change.path], change.identity.get("platform", "")] += 1
-    return {
-        change.path: names[change.path]
-        if taken[names.get(change.path, ""), change.identity.get("platform", "")] == 1
-        else short_path(change.path, diff.root)
-        for change in diff.changes
-    }
+    return sorted(moved, key=lambda entry: gravity(entry[1]))
 
 
 def render_csv(diff: Diff) -> str:
@@ -114,6 +118,7 @@ def document(diff: Diff) -> dict[str, Any]:
         "schema": SCHEMA,
         "old": diff.old,
         "new": diff.new,
+        "answer": diff.answer(),
         "totals": totals(diff),
         "history": diff.history or None,
         "findings": [finding_json(f) for f in diff.findings],
@@ -157,9 +162,9 @@ def change_json(c: Change) -> dict[str, Any]:
 
 # fmt: off
 _PLAIN = (
-    "metric", "because", "rule", "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "mean_diff",
-    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
-    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "in_csv",
+    "metric", "because", "rule", "n_steps", "avg_rel_diff", "change", "mean_abs_rel_diff", "max_abs_rel_diff",
+    "mean_diff",    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
+    "nan_gained", "nan_lost", "threshold_ratio", "tolerance_ratio", "steady_rel_diff", "in_csv",
 )
 # fmt: on
 

@@ -1,9 +1,9 @@
 """A diff as Markdown: the report of `karat diff --markdown`, and the pull request text of `karat summary`.
 
-The numbers and the order of sections of the latter are the seed document's; sections that do not apply are dropped,
-and a line of interpretation is written only where the data bears it out. Where values came from is told with care:
-the record knows the last refresh, the lock knows every golden. A working tree may hold the values of several
-refreshes and of somebody's editor, and the text must not give one run credit for all of them.
+Both begin with the answer. The numbers of the latter are the seed document's; sections that do not apply are dropped,
+long lists are folded, and a line of interpretation is written only where the data bears it out. Where values came from
+is told with care: the record knows the last refresh, the lock knows every golden. A working tree may hold the values of
+several refreshes and of somebody's editor, and the text must not give one run credit for all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, row_cells
-from karat.diffs.result import Diff, verdict_counts
+from karat.diffs.report.data import csv_rows, ranked_rows, ranked_tensors, row_cells
+from karat.diffs.result import Diff, labels, verdict_counts
 from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
@@ -49,65 +49,81 @@ _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
 )
 
 _SHOWN = 20
-_MEMBERS = 10
+_FOLDED = 200
+_FOLDED_IN_A_COMMENT = 10
+"""Names in a folded list; a comment has room for fewer."""
 _NAMED = 8
+_MESSAGE = 1000
 
 
 def render(diff: Diff, *, top: int = 20) -> str:
     """The Markdown report of `karat diff --markdown`."""
     verdicts = verdict_counts(diff.changes) or "no golden changed"
     head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
-    sections = [Section("# Golden values", head), *must_look(diff), largest_rows(diff, top)]
-    sections.append(largest_tensors(diff, top))
+    sections = [answer(diff), Section("", head), *must_look(diff), gravest_rows(diff, top), gravest_tensors(diff, top)]
     return "\n".join(section.text() for section in sections if section is not None)
 
 
-def must_look(diff: Diff) -> list[Section]:
-    """What a reviewer must look at: fail findings, one line each, then what moved, by group."""
+def answer(diff: Diff) -> Section:
+    """The first line."""
+    return Section("", f"**{diff.answer(code, prose)}**")
+
+
+def must_look(diff: Diff, folded: int = _FOLDED) -> list[Section]:
+    """What a reviewer must look at: what belongs together, with its members folded; then fail findings, one by one."""
     fails = [f for f in diff.all_findings() if f.severity is Severity.FAIL]
-    groups = [g for g in diff.groups if g.severity is Severity.WARN]
+    groups = [
+        g for g in diff.groups if g.severity is not Severity.INFO and (len(g.paths) > 1 or g.severity is Severity.WARN)
+    ]
+    names = labels(diff.changes, diff.root)
     found = []
-    if fails:
-        lines = [f"**{count(len(fails), 'finding')} to resolve:**", ""]
-        for f in fails[:_SHOWN]:
-            where = f" {code(short_path(f.path, diff.root))}:" if f.path else ""
-            lines.append(f"- **{f.kind}**{where} {prose(f.message)}")
-        if len(fails) > _SHOWN:
-            lines.append(f"- … and {len(fails) - _SHOWN:,} more `fail` findings")
-        found.append(Section("## Look at this first", "\n".join(lines)))
     if groups:
-        names = labels(diff)
         lines = []
         for group in groups[:_SHOWN]:
-            paths = list(dict.fromkeys(path for path, _ in group.members))
-            members = few([code(names[path]) for path in paths], _MEMBERS)
-            folded = f"\n  <details><summary>members</summary>\n\n  {members}\n\n  </details>"
-            by = span(group.low, group.high, ", by ")
-            lines.append(f"- {prose(group.title)}{by}{f': {members}' if len(paths) == 1 else folded}")
+            head = f"**{group.severity.value}** {prose(group.title)}{span(group.low, group.high, ', by ')}"
+            several = [code(name) for name in group.names(names)][: None if len(group.paths) > 1 else 0]
+            lines.append(_folding(head, several, folded) if several else f"- {head}")
         if len(groups) > _SHOWN:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
-        title = "## Then at what moved, by likely cause" if fails else "## Look at what moved"
-        found.append(Section(title, "\n".join(lines)))
+        found.append(Section("## Groups, one likely cause each", "\n".join(lines)))
+    if fails:
+        lines = []
+        for f in fails[:_SHOWN]:
+            where = f" {code(short_path(f.path, diff.root))}:" if f.path else ""
+            lines.append(f"- **{f.kind}**{where} {prose(f.message, _MESSAGE)}")
+        if len(fails) > _SHOWN:
+            lines.append(f"- … and {len(fails) - _SHOWN:,} more `fail` findings")
+        found.append(Section(f"## {count(len(fails), 'finding')} to resolve", "\n".join(lines)))
     if past := [f"{'- ' if n else ''}{prose(line)}" for n, line in enumerate(diff.history_lines())]:
         found.append(Section("## Against earlier refreshes", "\n".join([past[0], "", *past[1:]]).rstrip()))
     return found
 
 
-def largest_rows(diff: Diff, top: int) -> Section | None:
-    """The rows with the largest |avg_rel_diff|."""
-    ranked = ranked_rows(diff)[:top]
-    if not ranked:
-        return None
-    header = ("file", "metric", "verdict", "n", "avg", "mean |·|", "max |·|", "at step")
-    names = {change.path: code(short_path(change.path, diff.root)) for change, _ in ranked}
-    rows = ((names[c.path], code(row.metric), row.verdict.value, *row_cells(row)) for c, row in ranked)
-    return Section(
-        f"## Largest {len(ranked)} rows by |avg_rel_diff|",
-        table(header, rows) + "\n\nPositive: the new value is smaller, for positive values.",
+def _folding(head: str, items: Sequence[str], most: int, *, sentences: bool = False) -> str:
+    """A line of a list with its items, names or sentences; more than a few are folded, and no more than `most` shown."""
+    between = "\n  - " if sentences else ", "
+    shown = f"{between if sentences else ' '}{few(items, most, between)}"
+    if len(items) <= (_NAMED if sentences else _NAMED // 2):
+        return f"- {head}:{shown}"
+    return (
+        f"- {head}:\n  <details><summary>all {len(items):,}</summary>\n\n {shown.removeprefix(chr(10))}\n\n  </details>"
     )
 
 
-def largest_tensors(diff: Diff, top: int) -> Section | None:
+def gravest_rows(diff: Diff, top: int) -> Section | None:
+    """The rows that differ, by verdict, then by how far beyond the threshold."""
+    ranked = ranked_rows(diff)
+    shown = ranked[:top]
+    if not shown:
+        return None
+    header = ("file", "metric", "verdict", "n", "change", "mean |·|", "max |·|", "at step", "× limit")
+    names = {change.path: code(short_path(change.path, diff.root)) for change, _, _ in shown}
+    rows = ((names[c.path], code(name), row.verdict.value, *row_cells(row, name)) for c, row, name in shown)
+    note = "change: mean of (new − old) / |old|. × limit: how far beyond the threshold of its verdict."
+    return Section(f"## Gravest {len(shown)} of {count(len(ranked), 'row')}", f"{table(header, rows)}\n\n{note}")
+
+
+def gravest_tensors(diff: Diff, top: int) -> Section | None:
     """The tensors that moved, gravest first."""
     ranked = ranked_tensors(diff)
     if not ranked[:top]:
@@ -126,10 +142,12 @@ def largest_tensors(diff: Diff, top: int) -> Section | None:
     return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))
 
 
-def sections(diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({})) -> list[Section]:
-    """The whole text, in order; `lines` are those of the lock."""
+def sections(
+    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({}), folded: int = _FOLDED
+) -> list[Section]:
+    """The whole text, in order; `lines` are those of the lock, `folded` how many names a folded list may have."""
     rows = list(csv_rows(diff))
-    found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record, lines))]
+    found = [answer(diff), Section("## Summary", _what_was_done(diff, record, lines, folded)), *must_look(diff, folded)]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
         found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
@@ -146,11 +164,11 @@ def pull_request_text(
     diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({}), *, github: bool = False
 ) -> str:
     """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
-    parts = sections(diff, record, lines)
+    parts = sections(diff, record, lines, _FOLDED_IN_A_COMMENT if github else _FOLDED)
     return fit(parts, GITHUB_COMMENT) if github else "\n".join(part.text() for part in parts)
 
 
-def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str:
+def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines, folded: int) -> str:
     done = f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
     if record is not None:
         what = "Refresh of golden values"
@@ -174,13 +192,14 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str
         ("unreadable on one side, not compared", unreadable),
     ):
         if chosen:
-            lines.append(f"- {len(chosen):,} {what}: {_names(sorted(c.path for c in chosen), diff.root)}.")
+            names = _names(sorted(c.path for c in chosen), diff.root)
+            lines.append(_folding(f"{len(chosen):,} {what}", names, folded))
     if record is not None and record.date is not None:  # one that karat made, not the command line
-        lines += origin_lines(diff, record, lock)
-    lines += overruled_lines(diff, record, lock)
+        lines += origin_lines(diff, record, lock, folded)
+    lines += overruled_lines(diff, record, lock, folded)
     if record is not None and record.not_refreshed:
-        lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
-        lines += [f"  - {prose(line)}" for line in record.not_refreshed]
+        said = [prose(line) for line in record.not_refreshed]
+        lines.append(_folding(f"Asked for and not refreshed ({len(said)})", said, folded, sentences=True))
     return "\n".join(lines)
 
 
@@ -199,7 +218,7 @@ def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
         covers = f"Comparison covers **{times} = {pairs}**."
     else:
         covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {pairs}** (not every file has every metric)."
-    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps; positive means the new value is smaller, for positive values."
+    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps, as in the CSV."
     if without:
         text += f" {count(without, 'more metric')} without a usable step, or single values, are not among them."
     others = [c for c in diff.changes if c.has_baseline and c.shape in {"table", "document"}]
@@ -260,9 +279,9 @@ def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
     moved = [path for path, verdict in largest_first if verdict in {Verdict.DRIFT, Verdict.BREAK}]
     parts = []
     if moved:
-        parts.append(f"moved in {count(len(moved), 'file')}: {_names(moved, root)}")
+        parts.append(f"moved in {count(len(moved), 'file')}: {few(_names(moved, root), _NAMED)}")
     if cut:
-        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {_names(cut, root)}")
+        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {few(_names(cut, root), _NAMED)}")
     yield f"{numbers} — {'; '.join(parts)}."
 
 
@@ -328,32 +347,35 @@ def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
     return None
 
 
-def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[str]:
+def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines, folded: int) -> Iterator[str]:
     """What did not come from the last refresh: from which run it is, or that no run is known."""
     runs: dict[str, list[str]] = {}
     for path in _changed(diff):
         if path in lines and path not in {*record.files, *record.confirmed}:
             runs.setdefault(place(lines[path].source, lines[path].run), []).append(path)
     for run, paths in sorted(runs.items()):
-        yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff.root)}."
+        head = f"{len(paths):,} of them not by this command, but from {run}"
+        yield _folding(head, _names(paths, diff.root), folded)
     edited = [p for p in _changed(diff) if p not in lines]
     if edited:
-        yield f"- {len(edited):,} of them without provenance, or edited since: {_names(edited, diff.root)}."
+        yield _folding(
+            f"{len(edited):,} of them without provenance, or edited since", _names(edited, diff.root), folded
+        )
 
 
-def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines) -> Iterator[str]:
+def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines, folded: int) -> Iterator[str]:
     """What somebody took although karat objects, with the reason where one was given."""
     reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
     by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
     by_option |= set(record.accepted if record else ())
     if by_option:
-        yield f"- Taken despite being incomplete, with `{BY_OPTION}` ({len(by_option)}):"
-        yield from (f"  - {code(short_path(path, diff.root))}" for path in sorted(by_option))
+        head = f"Taken despite being incomplete, with `{BY_OPTION}` ({len(by_option)})"
+        yield _folding(head, _names(sorted(by_option), diff.root), folded, sentences=True)
     said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
     if said:
-        yield f"- Staged despite fail findings, with `karat stage --force` ({len(said)}):"
-        for path, reason in sorted(said.items()):
-            yield f"  - {code(short_path(path, diff.root))}: {prose(reason)}"
+        head = f"Staged despite fail findings, with `karat stage --force` ({len(said)})"
+        why = [f"{code(short_path(path, diff.root))}: {prose(reason)}" for path, reason in sorted(said.items())]
+        yield _folding(head, why, folded, sentences=True)
 
 
 def _changed(diff: Diff) -> list[str]:
@@ -362,5 +384,5 @@ def _changed(diff: Diff) -> list[str]:
     return sorted(change.path for change in present)
 
 
-def _names(paths: Iterable[str], root: str) -> str:
-    return few([code(short_path(path, root)) for path in paths], _NAMED)
+def _names(paths: Iterable[str], root: str) -> list[str]:
+    return [code(short_path(path, root)) for path in paths]

@@ -1,4 +1,4 @@
-"""The diff in a terminal: what must be looked at first, then groups, then the largest rows."""
+"""The diff in a terminal: the answer, groups by likely cause, then single findings, then the gravest rows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, row_cells, tensor_rows
-from karat.diffs.result import Diff, FindingGroup, verdict_counts
-from karat.findings import Severity
+from karat.diffs.report.data import ranked_rows, ranked_tensors, row_cells, tensor_rows
+from karat.diffs.result import Diff, FindingGroup, labels, verdict_counts
+from karat.findings import Finding, Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
-from karat.report.words import count, elide, printable, severity_counts, short_path, span
+from karat.report.words import count, elide, few, printable, severity_counts, short_path, span
 
 _FAILS_SHOWN = 12
+_WARNS_SHOWN = 3
 _GROUPS_SHOWN = 12
+_MEMBERS_SHOWN = 3
+_NAME = 48
+_CELL = 24
 _WIDE = 110
 
 
@@ -24,7 +28,18 @@ def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
 
 def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Line]:
     """The report; with a width, paths give way to it."""
-    yield (f"{diff.old} → {diff.new}", "bold"), (f"  {diff.root}/" if diff.root else "", "dim")
+    yield ((diff.answer(), "bold"),)
+    yield (f"{diff.old} → {diff.new}", ""), (f"  {diff.root}/" if diff.root else "", "dim")
+    yield ((_counts(diff), "dim"),)
+    for head, line in enumerate(diff.history_lines()):
+        yield ("     " if head else "history: ", "dim"), (line, "")
+    yield from group_lines(diff.groups, labels(diff.changes, diff.root))
+    yield from _single_findings(diff)
+    yield from _rows(diff, top, width)
+    yield from _tensors(diff, top, width)
+
+
+def _counts(diff: Diff) -> str:
     rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
     changed = f"{count(len(diff.changes), 'golden')} compared"
     parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
@@ -36,58 +51,65 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
         parts.append(count(tensors, "tensor"))
     if severities := severity_counts(diff.all_findings()):
         parts.append(f"findings: {severities}")
-    yield ((" · ".join(parts), ""),)
-    for head, line in enumerate(diff.history_lines()):
-        yield ("     " if head else "history: ", "dim"), (line, "")
-    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
-    for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
-        yield from finding_lines(finding, diff.root)
-    if len(fails) > _FAILS_SHOWN:
-        yield ()
-        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
-    # Fail findings that all stand above need no second mention.
-    shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
-    yield from _groups(shown, diff)
-    yield from _rows(diff, top, width)
-    yield from _tensors(diff, top, width)
+    return " · ".join(parts)
 
 
 def _more(text: str) -> Line:
     return ((f"     {text}", "dim"),)
 
 
-def _groups(groups: Sequence[FindingGroup], diff: Diff) -> Iterator[Line]:
-    worth = [g for g in groups if g.severity is not Severity.INFO]
+def group_lines(groups: Sequence[FindingGroup], names: dict[str, str]) -> Iterator[Line]:
+    """The groups of more than one golden: what they have in common, and the first few of their members."""
+    several = [g for g in groups if len(g.paths) > 1]
+    worth = [g for g in several if g.severity is not Severity.INFO]
     if not worth:
         return
     yield ()
-    yield (("Grouped by likely cause", "bold"),)
+    yield (("Groups, one likely cause each", "bold"),)
     for group in worth[:_GROUPS_SHOWN]:
         by = span(group.low, group.high, "  by ")
         yield (f"{group.severity.value:<4} ", STYLES[group.severity]), (group.title, ""), (by, "dim")
-        if len(group.members) == 1:
-            # What the only finding of the group says, and where.
-            ((path, metric),) = group.members
-            findings = (f for change in diff.changes if change.path == path for f in change.findings)
-            same = (group.kind, metric, group.severity)
-            said = next((f.message for f in findings if (f.kind, f.metric, f.severity) == same), "")
-            yield _more(f"{short_path(path, diff.root)}: {said}")
+        yield _more(few([elide(name, _NAME) for name in group.names(names)], _MEMBERS_SHOWN))
     if len(worth) > _GROUPS_SHOWN:
-        yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
-    if len(groups) > len(worth):
-        yield _more(f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)")
+        yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more (--json - lists all)")
+    if len(several) > len(worth):
+        yield _more(f"and {count(len(several) - len(worth), 'group')} of info findings")
+
+
+def _single_findings(diff: Diff) -> Iterator[Line]:
+    """All that fails, in full, and the warnings that no group of several goldens has told of."""
+    told = {(g.kind, path, metric) for g in diff.groups if len(g.paths) > 1 for path, metric in g.members}
+    found: dict[Severity, list[Finding]] = {severity: [] for severity in Severity}
+    for finding in diff.all_findings():
+        if finding.severity is Severity.FAIL or (finding.kind, finding.path, finding.metric) not in told:
+            found[finding.severity].append(finding)
+    whole = [finding for finding in diff.findings if finding.severity is not Severity.FAIL]
+    fails = found[Severity.FAIL]
+    warns = [finding for finding in found[Severity.WARN] if finding not in whole]
+    if whole or fails or warns:
+        yield ()
+        yield (("Single findings", "bold"),)
+    for finding in (*whole, *fails[:_FAILS_SHOWN]):
+        yield from finding_lines(finding, diff.root)
+    if len(fails) > _FAILS_SHOWN:
+        yield ()
+        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
+    for finding in warns[:_WARNS_SHOWN]:
+        yield from finding_lines(finding, diff.root)
+    if len(warns) > _WARNS_SHOWN:
+        yield ()
+        yield _more(f"… and {len(warns) - _WARNS_SHOWN:,} more single warnings (--json - lists all)")
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    ranked = ranked_rows(diff)[:top]
-    if not ranked:
+    ranked = ranked_rows(diff)
+    if not ranked[:top]:
         return
     yield ()
-    head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
-    yield (head, "bold"), (" (positive: the new value is smaller, for positive values)", "dim")
-    rows = [(row.verdict.value, printable(row.metric), *row_cells(row)) for _, row in ranked]
-    titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
-    yield from _table([titles, *rows], ranked, diff, width, left=2, dispensable={2, 4})
+    yield (f"Gravest {len(ranked[:top])} of {count(len(ranked), 'row')}", "bold"), (", change is new − old", "dim")
+    rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in ranked[:top]]
+    titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
+    yield from _table([titles, *rows], [entry[:2] for entry in ranked[:top]], diff, width, left=2, dispensable={2, 6})
 
 
 def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
@@ -114,21 +136,30 @@ def _table(
     left: int,
     dispensable: AbstractSet[int],
 ) -> Iterator[Line]:
-    """The table, each row with the golden it is of; a narrow terminal has no room for `dispensable` columns."""
+    """The table, each row with the golden it is of; a narrow terminal has it below, and no `dispensable` columns."""
+    if width is not None:
+        table = [tuple(elide(cell, _CELL) for cell in row) for row in table]
     if width is not None and width < _WIDE:
         table = [tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in table]
     columns = widths(table)
-    room = max(width - sum(columns) - 2 * len(columns), 12) if width else None
-    names = labels(diff)
+    room = None if width is None else width - sum(columns) - 2 * len(columns)
+    narrow = width is not None and room is not None and room < _NAME
+    if narrow and width is not None:
+        room = width - 5
+    names = labels(diff.changes, diff.root)
     head, *rows = (aligned(row, columns, left=left) for row in table)
-    yield ((f"{head}  golden", "dim"),)
+    yield ((head if narrow else f"{head}  golden", "dim"),)
     for (change, metric), row in zip(of, rows, strict=True):
-        # The whole path where there is room; else model, case and platform; else their ends.
+        # The whole path where there is room; else model and case; else their ends.
         path = printable(short_path(change.path, diff.root))
         if room is not None and len(path) > room:
-            platform, name = change.identity.get("platform"), names.get(change.path, path)
-            path = elide(printable(f"{name} · {platform}" if platform else name), room)
+            platform, name = change.identity.get("platform"), names[change.path]
+            path = elide(printable(name if not platform or platform in name else f"{name} on {platform}"), room)
         style = STYLES[Severity.WARN if metric.verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
         if metric.verdict in {Verdict.NOISE, Verdict.SAME}:
             style = "green"
-        yield (row, style), (f"  {path}", "")
+        if narrow:
+            yield ((row, style),)
+            yield _more(path)
+        else:
+            yield (row, style), (f"  {path}", "")
