@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from factories.repositories import Repository
+from karat.system.files import _renameat2
 
 # Both styles see the very bytes that they replace: the one exchanges names, the other reads what it then cuts off.
 _EDITOR = """
@@ -86,3 +89,15 @@ def editing(path: Path, style: str, *, times: int, pause: float, pattern: str) -
     finally:
         editor.process.kill()
         editor.process.wait()
+
+
+def save_last_moment(monkeypatch: pytest.MonkeyPatch, file: Path, data: bytes) -> None:
+    """Save a file once, after karat's last look at it and right before the names are exchanged."""
+    due = [data]
+
+    def save_then_rename(one: Path, other: Path, flags: int) -> bool:
+        if other == file and due:
+            file.write_bytes(due.pop())
+        return _renameat2(one, other, flags)
+
+    monkeypatch.setattr("karat.system.files._renameat2", save_then_rename)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from factories.editors import save_last_moment
 from factories.evidence import evidence, journal, op_test
+from factories.repositories import Repository
 from karat.findings import UsageError
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged, merge
@@ -105,7 +107,7 @@ def test_names_are_compared_by_their_end() -> None:
 
 def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
     path = tmp_path / "policy-baseline.json"
-    baseline.write(path, ["b", "a", "b"])
+    baseline.write(path, ["b", "a", "b"], ())
     assert path.read_text() == ('{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n')
 
 
@@ -119,3 +121,13 @@ def test_what_is_written_is_read_back(ops: set[str]) -> None:
 def test_what_is_no_baseline_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError, match=r"expected b\.json to be an object of operators"):
         baseline.parse(data, "b.json")
+
+
+def test_an_operator_that_is_typed_meanwhile_stays(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = repository.root / "policy-baseline.json"
+    baseline.write(path, ["a", "b", "typed"], ())
+    typed = path.read_bytes()
+    baseline.write(path, (), ["typed"])
+    save_last_moment(monkeypatch, path, typed)
+    baseline.write(path, ["c"], ["a"])
+    assert baseline.read(path) == ("b", "c", "typed")

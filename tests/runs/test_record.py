@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from factories.editors import save_last_moment
+from factories.repositories import Repository, curves, golden_text
 from karat.findings import UsageError
 from karat.goldens.provenance import LockEntry, Provenance
 from karat.refreshes.identity import ArtifactManifest, read_manifest
-from karat.runs.record import LockLine, manifest, parse_identity
+from karat.runs.record import LockLine, RecordOptions, manifest, parse_identity, record
 from karat.schemas import schema
 
 GITHUB = {
@@ -51,6 +54,20 @@ def test_what_ci_knows(environment: dict[str, str], expected: dict[str, object])
     jsonschema.validate(found, schema("karat.artifact/1"))
     assert found == {"schema": "karat.artifact/1", **expected, "platform": "h100", "identity": {"case": "a"}}
     assert b"planted-secret" not in data
+
+
+def test_samples_that_are_saved_meanwhile_are_kept(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        repository.write(f"run{n}.json", golden_text(curves(n, steps=5)))
+    golden, samples = repository.root / "g.json", repository.root / "g.samples.json"
+    monkeypatch.chdir(repository.root)
+    record(golden, ["run0.json", "run1.json"], RecordOptions())
+    typed = samples.read_bytes().replace(b"run0", b"typed")
+    save_last_moment(monkeypatch, samples, typed)
+    result, _ = record(golden, ["run2.json"], RecordOptions(accept_incomplete=True))
+    (kept,) = [f for f in result.findings if f.kind == "kept-edits" and f.path == "g.samples.json"]
+    subprocess.run(["bash", "-c", str(kept.next)], check=True)
+    assert samples.read_bytes() == typed
 
 
 def test_identity_is_key_and_value() -> None:

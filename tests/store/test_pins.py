@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 from hypothesis import given, strategies as st
 
+from factories.editors import save_last_moment
+from factories.repositories import Repository
 from karat.findings import CannotVerify
 from karat.schemas import schema
 from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
@@ -31,6 +33,19 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, line
     assert text[1:-3] == sorted(text[1:-3])
     assert len(text) == len(lines) + 4
     jsonschema.validate(json.loads(file.read_text()), schema("karat.bundle-lock/1"))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_line_that_is_saved_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool) -> None:
+    root = Repository(tmp_path / "tree").root if inside else tmp_path
+    file, line = root / "bundles.lock.json", Locked(store="./store", digest="0" * 64, date="2026-11-14")
+    write_lock(file, {"a": line, "typed": line})
+    typed = file.read_bytes()
+    file.unlink()
+    write_lock(file, {"a": line})
+    save_last_moment(monkeypatch, file, typed)
+    assert write_lock(file, {"pulled": line})
+    assert set(read_lock(file)) == {"a", "typed", "pulled"}
 
 
 def test_a_store_of_the_same_checkout_is_named_from_the_lock(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -21,9 +20,9 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.goldens.paths import glob_matcher
-from karat.goldens.saves import keep_displaced
+from karat.goldens.saves import update
 from karat.system.command import Command
-from karat.system.files import bytes_of, swap_bytes, take_away, write_bytes
+from karat.system.files import write_bytes
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import git_path
 from karat.system.hashes import sha256_file
@@ -31,8 +30,6 @@ from karat.system.hashes import sha256_file
 NAME = "goldens.lock.json"
 LOCK_SCHEMA = "karat.lock/1"
 RECORD_SCHEMA = "karat.refresh/1"
-_PATIENCE = 2.0
-"""Seconds for whoever saves a lock to finish."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,35 +128,13 @@ def write_lock(file: Path, changes: Mapping[str, LockEntry | None], temporary: P
 
     All other lines stay as they are at that moment: somebody may be saving the lock, or checking out another.
     """
-    end = time.monotonic() + _PATIENCE
-    seen = base = bytes_of(file)
-    while True:
-        try:
-            entries = {**({} if base is None else decode_lock(base, file)), **changes}
-            there = {name: entry for name, entry in entries.items() if entry is not None}
-            data = encode_lock(there) if there else None
-            if data == seen:
-                return False
-            if data is not None:
-                displaced = swap_bytes(file, data, seen, workshop=temporary)
-            else:
-                displaced = take_away(file, temporary or file.parent)
-                if displaced is not None and displaced.data == seen:
-                    displaced.file.unlink()
-                    displaced = None
-        except CannotVerify:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.02)
-            seen = base = bytes_of(file)
-            continue
-        if displaced is None:
-            return True
-        # Saved at the very moment: its lines are put together with ours. git has it, in case that they cannot be.
-        (kept,) = keep_displaced(displaced, file, file.parent)
-        seen, base = data, displaced.data
-        if base is None:
-            raise CannotVerify(f"{file}: {kept.message}", next_command=kept.next or "git status")
+
+    def merged(there: bytes | None) -> bytes | None:
+        entries = {**({} if there is None else decode_lock(there, file)), **changes}
+        kept = {name: entry for name, entry in entries.items() if entry is not None}
+        return encode_lock(kept) if kept else None
+
+    return update(file, merged, temporary)
 
 
 def encode_lock(entries: Mapping[str, LockEntry]) -> bytes:

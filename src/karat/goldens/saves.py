@@ -7,13 +7,18 @@ where somebody is still writing to it, the file itself is kept among git's priva
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from karat.findings import CannotVerify, Finding, warn
 from karat.system import git
 from karat.system.command import Command, quoted
-from karat.system.files import Displaced, swap_bytes
+from karat.system.files import Displaced, bytes_of, swap_bytes, take_away
+
+_PATIENCE = 2.0
+"""Seconds for whoever saves a file again and again."""
 
 
 def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:
@@ -45,6 +50,44 @@ def save(
         said = f"expected to write {file}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", str(file.parent))) from error
     return [] if displaced is None else keep_displaced(displaced, file, root)
+
+
+def update(file: Path, change: Callable[[bytes | None], bytes | None], temporary: Path | None = None) -> bool:
+    """Put what `change` makes of a file in its place, and lose no save; True if its bytes changed.
+
+    It is asked again with whatever was saved meanwhile. None stands for no file.
+    """
+    end = time.monotonic() + _PATIENCE
+    seen = base = bytes_of(file)
+    written = False
+    while True:
+        try:
+            data = change(base)
+            if data == seen:
+                return written
+            if data is not None:
+                displaced = swap_bytes(file, data, seen, workshop=temporary)
+            else:
+                displaced = take_away(file, temporary or file.parent)
+                if displaced is not None and displaced.data == seen:
+                    displaced.file.unlink()
+                    displaced = None
+        except OSError as error:
+            said = f"expected to write {file}, but: {error.strerror or error}"
+            raise CannotVerify(said, next_command=Command("ls", "-ld", str(file.parent))) from error
+        except CannotVerify:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+            seen = base = bytes_of(file)
+            continue
+        if displaced is None:
+            return True
+        # Saved at the very moment: put together with ours. git has it, in case that it cannot be.
+        (kept,) = keep_displaced(displaced, file, git.find_root(file.absolute().parent))
+        written, seen, base = True, data, displaced.data
+        if base is None:
+            raise CannotVerify(f"{file}: {kept.message}", next_command=kept.next or "git status")
 
 
 def keep_displaced(displaced: Displaced, file: Path, root: Path | None) -> list[Finding]:

@@ -47,7 +47,7 @@ from karat.runs.repeats import (
 from karat.runs.settings import RecordSettings
 from karat.system.ci import facts
 from karat.system.command import Command
-from karat.system.files import write_bytes
+from karat.system.files import bytes_of
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import find_root, only_writer
 from karat.system.hashes import sha256_hex
@@ -231,6 +231,7 @@ class _Recording:
         self.path = golden
         self.root, self.temporary = root, temporary
         self.kept: list[Finding] = []
+        self.old_samples: bytes | None = None
         self.options = options
         self.settings = structs.replace(options.settings, **options.asked)
         if golden.is_symlink():  # asked before anything is written, the samples too
@@ -269,6 +270,7 @@ class _Recording:
         samples = None
         # One run alone says nothing of noise.
         if not judged.refused and (len(repeats) > 1 or samples_path(self.path).exists()):
+            self.old_samples = bytes_of(samples_path(self.path))
             before = Samples() if options.replace_samples else read_samples(samples_path(self.path))
             samples = before.plus(samples_of(repeats))
         earlier = len(samples.runs) - len(repeats) if samples is not None else 0
@@ -373,7 +375,8 @@ class _Recording:
             accepted="--accept-incomplete" if accepted else None,
         )
         if samples is not None:
-            _write_file(samples_path(self.path), render_samples(samples))
+            file = samples_path(self.path)
+            self.kept += save(file, render_samples(samples), self.old_samples, root=self.root, temporary=self.temporary)
         if not same:
             self._save(data, line)
         elif line is None or line.knows(data, origin):
@@ -409,15 +412,6 @@ class _Recording:
         lock = [os.path.relpath(line.file)] if line else []
         added = Command("git", "add", str(self.path), *lock)
         return str(added) if state == "written" else None
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data)
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 class LockLine(msgspec.Struct, frozen=True, kw_only=True):

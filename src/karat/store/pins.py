@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.goldens.saves import update
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
@@ -27,7 +28,6 @@ from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, rea
 from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
 from karat.system.command import Command
-from karat.system.files import write_bytes
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
@@ -150,6 +150,10 @@ def read_lock(file: Path) -> dict[str, Locked]:
         return {}
     except OSError as error:
         raise _unreadable_lock(file, error.strerror or str(error)) from error
+    return _decode(data, file)
+
+
+def _decode(data: bytes, file: Path) -> dict[str, Locked]:
     try:
         raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
@@ -165,18 +169,15 @@ def read_lock(file: Path) -> dict[str, Locked]:
     return found
 
 
-def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
-    """Write the lock; True if its bytes changed."""
-    text = [f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n" for name in sorted(lines)]
-    data = ("{\n" + "".join(text) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode()
-    try:
-        if file.is_file() and file.read_bytes() == data:
-            return False
-        write_bytes(file, data)
-    except OSError as error:
-        said = f"expected to write {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(file.parent))) from error
-    return True
+def write_lock(file: Path, changes: Mapping[str, Locked]) -> bool:
+    """Put lines into the lock; all others stay as they are at that moment. True if its bytes changed."""
+
+    def merged(there: bytes | None) -> bytes:
+        lines = {**({} if there is None else _decode(there, file)), **changes}
+        text = [f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n" for name in sorted(lines)]
+        return ("{\n" + "".join(text) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode()
+
+    return update(file, merged)
 
 
 def store_in(file: Path, url: str) -> str:

@@ -198,8 +198,7 @@ def pull(  # noqa: PLR0913 - one parameter per option
         date = locked.date if locked is not None else found.date
         if lock is not None:
             place = store_in(Path(lock), backend.url)
-            lines[name] = Locked(store=place, digest=found.digest, date=date)
-            write_lock(Path(lock), lines)
+            write_lock(Path(lock), {name: Locked(store=place, digest=found.digest, date=date)})
         return structs.replace(result, name=name, date=date, signed_by=signed_by)
 
     return Report("karat.pull/1", json_file, quiet=quiet).of(work, report.pull_lines)

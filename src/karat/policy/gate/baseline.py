@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, UsageError, fail
+from karat.findings import Finding, UsageError, fail
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption, bytes_of
@@ -62,16 +62,16 @@ def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
     return () if data is None else parse(data, shown or path.name)
 
 
-def write(path: Path, ops: Iterable[str]) -> None:
-    """Puts a baseline in its place, whole or not at all."""
-    from karat.system.files import write_bytes
+def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
+    """Puts operators on a baseline and takes others off; all others stay as they are at that moment."""
+    from karat.goldens.saves import update
 
-    lines = [f"{json.dumps(op)}: null,\n" for op in sorted(set(ops))]
-    try:
-        write_bytes(path, "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode())
-    except OSError as error:
-        text = f"cannot write {path}: {error.strerror or error}"
-        raise CannotVerify(text, next_command=Command("ls", "-ld", str(path.parent))) from error
+    def merged(there: bytes | None) -> bytes:
+        ops = {*(() if there is None else parse(there, path.name)), *added}.difference(gone)
+        lines = [f"{json.dumps(op)}: null,\n" for op in sorted(ops)]
+        return "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode()
+
+    update(path, merged)
 
 
 def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:

@@ -75,8 +75,9 @@ def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: 
     found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)
     lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
     ops = {*kept, *baselines.additions(baseline, added, lacking)}
-    if ops != set(baseline.listed):
-        baselines.write(baseline.root / baseline.path, ops)
+    listed = set(baseline.listed)
+    if ops != listed:
+        baselines.write(baseline.root / baseline.path, ops - listed, listed - ops)
     return structs.replace(policy, baseline=structs.replace(baseline, listed=tuple(sorted(ops))))
 
 
