@@ -20,10 +20,11 @@ from conftest import missing
 from karat.bundles.extents import read_all
 from karat.bundles.folders import FolderPlace
 from karat.bundles.places import BadPlace, Place, open_place
-from karat.bundles.zip_file import DENSEST, LIMITS
+from karat.bundles.zip_file import bundle_limits
 from karat.bundles.zip_format import DEFLATE, STORED, ZSTD, ZipMember, directory, local_header
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.system.archives import Limits
+from karat.system.foreign.limits import DENSE
 from karat.tensors.tensor import Damaged
 
 LARGE = bytes(range(256)) * (70_000)  # 17 MiB: more than what is unpacked into memory
@@ -162,12 +163,18 @@ def test_a_bomb_is_refused_and_a_tensor_of_zeros_is_not(tmp_path: Path) -> None:
     for method in (DEFLATE, ZSTD):
         place = opened(tmp_path, packed({"x": zeros}, method))
         assert read_all(place.extent("x")) == zeros
-    low = msgspec.structs.replace(LIMITS, ratio_floor=1 << 20)
+    low = msgspec.structs.replace(bundle_limits(), ratio_floor=1 << 20)
     assert "a bomb" in str(bad(tmp_path, packed({"x": zeros}, ZSTD), low))
-    assert "a bomb" in str(bad(tmp_path, claiming(DENSEST + 1, 1)))
-    assert "a bomb" in str(bad(tmp_path, claiming(DENSEST // 16, 17)))
-    assert len(opened(tmp_path, claiming(DENSEST, 1)).files()) == 1
-    assert len(opened(tmp_path, claiming(DENSEST // 16, 16)).files()) == 16
+    most = DENSE.value()
+    assert "a bomb; KARAT_MAX_DENSE_MB changes the limit" in str(bad(tmp_path, claiming(most + 1, 1)))
+    assert "a bomb" in str(bad(tmp_path, claiming(most // 16, 17)))
+    assert len(opened(tmp_path, claiming(most, 1)).files()) == 1
+    assert len(opened(tmp_path, claiming(most // 16, 16)).files()) == 16
+
+
+def test_what_deflate_packs_a_thousandfold_counts_as_dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DENSE.variable, "31")
+    assert "a bomb" in str(bad(tmp_path, packed({"x": bytes(32 << 20)}, DEFLATE)))
 
 
 def claiming(size: int, count: int) -> bytes:

@@ -234,7 +234,7 @@ def test_what_readers_would_take_for_a_bomb_is_not_published(
     root = tmp_path / "captures"
     capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
     # 64 GiB of zeros are more than a test should write.
-    monkeypatch.setattr("karat.bundles.zip_file.DENSEST", 1 << 20)
+    monkeypatch.setenv("KARAT_MAX_DENSE_MB", "1")
     with pytest.raises(UsageError, match="--compression zstd: expected a zip that readers open"):
         packed(tmp_path, root, compression="zstd", **said)
     assert not (tmp_path / "out").exists()

@@ -115,6 +115,23 @@ def test_a_member_beyond_the_limit_names_its_setting(monkeypatch: pytest.MonkeyP
         Archive(packed(2 << 20, 16)).wanted(lambda _: True)
 
 
+@pytest.mark.parametrize(
+    ("variable", "low", "high"), [("KARAT_MAX_MEMBERS", "1", "2"), ("KARAT_MAX_TOTAL_MB", "1", "2")]
+)
+def test_members_and_what_they_unpack_to_together_have_settings(
+    monkeypatch: pytest.MonkeyPatch, variable: str, low: str, high: str
+) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in "ab":
+            archive.writestr(name, bytes(1 << 20))
+    monkeypatch.setenv(variable, low)
+    with pytest.raises(Unusable, match=f"{variable} changes the limit"):
+        Archive(file).wanted(lambda _: True)
+    monkeypatch.setenv(variable, high)
+    assert len(Archive(file).wanted(lambda _: True)) == 2
+
+
 def test_a_compressed_log_is_unpacked_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from karat.changepoints.readers.log_files import open_log
 

@@ -22,21 +22,20 @@ from karat.bundles.zip_format import DEFLATE, LOCAL_HEADER, STORED, UTF8, WHOLE,
 from karat.findings import UsageError
 from karat.system.archives import Archive, Limits, Member, Unusable
 from karat.system.command import Command
+from karat.system.foreign.limits import DENSE, MEMBERS
 from karat.tensors.tensor import Damaged, Extent, Reader
 
-LIMITS = Limits(
-    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
-    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose, and
-    # `DENSEST` says how much of it.
-    members=1_000_000,
-    directory=512 << 20,
-    member=1 << 62,
-    total=1 << 62,
-    ratio=1100,
-    ratio_floor=1 << 62,
-)
-DENSEST = 64 << 30
-"""Bytes that all members together may unpack to which are packed denser than the ratio."""
+
+def bundle_limits() -> Limits:
+    """What a zip of captured cases may hold.
+
+    A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
+    dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose, and
+    `DENSE` says how much of it.
+    """
+    return Limits(members=50 * MEMBERS.value(), header=512, member=1 << 62, total=1 << 62, ratio_floor=1 << 62)
+
+
 _STREAMED = 0x8
 _SMALL = 16 << 20
 """A packed member up to here is unpacked once and then read in any order."""
@@ -55,16 +54,16 @@ class ZipPlace(Place):
         self.name, self._path = name, path
         self._kept: OrderedDict[str, MemoryExtent] = OrderedDict()
         self._lock = threading.Lock()
+        most = limits or bundle_limits()
         with path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size
             try:
-                archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
+                archive = Archive(file, most, methods=(STORED, DEFLATE, ZSTD))
                 members = archive.wanted(lambda _: True)
-                ratio = (limits or LIMITS).ratio
-                dense = [member.size for member in members if member.size > ratio * member.packed]
-                if sum(dense) > DENSEST:
-                    much = f"{sum(dense):,} in {len(dense):,} members: a bomb"
-                    said = f"expected at most {DENSEST:,} bytes packed more than {ratio}-fold, found {much}"
+                dense = [member.size for member in members if member.size > most.ratio * member.packed]
+                if sum(dense) > DENSE.value():
+                    much = f"{sum(dense):,} in {len(dense):,} members: a bomb; {DENSE.setting}"
+                    said = f"expected at most {DENSE.value():,} bytes packed more than {most.ratio}-fold, found {much}"
                     raise Unusable("archive-refused", said)  # noqa: TRY301 - told like any other defect
             except Unusable as error:
                 other = error.kind == "artifact-not-zip" or "no bytes at all" in str(error)

@@ -27,7 +27,7 @@ from karat.runs.settings import STEP, RecordSettings
 from karat.runs.tensorboard import read_events
 from karat.runs.tfrecord import looks_like_records
 from karat.system.command import Command, quoted
-from karat.system.foreign.limits import read_plain
+from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _TENSORBOARD, _CSV, _LOG = "tensorboard", "series-csv", "log"
@@ -35,8 +35,6 @@ _RAW = frozenset({_TENSORBOARD, _CSV, _LOG, "series-lines"})
 """What a run writes as it goes; all others are goldens already, and are taken as they are."""
 _INT64 = 2**63
 _MOST_FILES = 10_000
-_LARGEST = 1 << 28
-"""Bytes of a file that is read whole."""
 _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"})
 """What may stand before the step: when it was written, which no golden wants to know."""
 _LOG_NEEDS = "edit karat.toml  # a log needs [record] log = { step = '…', \"lm loss\" = '…' }"
@@ -100,14 +98,11 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
             return log
     # Patterns that find nothing do not make it a log; what they did find is reported if it is nothing else.
     odd = log.findings if log is not None else ()
-    size = path.stat().st_size
-    if size > _LARGEST:
-        message = (
-            f"expected at most {_LARGEST:,} bytes in a file that is neither events, CSV of steps nor a log"
-            f" with patterns, found {size:,}"
-        )
+    try:
+        reading = formats.read(read_plain(path, GOLDEN))
+    except TooLong as error:
+        message = f"expected events, CSV of steps, a log with patterns or a golden, but: {error.strerror}"
         return Reading(None, (*odd, fail("unreadable", message, next=_LOG_NEEDS)))
-    reading = formats.read(read_plain(path))
     if reading.golden is not None:
         return reading
     patterns = "karat config --show-origin  # the patterns of [record] log match no line"

@@ -23,6 +23,7 @@ from karat.sources.download import RangeFile, merge_spans, span_bytes
 from karat.sources.folder import Folder, Group, group_files, is_archive
 from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable
+from karat.system.foreign.limits import TOTAL, UNPACKED
 from karat.system.hashes import sha256_text
 from karat.system.names import shown
 from karat.system.pool import in_parallel, worker_count
@@ -60,11 +61,11 @@ class BucketFetch:
             chosen = {name: entry for name, entry in names.items() if wanted(name)}
             for name, entry in chosen.items():
                 if entry.size > self._limits.member:
-                    said = f"{shown(name)} has {entry.size:,} bytes, at most {self._limits.member:,} are allowed"
+                    said = f"{shown(name)} has {entry.size:,} bytes, at most {self._limits.member:,} are allowed; {UNPACKED.setting}"
                     raise Unusable("archive-refused", said)
             total = sum(entry.size for entry in chosen.values())
             if total > self._limits.total:
-                said = f"its wanted files have {total:,} bytes, at most {self._limits.total:,} are allowed"
+                said = f"its wanted files have {total:,} bytes, at most {self._limits.total:,} are allowed; {TOTAL.setting}"
                 raise Unusable("archive-refused", said)
             here = self._shelf.here(list(chosen))
             tasks = [partial(self._file, name, entry) for name, entry in chosen.items() if name not in here]

@@ -66,13 +66,13 @@ _BROKEN = (
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one archive may hold and unpack to."""
 
-    members: int = 20_000
-    directory: int = 64 << 20
-    """Bytes of the central directory, which is read into memory."""
-    archive: int = 4 << 30
+    members: int = msgspec.field(default_factory=limits.MEMBERS.value)
+    header: int = 3 << 10
+    """Bytes of the central directory for each of so many members; it is read into memory."""
+    archive: int = msgspec.field(default_factory=limits.TOTAL.value)
     """Bytes of a whole archive whose size nobody has said before it comes."""
     member: int = msgspec.field(default_factory=limits.UNPACKED.value)
-    total: int = 4 << 30
+    total: int = msgspec.field(default_factory=limits.TOTAL.value)
     ratio: int = msgspec.field(default_factory=limits.RATIO.value)
     ratio_floor: int = 4 << 20
     """A member that unpacks to less than this may be as dense as it likes."""
@@ -110,9 +110,10 @@ class Archive:
         self._limits = most or Limits()
         directory = find_directory(file)
         if directory.count > self._limits.members:
-            raise _refused(f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}")
-        if directory.size > self._limits.directory:
-            raise _refused(f"its central directory alone takes {directory.size:,} bytes")
+            held = f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
+            raise _refused(f"{held}; {limits.MEMBERS.setting}")
+        if directory.size > self._limits.members * self._limits.header:
+            raise _refused(f"its central directory alone takes {directory.size:,} bytes; {limits.MEMBERS.setting}")
         # Counted by hand: what `zipfile` makes of a million headers, it makes before anyone can count.
         headers = _read_at(file, directory.start, directory.size)
         at = count = 0
@@ -151,7 +152,7 @@ class Archive:
                     f"{limits.UNPACKED.setting}"
                 )
             if total > most.total:
-                raise _refused(f"its wanted members unpack to more than {most.total:,} bytes")
+                raise _refused(f"its wanted members unpack to more than {most.total:,} bytes; {limits.TOTAL.setting}")
             if member.size > most.ratio_floor and member.size > most.ratio * max(member.packed, 1):
                 raise _refused(
                     f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "

@@ -54,6 +54,12 @@ COLUMNS = Limit("KARAT_MAX_COLUMNS", 10_000)
 """Columns of a table."""
 UNPACKED = Limit("KARAT_MAX_UNPACKED_MB", 1024, unit=_MB)
 """Bytes that one member of an archive may unpack to."""
+MEMBERS = Limit("KARAT_MAX_MEMBERS", 20_000)
+"""Members of an archive; a zip of captured cases may have 50 times as many."""
+TOTAL = Limit("KARAT_MAX_TOTAL_MB", 4096, unit=_MB)
+"""Bytes that all wanted members of an archive may unpack to, and of an archive whose size nobody has said."""
+DENSE = Limit("KARAT_MAX_DENSE_MB", 64 << 10, unit=_MB)
+"""Bytes that members of a zip of captured cases may unpack to, all together, which are packed denser than the ratio."""
 RATIO = Limit("KARAT_MAX_RATIO", 100)
 """How many times its packed size a member of more than a few megabytes may unpack to."""
 LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)
