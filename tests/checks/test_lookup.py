@@ -242,3 +242,13 @@ def test_every_path_is_read_once_however_many_results_there_are(
     assert len(found) == 40
     assert ("new/m/7/golden_values_dev_new.json", "m/7/golden_values_dev_goldens.json") in found
     assert len(read) == 80
+
+
+def test_a_golden_of_a_second_run_is_another_golden(tree: Path) -> None:
+    (tree / TREE.format("gpt/a", "h100_2nd")).touch()
+    (tree / "out/result.json").touch()
+    for more, platform in (({}, "h100"), ({"again": "_2nd"}, "h100_2nd")):
+        said = {"case": "a", "platform": "h100", **more}
+        cases = ("**/{model}/{case}/golden_values_{lane}_{platform}{again}.json",)
+        found = pair_up(["out/result.json"], "auto", where(tree, identity=said, cases=cases))
+        assert pairs(found) == [("out/result.json", TREE.format("gpt/a", platform))]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from karat.findings import Finding
 from karat.sources.source import Artifact, CiJob as Job, Fetched, Listing, Progress, Run
+from karat.system.command import Command
 
 
 class Listed:
@@ -75,8 +76,10 @@ def job(
 ) -> Job:
     """One attempt of a job of run 7; attempts begin 1000 s after one another."""
     begun = 1000.0 * attempt if started is None else started
+    number = id or f"{abs(hash((name, attempt, tuple(labels)))) % 10**9}"
     return Job(
-        id=id or f"{abs(hash((name, attempt, tuple(labels)))) % 10**9}",
+        id=number,
+        rerun=Command("gh", "run", "rerun", "--job", number),
         run_id="7",
         name=name,
         attempt=attempt,

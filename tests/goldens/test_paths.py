@@ -72,3 +72,18 @@ def test_common_root() -> None:
     assert common_root(["a/b/c.json"]) == "a/b"
     assert common_root(["a/b/c.json", "a/d.json"]) == "a"
     assert common_root(["a.json", "b/c.json"]) == ""
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/golden_values_{lane}_{platform}.json", "**/golden_values_{lane}_{platform}{again}.json"]
+)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("golden_values_dev_dgx_h100_2nd", {"lane": "dev", "platform": "dgx_h100", "again": "_2nd"}),
+        ("golden_values_dev_dgx_h100_11th", {"lane": "dev", "platform": "dgx_h100", "again": "_11th"}),
+        ("golden_values_dev_dgx_h100", {"lane": "dev", "platform": "dgx_h100"}),
+    ],
+)
+def test_a_second_run_of_a_test_is_no_platform(pattern: str, name: str, expected: dict[str, str]) -> None:
+    assert identity_of(f"gpt/a/{name}.json", [pattern]) == expected

@@ -198,16 +198,19 @@ def test_rows_that_did_not_come_stay_also_where_a_column_is_new(world: World) ->
 
 @pytest.mark.parametrize("told", [{"shard": "x"}, {"num_shards": "9" * 200}, {"shard": "²"}])
 def test_a_manifest_that_makes_no_sense_of_a_shard_refuses_its_table(world: World, told: dict[str, str]) -> None:
-    text = json.dumps({"schema": "karat.artifact/1", "identity": told})
-    member = "test/test-reports/training_timm_models.csv"
-    found = [
-        (Artifact(id=f"url-{one.id}", name="x"), {member: TWO[one.id], "karat-manifest.json": text})
-        for one in (job(1), job(2))
-    ]
-    source = Listed(world.folder, jobs=[job(1), job(2)], artifacts=found)
-    result = refresh(source, world.repository.root, options())
+    """Where no name tells it; where one does, the two contradict each other."""
+    known = {"suite": "inductor_timm", "shard": "1", "num_shards": "1", **told}
+    text = json.dumps({"schema": "karat.artifact/1", "identity": known})
+    contents = {"test/test-reports/training_timm_models.csv": TWO["11"], "karat-manifest.json": text}
+    settings = msgspec.structs.replace(options().settings, artifacts=(), artifact_url=None)
+    source = Listed(world.folder, artifacts=[(Artifact(id="x", name="x"), contents)])
+    result = refresh(source, world.repository.root, msgspec.structs.replace(options(), settings=settings))
     assert [o.state for o in result.outcomes] == [State.REFUSED]
     assert fails(result) == ["identity-incomplete"]
+    source = Listed(world.folder, jobs=[job(1)], artifacts=[(Artifact(id="x", name="x", job_id="11"), contents)])
+    result = refresh(source, world.repository.root, msgspec.structs.replace(options(), settings=settings))
+    assert result.outcomes == ()
+    assert fails(result) == ["identity-conflict"]
 
 
 def test_a_table_says_the_newest_attempt_and_that_a_shard_s_job_was_stopped(world: World) -> None:

@@ -179,16 +179,74 @@ def test_a_file_of_another_platform_than_its_job_is_refused(world: World) -> Non
     assert world.status() == []
 
 
-def test_a_manifest_wins_over_every_name(world: World) -> None:
+def test_a_manifest_tells_what_no_name_does(world: World) -> None:
+    """Which of two platforms' jobs left the artifact, and the image it ran in."""
     told = json.dumps(
-        {"schema": "karat.artifact/1", "platform": "dgx_gb200", "identity": {"case": "b"}, "image": "nvcr:26.01"}
+        {"schema": "karat.artifact/1", "platform": "dgx_gb200", "identity": {"lane": "latest"}, "image": "nvcr:26.01"}
     )
-    jobs = [job("gpt/a - dev", labels=H100), job("gpt/b - dev", "failure", labels=GB200)]
-    world.refresh(jobs, [(logs("a"), {member("dgx_h100"): NEW, "karat-manifest.json": told})])
-    assert world.read("b", "dgx_gb200") == NEW
-    assert world.read("a") == OLD
+    jobs = [job("gpt/b - dev", labels=H100), job("gpt/b - dev", "success", labels=GB200)]
+    contents = {"golden_values_dev_dgx_gb200.json": NEW, "karat-manifest.json": told}
+    result = world.refresh(jobs, [(logs("b"), contents)])
+    assert world.read("b", "dgx_gb200") == NEW, [f.message for f in result.all_findings()]
     entry = read_lock(world.repository.root / LOCK)["gpt/b/golden_values_dev_dgx_gb200.json"]
     assert (entry.image, entry.job) == ("nvcr:26.01", "gpt/b - dev")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"identity": {"case": "b"}}, "its manifest says case=b, its name case=a"),
+        ({"run_id": 8}, "its manifest says run_id=8, its name run_id=7"),
+    ],
+)
+def test_a_manifest_that_contradicts_its_artifact_s_name_is_a_conflict(
+    world: World, told: dict[str, object], says: str
+) -> None:
+    contents = {member(): NEW, member("dgx_gb200"): NEW, "karat-manifest.json": json.dumps(told)}
+    jobs = [job(f"gpt/{case} - dev", labels=labels) for case in "ab" for labels in (H100, GB200)]
+    result = world.refresh(jobs, [(logs("a"), contents)])
+    said = [f.message for f in result.all_findings() if f.kind == "identity-conflict"]
+    assert len(said) == 1, "one cause, one finding"
+    assert says in said[0]
+    assert world.status() == []
+
+
+def test_a_manifest_that_contradicts_a_file_s_name_is_a_conflict(world: World) -> None:
+    told = json.dumps({"schema": "karat.artifact/1", "platform": "dgx_gb200"})
+    jobs = [job("gpt/a - dev", labels=H100), job("gpt/a - dev", labels=GB200)]
+    result = world.refresh(jobs, [(logs("a"), {member("dgx_h100"): NEW, "karat-manifest.json": told})])
+    said = [f.message for f in result.all_findings() if f.kind == "identity-conflict"]
+    assert len(said) == 1
+    assert "the manifest says platform=dgx_gb200, its own name platform=dgx_h100" in said[0]
+    assert world.status() == []
+
+
+DEEP = "results/iteration=0/0/assets/basic/a-dev-dgx-h100"
+
+
+def test_of_two_files_of_one_artifact_the_one_at_the_top_is_taken_and_said_to_be(world: World) -> None:
+    contents = {member(): NEW, f"{DEEP}/{member()}": golden_text(curves(3))}
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), contents)])
+    assert world.read("a") == NEW
+    assert kinds(result) == []
+    said = [f.message for f in result.all_findings() if f.kind == "claimed-twice"]
+    assert len(said) == 1
+    assert f"{member()} at the top of artifact" in said[0]
+    assert f"{DEEP}/{member()}" in said[0]
+
+
+def test_a_copy_of_the_file_at_the_top_is_nothing_to_speak_of(world: World) -> None:
+    contents = {member(): NEW, f"{DEEP}/{member()}": NEW}
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), contents)])
+    assert world.read("a") == NEW
+    assert "claimed-twice" not in [f.kind for f in result.all_findings()]
+
+
+def test_of_two_files_below_the_top_neither_is_taken(world: World) -> None:
+    contents = {f"x/{member()}": NEW, f"y/{member()}": golden_text(curves(3))}
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), contents)])
+    assert kinds(result) == ["claimed-twice"]
+    assert world.read("a") == OLD
 
 
 @pytest.mark.parametrize(

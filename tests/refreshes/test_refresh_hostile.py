@@ -58,7 +58,7 @@ def told(**identity: str) -> str:
     ],
 )
 def test_a_name_that_no_disk_takes_is_one_finding_and_the_others_are_refreshed(world: World, text: str) -> None:
-    long = (logs("a"), {member(): NEW, "karat-manifest.json": text})
+    long = (artifact("tests"), {member(): NEW, "karat-manifest.json": text})
     result = world.refresh([], [long, (logs("b"), {member(): NEW, "karat-manifest.json": told(case="b")})])
     assert len(kinds(result)) == 1
     assert len(next(f.message for f in result.all_findings())) < 2000
@@ -71,7 +71,9 @@ SPELLINGS = (".GIT", ".git ", ".git.", ".git::$DATA", "git~1", "GIT~1", ".g\u200
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_no_spelling_leads_among_git_s_own_files(world: World, name: str) -> None:
-    result = world.refresh([], [(logs("a"), {member(): NEW, "karat-manifest.json": told(model=name, case="hooks")})])
+    result = world.refresh(
+        [], [(artifact("tests"), {member(): NEW, "karat-manifest.json": told(model=name, case="hooks")})]
+    )
     assert kinds(result) == ["archive-refused"]
     assert world.status() == []
 
@@ -80,7 +82,7 @@ def test_a_name_that_only_the_target_completes_is_refused_as_well(world: World) 
     settings = structs.replace(options().settings, target="tests/.{model}/{case}_golden.json")
     chosen = structs.replace(options(), settings=settings, globs=("**",))
     result = world.refresh(
-        [], [(logs("a"), {member(): NEW, "karat-manifest.json": told(model="git", case="x")})], chosen
+        [], [(artifact("tests"), {member(): NEW, "karat-manifest.json": told(model="git", case="x")})], chosen
     )
     assert kinds(result) == ["archive-refused"]
     assert not (world.repository.root / "tests/.git").exists()

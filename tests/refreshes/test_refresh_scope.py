@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from factories.listed import Listed, job
+from factories.listed import Listed, artifact, job
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.worlds import GB200, H100, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import ExitCode, Severity, UsageError, exit_code
@@ -150,7 +150,7 @@ def test_of_several_manifests_the_nearest_speaks(world: World) -> None:
         f"y/{member()}": golden_text(curves(3)),
         "y/karat-manifest.json": manifest(identity={"case": "a"}),
     }
-    result = world.refresh(jobs, [(logs("a"), contents)])
+    result = world.refresh(jobs, [(artifact("tests"), contents)])
     assert code(result) == ExitCode.OK
     assert (world.read("b"), world.read("a")) == (NEW, golden_text(curves(3)))
 
@@ -161,14 +161,14 @@ def test_manifests_that_contradict_each_other_about_a_file_are_not_believed(worl
         "x/karat-manifest.json": manifest(identity={"case": "b"}),
         "y/karat-manifest.json": manifest(identity={"case": "a"}),
     }
-    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), contents)])
+    result = world.refresh([], [(artifact("tests"), contents)])
     assert kinds(result) == ["identity-conflict"]
     assert world.status() == []
 
 
 def test_no_name_leads_among_git_s_own_files(world: World) -> None:
     told = manifest(identity={"model": ".Git", "case": "hooks"})
-    result = world.refresh([], [(logs("a"), {member(): NEW, "karat-manifest.json": told})])
+    result = world.refresh([], [(artifact("tests"), {member(): NEW, "karat-manifest.json": told})])
     assert kinds(result) == ["archive-refused"]
 
 

@@ -236,6 +236,6 @@ def test_expired_artifacts_are_not_asked_for(forge: Forge, env: dict[str, str]) 
     found = {f.artifact.name: f for f in source.fetch(artifacts, lambda _: True)}
     source.close()
     (finding,) = found["old"].findings
-    assert (finding.kind, finding.next) == ("artifact-expired", "gh run rerun 1 --repo 127.0.0.1/owner/name")
+    assert (finding.kind, finding.next) == ("artifact-expired", "gh run list --repo 127.0.0.1/owner/name")
     assert found["new"].members.keys() == {"a"}
     assert len(forge.seen(r"/zip$")) == 1

@@ -144,7 +144,7 @@ def test_a_range_that_was_not_asked_for_is_not_taken(place: Place) -> None:
 
     place.answer = answer
     (finding,) = place.fetch(len(BIG)).findings
-    assert finding.kind == "artifact-truncated"
+    assert finding.kind == "transfer-failed"
     assert "another range than the one asked for" in finding.message
 
 
@@ -200,7 +200,7 @@ def test_cuts_that_come_later_and_sooner_are_no_progress(place: Place) -> None:
 
     place.answer = answer
     (finding,) = place.fetch(len(whole)).findings
-    assert finding.kind == "artifact-truncated"
+    assert finding.kind == "transfer-failed"
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_a_damaged_start_of_a_download_is_thrown_away(desk: Desk, tmp_path: Path
     desk.add("a", {"big.json": BIG})
     desk.forge.faults.no_ranges()
     desk.forge.faults.cut(r"a\.zip", after=900_000, times=None)
-    assert desk.kind() == "artifact-truncated"
+    assert desk.kind() == "transfer-failed"
     desk.forge.faults.clear()
     (part,) = (tmp_path / "cache").rglob("0-.part")
     part.write_bytes(bytes(part.stat().st_size))

@@ -237,7 +237,9 @@ class Tree:
 class IdentityIndex:
     """Goldens by what their paths say of them."""
 
-    def __init__(self, found: Mapping[str, Identity]) -> None:
+    def __init__(self, read: Mapping[str, Identity]) -> None:
+        # What says nothing of a second run is of the first.
+        found = {path: {"again": "", **identity} for path, identity in read.items()}
         self._groups = _grouped(found, lambda path: frozenset(found[path]))
         self._found = found
         self._indexes: dict[tuple[frozenset[str], ...], Mapping[object, Sequence[str]]] = {}
@@ -245,9 +247,10 @@ class IdentityIndex:
     def fitting(self, identity: Identity) -> list[str]:
         """The goldens that share something with this identity, and contradict nothing."""
         paths: list[str] = []
+        identity = {"again": "", **identity}
         for keys, members in self._groups.items():
             shared = keys.intersection(identity)
-            if not shared:
+            if shared == {"again"}:
                 continue
             if (keys, shared) not in self._indexes:
                 values = {path: _values(self._found[path], shared) for path in members}

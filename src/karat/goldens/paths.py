@@ -147,7 +147,7 @@ class CasePattern:
                 out.append(re.escape(part))
         self._regex = re.compile("".join(out))
         # The last placeholder before a slash has one place to end; any other may be tried everywhere.
-        loose = sum(max(0, len(re.findall(r"\{[a-z_]+\}", folder)) - 1) for folder in pattern.split("/"))
+        loose = sum(max(0, len(re.findall(r"\{(?!again\})[a-z_]+\}", folder)) - 1) for folder in pattern.split("/"))
         self._quick = loose + pattern.count("**/") < _FEW
 
     def match(self, path: str) -> dict[str, str] | None:
@@ -209,11 +209,19 @@ def case_pattern(pattern: str, forms: tuple[tuple[str, str], ...] = ()) -> CaseP
     return CasePattern(pattern, dict(forms))
 
 
+AGAIN = "(?:_[0-9]+(?:st|nd|rd|th))?"
+"""What `{again}` takes: `_2nd`, `_3rd`, … or nothing, which a test that runs twice puts behind its file's name."""
+_SECOND_RUN = re.compile(rf"(.*?[^_])({AGAIN[3:-2]})")
+
+
 def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
     """The identity that the first fitting pattern reads off a path; empty without one."""
     for pattern in patterns:
-        if (found := case_pattern(pattern).match(path)) is not None:
-            return found
+        if (found := case_pattern(pattern, (("again", AGAIN),)).match(path)) is not None:
+            # Whatever the pattern: what follows a platform is no part of it.
+            if second := _SECOND_RUN.fullmatch(found.get("platform", "")):
+                found["platform"], found["again"] = second.groups()
+            return {name: value for name, value in found.items() if value}
     return {}
 
 

@@ -191,7 +191,7 @@ class BucketStore:
             else:
                 failures = 0 if start > before else failures + 1
                 if failures >= _ATTEMPTS:
-                    raise Unusable("artifact-truncated", f"expected {end:,} bytes, found {start:,}")
+                    raise Unusable("transfer-failed", f"expected {end:,} bytes, found {start:,}")
 
     def _stream(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
         import obstore

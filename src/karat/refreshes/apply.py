@@ -21,7 +21,7 @@ from karat.goldens.saves import keep_edits
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
 from karat.refreshes.acceptance import Acceptance, Incoming, decide_all
-from karat.refreshes.claims import Claim, by_target, settle
+from karat.refreshes.claims import Claim, by_target, settle, tell_apart
 from karat.refreshes.identity import agreed
 from karat.refreshes.jobs import UNFINISHED, JobGroup
 from karat.refreshes.report import GoldenOutcome, State
@@ -33,6 +33,8 @@ from karat.system.hashes import sha256_hex
 
 _AT_A_TIME = 64
 _SHOWN = 5
+_NOT_MENDED = frozenset({"claimed-twice", "duplicate-row", "identity-incomplete", "type-changed"})
+"""What running a job again does not change."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +201,7 @@ class _Batch:
             yield self._outcome(candidate, old, decision)
 
     def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | GoldenOutcome:
-        winner, findings = settle(claims)
+        winner, findings = settle(claims, self.target.source)
         if winner is None:
             return _refused(path, claims, findings)
         try:
@@ -227,7 +229,7 @@ class _Batch:
             by_shard.setdefault(number, []).append(claim)
         winners, noted, shards = [], [], []
         for number, found in by_shard.items():
-            newest, complaints = settle(found)
+            newest, complaints = settle(found, self.target.source)
             winner = newest or found[0]
             winners.append(winner)
             noted += complaints
@@ -254,7 +256,7 @@ class _Batch:
         for what, names in (("runs", runs), ("configurations", builds)):
             if len(names) > 1:
                 message = f"its shards come from {len(names)} {what} ({', '.join(sorted(names))})"
-                noted.append(fail("claimed-twice", message, path=path))
+                noted.append(fail("claimed-twice", message, path=path, next=tell_apart(winners, self.target.source)))
         unfinished = UNFINISHED & {c.conclusion for c in winners}
         incoming = Incoming(
             path=path,
@@ -339,9 +341,9 @@ class _Batch:
             return finding
         group = group or claim.job
         job = group.current if group else None
-        if self.target.source == "github" and job is not None:
-            return replace(finding, next=Command("gh", "run", "rerun", "--job", job.id))
-        return replace(finding, next=Command("karat", "refresh", "--dry-run", "--only", claim.target))
+        if finding.kind not in _NOT_MENDED and job is not None and job.rerun is not None:
+            return replace(finding, next=job.rerun)
+        return replace(finding, next=tell_apart([claim], self.target.source))
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:

@@ -8,7 +8,7 @@ job, and the newest wins.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,8 @@ from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, i
 from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, Fetched
 from karat.system.command import Command
+
+_MANIFEST = "karat schema karat.artifact/1"
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ class Claimant:
         if any(f.severity is Severity.FAIL for f in findings):
             return Claims(findings=fetched.findings)
         manifests: dict[str, ArtifactManifest] = {}
+        contradicted: list[ArtifactManifest] = []
         files: dict[str, Path] = {}
         for name, file in sorted(fetched.members.items()):
             folder, _, last = name.rpartition("/")
@@ -111,6 +114,14 @@ class Claimant:
             if isinstance(told, Finding):
                 return Claims(findings=(*findings, told))
             manifests[folder] = told
+            declared = renamed(told.as_identity(), self._settings.rename)
+            if wrong := clashes(match.identity, declared):
+                said = (
+                    f"artifact {match.artifact.name}: its manifest says {_shown(declared, wrong)},"
+                    f" its name {_shown(match.identity, wrong)}; what the manifest speaks for was not taken"
+                )
+                findings.append(fail("identity-conflict", said, path=match.artifact.name, next=_MANIFEST))
+                contradicted.append(told)
         claims: list[Claim] = []
         skipped = 0
         of_jobs = agreed([job.identity for job in match.jobs])
@@ -126,7 +137,9 @@ class Claimant:
                     f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
                     " and none of them lies in a folder around it; it was not taken"
                 )
-                findings.append(fail("identity-conflict", said, path=name, next="karat schema karat.artifact/1"))
+                findings.append(fail("identity-conflict", said, path=name, next=_MANIFEST))
+                continue
+            if manifest in contradicted:
                 continue
             made = self._claim(name, file, match, manifest, renamed(read or {}, self._settings.rename))
             if isinstance(made, Claim):
@@ -135,20 +148,27 @@ class Claimant:
                 findings.append(made)
             else:
                 skipped += 1
-        return Claims(claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped)
+        return Claims(claims=tuple(_one_each(claims)), findings=tuple(findings), out_of_scope=skipped)
 
     def _claim(
         self, name: str, file: Path, match: Match, manifest: ArtifactManifest, own: Identity
     ) -> Claim | Finding | None:
         """The claim of a file, the finding that speaks against it, or None if it is not wanted; `own` is its name's."""
-        declared = manifest.as_identity()
+        declared = renamed(manifest.as_identity(), self._settings.rename)
+        if wrong := clashes(own, declared):
+            said = (
+                f"{name} of artifact {match.artifact.name}: the manifest says {_shown(declared, wrong)},"
+                f" its own name {_shown(own, wrong)}; it was not taken"
+            )
+            return fail("identity-conflict", said, path=name, next=_MANIFEST)
         outside = {**match.identity, **own, **declared}
-        # The jobs that agree with what is inside; a manifest is believed before any name.
+        # The jobs that agree with what is inside.
         jobs: Sequence[JobGroup] = [g for g in match.jobs if not clashes(own, g.identity)]
         if declared:
             jobs = self._book.possible(match.artifact, outside)
             if not jobs and "job_id" in declared:  # of a server that this listing does not know
                 jobs = self._book.possible(match.artifact, {k: v for k, v in outside.items() if k != "job_id"})
+            jobs = [job for job in jobs if not clashes(declared, job.identity)]
         if match.jobs and not jobs:
             return _conflict(name, match, outside)
         of_jobs = {**match.identity, **agreed([job.identity for job in jobs])}
@@ -156,7 +176,7 @@ class Claimant:
         platform = identity.get("platform", "")
         if not is_wanted(identity, self._settings.values) or not is_platform(platform, self._options.platforms):
             return None
-        if set(clashes(of_jobs, own)) - declared.keys():
+        if clashes(of_jobs, own):
             return _conflict(name, match, outside)
         target = self._targets.find(name, match.artifact.name, identity)
         if isinstance(target, Finding):
@@ -218,7 +238,7 @@ class Claimant:
                 return None
             return fail(
                 "ambiguous-job",
-                f"no job is known for artifact {claim.artifact.name}, so nothing tells whether it failed; it was not taken",
+                f"artifact {claim.artifact.name}: no job is known for it, so nothing tells whether it failed; it was not taken",
                 path=claim.artifact.name,
                 next=Command("karat", "refresh", "--scope", "all"),
             )
@@ -227,14 +247,35 @@ class Claimant:
         return structs.replace(claim, conclusion=end, attempt=attempt)
 
 
-def _newest_restart(claims: Sequence[Claim]) -> list[Claim]:
-    """Of several restarts inside one artifact, the last; other doubles stay, and are found out."""
-    best: dict[tuple[str, str], Claim] = {}
+def _one_each(claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Of several files of one artifact that claim one golden: the one at the top, else the last restart.
+
+    Other doubles stay, and are found out.
+    """
+    by_golden: dict[tuple[str, str], list[Claim]] = {}
     for claim in claims:
-        key = (claim.target, claim.identity.get("shard", ""))
-        if "restart" in claim.identity and (key not in best or _restart(claim) > _restart(best[key])):
-            best[key] = claim
-    return [*(claim for claim in claims if "restart" not in claim.identity), *best.values()]
+        by_golden.setdefault((claim.target, claim.identity.get("shard", "")), []).append(claim)
+    for found in by_golden.values():
+        last = max((c for c in found if "restart" in c.identity), key=_restart, default=None)
+        rest = [claim for claim in found if claim is last or "restart" not in claim.identity]
+        tops = [claim for claim in rest if "/" not in claim.member]
+        if len(tops) != 1 or len(rest) == 1:
+            yield from rest
+            continue
+        (top,) = tops
+        others = [claim.member for claim in rest if claim is not top and _differ(claim.file, top.file)]
+        if others:
+            names = f"{', '.join(others[:3])}, which {'differs' if len(others) == 1 else 'differ'} from it"
+            said = f"{top.member} at the top of artifact {top.artifact.name} was taken, not {names}"
+            top = structs.replace(top, findings=(*top.findings, warn("claimed-twice", said, path=top.target)))
+        yield top
+
+
+def _differ(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() != other.read_bytes()
+    except OSError:  # said of whichever is taken
+        return True
 
 
 def _restart(claim: Claim) -> list[tuple[int, str]]:
@@ -243,9 +284,13 @@ def _restart(claim: Claim) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
+def _shown(identity: Identity, names: Iterable[str]) -> str:
+    return ", ".join(f"{name}={identity[name]}" for name in sorted(names))
+
+
 def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     names = ", ".join(sorted({g.name for g in match.jobs})) or match.artifact.name
-    shown = ", ".join(f"{k}={v}" for k, v in sorted(inside.items()))
+    shown = _shown(inside, inside)
     return fail(
         "identity-conflict",
         f"{name} of artifact {match.artifact.name}: its own name says {shown}, but it is of {names}; it was not taken",
@@ -262,7 +307,7 @@ def by_target(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
     return dict(sorted(found.items()))
 
 
-def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
+def settle(claims: Sequence[Claim], source: str = "github") -> tuple[Claim | None, list[Finding]]:
     """The claim that wins, or none and why."""
     if len(claims) == 1:
         return claims[0], []
@@ -272,10 +317,12 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
         return max(claims, key=lambda claim: claim.attempt or 0), []
     names = " and ".join(c.where + (f" (job {c.job.name}, attempt {c.attempt})" if c.job else "") for c in claims[:4])
     more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
-    # One of several runs can be chosen; within one run, the report tells the files apart.
-    runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
-    which = ("--run-id", runs[-1]) if len(runs) > 1 else ("--dry-run", "--json", "-")
-    path = claims[0].target
     said = f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job"
-    finding = fail("claimed-twice", said, path=path, next=Command("karat", "refresh", *which, "--only", path))
-    return None, [finding]
+    return None, [fail("claimed-twice", said, path=claims[0].target, next=tell_apart(claims, source))]
+
+
+def tell_apart(claims: Sequence[Claim], source: str) -> Command:
+    """One of several runs can be chosen; within one run, the report tells the files apart."""
+    runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
+    which = ("--run-id", runs[-1]) if len(runs) > 1 and source == "github" else ("--dry-run", "--json", "-")
+    return Command("karat", "refresh", *which, "--only", claims[0].target)

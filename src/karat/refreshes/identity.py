@@ -17,7 +17,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from karat.findings import Finding, Severity, fail
-from karat.goldens.paths import PathFilter, case_pattern, glob_matcher, identity_of
+from karat.goldens.paths import AGAIN, PathFilter, case_pattern, glob_matcher, identity_of
 from karat.refreshes.settings import RefreshSettings
 from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.names import LONGEST_PART, refusal, shown
@@ -27,11 +27,10 @@ T = TypeVar("T")
 
 _FORMS = {
     **dict.fromkeys(("run_id", "job_id", "attempt", "shard", "num_shards"), "[0-9]+"),
-    "again": "(?:_[0-9]+(?:st|nd|rd|th))?",
+    "again": AGAIN,
     "uuid": "[0-9a-fA-F-]+",
 }
-"""Placeholders that take digits only, so that a dash in a name cannot be mistaken for theirs; and
-`{again}`, `_2nd`, `_3rd`, … or nothing: what a test that runs twice puts behind its file's name."""
+"""Placeholders that take digits only, so that a dash in a name cannot be mistaken for theirs; and `{again}`."""
 
 _OF_ONE_RUN = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 """What tells one execution from another, but not one golden from another."""
@@ -167,7 +166,7 @@ MANIFEST_SCHEMA = "karat.artifact/1"
 
 
 class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"schema_name": "schema"}):
-    """What the job itself says about the files in its artifact; it wins over every name.
+    """What the job itself says about the files in its artifact, beside what names tell; the two must agree.
 
     `karat record --manifest` writes one; any job can, it is a small JSON file.
     """
@@ -233,6 +232,7 @@ class Targets:
         self._settings, self._is_golden, self._cases = settings, is_golden, cases
         self.known = frozenset(known)
         # By the last two parts: thousands of goldens share a file name, few a folder as well.
+        self._places: dict[str, dict[str, list[Identity]]] = {}
         self._by_name: dict[str, list[str]] = {}
         self._by_tail: dict[tuple[str, ...], list[str]] = {}
         self._by_casefold: dict[str, list[str]] = {}
@@ -258,13 +258,18 @@ class Targets:
             name = member.rpartition("/")[2]
             likely = self._existing(member, artifact, identity)
         else:
-            filled = fill(target, identity)
+            filled, why = fill(target, identity), ""
+            if filled.missing:
+                told, why = self._told_by_tree(target, identity, filled.missing)
+                filled = fill(target, {**identity, **told})
             if filled.unsafe:
                 return refused("archive-refused", f"expected plain names, found {filled.unsafe}")
             if filled.path is None:
                 shown = ", ".join(f"{k}={v}" for k, v in sorted(identity.items())) or "nothing"
                 missing = ", ".join(filled.missing)
-                return refused("identity-incomplete", f"nothing tells its {missing}; names and manifest gave {shown}")
+                return refused(
+                    "identity-incomplete", f"nothing tells its {missing}{why}; names and manifest gave {shown}"
+                )
             name = filled.path
             # CI systems change upper and lower case.
             alike = self._by_casefold.get(name.casefold())
@@ -284,6 +289,27 @@ class Targets:
         if not self._is_golden.covers(path):
             return refused("outside-goldens", f"it would go to {path}, which is not under the golden paths")
         return path
+
+    def _told_by_tree(self, target: str, identity: Identity, missing: Sequence[str]) -> tuple[Identity, str]:
+        """The folders of the only place where the tree has the case; else nothing, and why.
+
+        What a file's name tells, such as the platform, is never taken from another golden of the case.
+        """
+        case = identity.get("case")
+        if case is None or not set(missing) <= set(placeholders(target.rpartition("/")[0])):
+            return {}, ""
+        if target not in self._places:
+            found = self._places[target] = {}
+            for path in self.known:
+                if (read := read_identity([path], [target])) is not None:
+                    found.setdefault(read.get("case", "").casefold(), []).append(read)
+        places = sorted(
+            {tuple(read[name] for name in missing) for read in self._places[target].get(case.casefold(), ())}
+        )
+        if len(places) == 1:
+            return dict(zip(missing, places[0], strict=True)), ""
+        under = " and ".join("/".join(place) for place in places[:3])
+        return {}, f", and the tree has {case} under {under}" if places else f", and no golden in the tree is of {case}"
 
     def _existing(self, member: str, artifact: str, identity: Identity) -> list[str]:
         """The existing goldens that share most of a file's path, where nothing disagrees."""

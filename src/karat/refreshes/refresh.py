@@ -8,8 +8,9 @@ so that a refresh which is killed leaves whole files, old or new, and a second o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -26,13 +27,12 @@ from karat.refreshes.jobs import FAILING, Choice, JobGroup, choose, group_jobs, 
 from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all
 from karat.refreshes.settings import RefreshOptions
 from karat.refreshes.worktree import LockFiles, list_goldens
-from karat.report.words import count
-from karat.sources.source import Listing, Source
+from karat.report.words import count, few
+from karat.sources.source import Artifact, Listing, Source
 from karat.system import git
 from karat.system.command import Command
 
-TRANSIENT = frozenset({"transfer-failed", "artifact-corrupt", "artifact-truncated"})
-"""What another try may mend: nothing is written then, unless --keep-going."""
+_JOBS_SHOWN = 3
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +63,14 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         raise
     listing = gathered.listing
     findings = [*gathered.findings, *_missing(gathered, goldens.paths, options)]
-    failed = [f for f in findings if f.kind in TRANSIENT and f.severity is Severity.FAIL]
+    # A transfer that may succeed next time; what an archive on the server lacks, it will lack then, too.
+    cut = sum(int(f.numbers.get("artifacts") or 1) for f in findings if f.kind == "transfer-failed")
     outcomes: list[GoldenOutcome] = []
     written: list[str] = []
-    # A transfer that may succeed next time is no reason to write half a refresh.
-    stopped = bool(failed) and not options.keep_going
+    # That is no reason to write half a refresh.
+    stopped = bool(cut) and not options.keep_going
     if stopped:
-        whole = "1 artifact is" if len(failed) == 1 else f"{len(failed)} artifacts are"
+        whole = "1 artifact is" if cut == 1 else f"{cut} artifacts are"
         message = (
             f"{whole} not whole, so nothing was written; what arrived is kept:"
             " run the same command again, or add --keep-going"
@@ -148,21 +149,21 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     claimant = Claimant(options, targets, groups)
     by_id = {match.artifact.id: match for match in choice.matches}
     claims: list[Claim] = []
-    findings: list[Finding] = []
+    told: list[tuple[Artifact, Finding]] = []
     explained: set[str] = set()
     received, out_of_scope = 0, choice.out_of_scope
     wanted = [m.artifact for m in choice.matches]
     for fetched in source.fetch(wanted, claimant.wants, options.progress):
         made = claimant.claims_of(fetched, by_id[fetched.artifact.id])
         claims += [claim for claim in made.claims if narrow(claim.target, options.only)]
-        findings += made.findings
+        told += [(fetched.artifact, finding) for finding in made.findings]
         if any(finding.severity is Severity.FAIL for finding in made.findings):
             explained.add(fetched.artifact.id)
         out_of_scope += made.out_of_scope
         received += fetched.received
     # Artifacts arrive in any order; the report must not depend on it.
     claims.sort(key=lambda c: (c.target, c.artifact.name, c.artifact.id, c.member))
-    findings.sort(key=lambda f: (f.severity.rank, f.path, f.kind, f.message))
+    findings = sorted(_by_cause(told), key=lambda f: (f.severity.rank, f.path, f.kind, f.message))
     return Gathered(
         listing=listing,
         groups=tuple(groups),
@@ -176,8 +177,29 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     )
 
 
+def _by_cause(told: Sequence[tuple[Artifact, Finding]]) -> Iterator[Finding]:
+    """The findings, but one for all artifacts of which the same is said: they have one cause."""
+    causes: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    for artifact, finding in sorted(told, key=lambda one: (one[0].name, one[0].id)):
+        said = finding.message
+        for own in filter(None, (artifact.url, artifact.name, artifact.id)):
+            said = said.replace(own, "")
+        about_it = finding.message.startswith(f"artifact {artifact.name}: ")
+        key = (finding.kind, said) if about_it else (finding.kind, said, artifact.id, finding.path)
+        causes.setdefault(key, []).append((artifact.name, finding))
+    for found in causes.values():
+        (first, finding), names = found[0], [name for name, _ in found]
+        if len(found) > 1:
+            said = finding.message.removeprefix(f"artifact {first}: ")
+            message = f"{len(found)} artifacts ({few(names, 3)}): {said}"
+            finding = replace(
+                finding, message=message, path="", numbers={"artifacts": len(found), "names": ", ".join(names)}
+            )
+        yield finding
+
+
 def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions) -> Iterator[Finding]:
-    """A finding for each job in scope that has a golden, and of which nothing came in."""
+    """What to say of the jobs in scope that have a golden, and of which nothing came in."""
     settings = options.settings
     if not settings.jobs:
         return  # nothing tells which jobs make goldens
@@ -190,9 +212,13 @@ def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions)
     }
     cases = options.cases
     goldens = Lookup((identity_of(p, cases), p) for p in known if narrow(p, options.only))
-    running = {run.id for run in gathered.listing.runs if run.conclusion is None}
+    runs = {run.id: run for run in gathered.listing.runs}
+    # A job that was skipped made no golden.
+    wanted = FAILING if options.only_failing else FAILING | {"success"}
+    lost: dict[str, list[JobGroup]] = {}
+    late: dict[str, list[JobGroup]] = {}
     for group in gathered.groups:
-        platform = group.identity.get("platform", "")
+        platform, run = group.identity.get("platform", ""), runs.get(group.key[0])
         if (
             group.key in served
             or not is_wanted(renamed(group.identity, settings.rename), settings.values)
@@ -201,25 +227,28 @@ def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions)
             or (cases and not goldens.agreeing(group.identity))
         ):
             continue
-        job = group.current
-        # A job that was skipped made no golden.
-        wanted = FAILING if options.only_failing else FAILING | {"success"}
         if group.conclusions & wanted:
+            lost.setdefault(group.key[0], []).append(group)
+        elif group.current is None and run and run.conclusion is None and options.attempt is None:
+            late.setdefault(run.id, []).append(group)
+    # Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had.
+    make, kind = (warn, "not-refreshed") if options.only_failing else (fail, "artifact-missing")
+    for run_id, groups in (*lost.items(), *late.items()):
+        over, whole = groups[0].current is not None, runs.get(run_id)
+        of_run = whole.rerun if whole else None
+        # Many jobs that left nothing have one cause, and one answer.
+        for some in [groups] if len(groups) > _JOBS_SHOWN else [[group] for group in groups]:
+            job, n = some[0].current, len(some)
             ended = f" ({job.conclusion}, attempt {job.attempt})" if job else ""
-            yield fail(
-                "artifact-missing",
-                f"job {group.name}{ended} left no golden values; its goldens stay as they were",
-                path=group.key[1],
-                next=Command("gh", "run", "rerun", "--job", job.id) if job else None,
-            )
-        elif job is None and group.key[0] in running and options.attempt is None:
-            # Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had.
-            make, kind = (warn, "not-refreshed") if options.only_failing else (fail, "artifact-missing")
-            yield make(
-                kind,
-                f"job {group.name} has not finished; its goldens stay as they were",
-                path=group.key[1],
-                next=Command("gh", "run", "watch", group.key[0]),
+            who = f"job {some[0].name}{ended}" if n == 1 else f"{n} jobs ({few([g.name for g in some], _JOBS_SHOWN)})"
+            did = "left no golden values" if over else "has not finished" if n == 1 else "have not finished"
+            alone = job.rerun if job and (n == 1 or not all(group.failing for group in some)) else of_run
+            yield (fail if over else make)(
+                "artifact-missing" if over else kind,
+                f"{who} {did}; {'its' if n == 1 else 'their'} goldens stay as they were",
+                path=some[0].key[1] if n == 1 else "",
+                numbers={} if n == 1 else {"jobs": n, "names": ", ".join(g.name for g in some)},
+                next=alone or Command("karat", "refresh"),
             )
 
 

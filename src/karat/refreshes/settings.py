@@ -76,7 +76,7 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     rename: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """Placeholder → value as the CI spells it → value as the goldens do."""
     manifest: str = "karat-manifest.json"
-    """The file inside an artifact that says what the artifact is; it wins over any name."""
+    """The file inside an artifact that says what no name tells; where both do, they must agree."""
     tables: TableSettings | None = None
     """Set: members are shards of tables, and `target` names the whole table."""
 

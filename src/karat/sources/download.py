@@ -107,7 +107,7 @@ class Download:
             best = max(best, have)
             if failures >= self._client.retry.attempts:
                 raise Cut(
-                    "artifact-truncated",
+                    "transfer-failed",
                     f"expected a download that ends, found it cut after {have:,} bytes "
                     f"{self._client.retry.attempts} times ({trouble or 'too few bytes'})",
                 )

@@ -171,6 +171,7 @@ class GitHub(Forge):
                     name=run.name or "",
                     conclusion=run.conclusion if run.status == "completed" else None,
                     url=run.html_url,
+                    rerun=self._rerun(run, str(run.id), "--failed"),
                 )
                 for run in runs
             ),
@@ -198,6 +199,7 @@ class GitHub(Forge):
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
             look=Command("gh", "run", "download", *run, "--name", artifact.name),
             remake=Command("gh", "run", "rerun", *job),
+            newer=Command("gh", "run", "list", "--repo", self._for_gh),
         )
 
     def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
@@ -241,6 +243,11 @@ class GitHub(Forge):
         findings += [self._still_going(run, "is left out") for run in going]
         return [run for _, run in done], findings
 
+    def _rerun(self, run: _GitHubRun, *words: str) -> Command:
+        """Runs some of it again; what has not finished cannot be."""
+        what = ("rerun", *words) if run.status == "completed" else ("watch", str(run.id))
+        return Command("gh", "run", *what, "--repo", self._for_gh)
+
     def _still_going(self, run: _GitHubRun, so: str) -> Finding:
         said = f"{run.label} has not finished ({run.status}); it {so}"
         return warn("not-refreshed", said, next=Command("gh", "run", "watch", str(run.id), "--repo", self._for_gh))
@@ -260,6 +267,7 @@ class GitHub(Forge):
                 started=job.started_at.timestamp() if job.started_at else None,
                 completed=job.completed_at.timestamp() if job.completed_at else None,
                 url=job.html_url,
+                rerun=self._rerun(run, "--job", str(job.id)),
             )
             for _, job in sorted(found.items())
         ]

@@ -13,6 +13,7 @@ from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
+from msgspec import structs
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.net.addresses import gitlab_root
@@ -175,7 +176,7 @@ class GitLab(Forge):
             for listed in sorted(pipeline.jobs, key=lambda job: job.id):
                 attempts[listed.name] += 1
                 job = listed.job(pipeline.run.id, attempts[listed.name])
-                jobs.append(job)
+                jobs.append(structs.replace(job, rerun=self._glab(pipeline.project, f"jobs/{job.id}", "retry")))
                 self._projects[job.id] = pipeline.project
                 outdated = listed.outdated(now)
                 if outdated:
@@ -209,9 +210,9 @@ class GitLab(Forge):
         where = ("--project", self._project, "--pipeline-id", str(self._pipeline))
         return Command("karat", "refresh", "--source", "gitlab", *where, "--scope", "all")
 
-    def _glab(self, project: str, job: int | str, verb: str = "") -> Command:
-        """The command that shows one job, or does something to it."""
-        path = f"projects/{quote(project, safe='')}/jobs/{job}" + (f"/{verb}" if verb else "")
+    def _glab(self, project: str, what: str, verb: str = "") -> Command:
+        """The command that shows a job or a pipeline, or does something to it."""
+        path = f"projects/{quote(project, safe='')}/{what}" + (f"/{verb}" if verb else "")
         host = urlsplit(self._client.root).hostname
         where = () if host == "gitlab.com" else ("--hostname", host or "")
         return Command("glab", "api", *where, *(("--method", "POST") if verb else ()), path)
@@ -223,8 +224,8 @@ class GitLab(Forge):
             artifact=artifact,
             address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
-            look=self._glab(project, artifact.id),
-            remake=self._glab(project, artifact.id, "retry"),
+            look=self._glab(project, f"jobs/{artifact.id}"),
+            remake=self._glab(project, f"jobs/{artifact.id}", "retry"),
             missing_means="artifact-expired" if artifact.id in self._outdated else "artifact-missing",
         )
 
@@ -247,7 +248,14 @@ class GitLab(Forge):
         if over is None:
             said = f"{place.label} has not finished ({pipeline.status}); it may still leave more"
             findings.append(warn("not-refreshed", said, next=self._command()))
-        run = Run(id=str(place.pipeline), commit=pipeline.sha, name=place.name, conclusion=over, url=pipeline.web_url)
+        run = Run(
+            id=str(place.pipeline),
+            commit=pipeline.sha,
+            name=place.name,
+            conclusion=over,
+            url=pipeline.web_url,
+            rerun=self._glab(place.project, f"pipelines/{place.pipeline}", "retry" if over else ""),
+        )
         seen[place.pipeline] = _Seen(run, place.project, jobs, bridges)
 
     def _all(self, path: str, kind: type[list[_Item]], **query: str) -> list[_Item]:
@@ -262,7 +270,7 @@ class GitLab(Forge):
                 if child is None:
                     if bridge.status == "failed":
                         said = f"{bridge.name} of {place.label} failed before it started its pipeline"
-                        retry = self._glab(place.project, bridge.id, "retry")
+                        retry = self._glab(place.project, f"jobs/{bridge.id}", "retry")
                         findings.append(warn("not-refreshed", said, next=retry))
                 elif child.id not in seen:
                     project = place.project if child.project_id is None else str(child.project_id)

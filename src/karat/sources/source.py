@@ -32,6 +32,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: str | None = None
     """None while it has not finished."""
     url: str | None = None
+    rerun: str | None = None
+    """The command that runs its failed jobs again, once it has finished; until then, one that waits for that."""
 
 
 class CiJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ class CiJob(msgspec.Struct, frozen=True, kw_only=True):
     completed: float | None = None
     """POSIX seconds."""
     url: str | None = None
+    rerun: str | None = None
+    """The command that runs it again, once its run has finished; until then, one that waits for that."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):

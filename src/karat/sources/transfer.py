@@ -45,10 +45,16 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The command that shows the artifact as it is."""
     remake: str | None = None
     """The command that makes it anew."""
+    newer: str | None = None
+    """The command that finds one that has not expired, where a run that old cannot be run again."""
     elsewhere: bool = False
     """It lies at an address of its own, where nobody needs a token: what is forbidden there is not there."""
     missing_means: str = "artifact-missing"
     """What it is called if the server does not know it: GitLab forgets what has expired."""
+
+
+class _OtherBytes(Unusable):
+    """Bytes that the server's digest denies: whoever is between may have changed them, so it is asked once more."""
 
 
 class Forge(ABC):
@@ -101,7 +107,8 @@ class Forge(ABC):
                 )
             elif artifact.expired:
                 expired = Unusable("artifact-expired", "expected it on the server, found that it has expired there")
-                finding = expired.finding(artifact.name, self._request(artifact).remake)
+                request = self._request(artifact)
+                finding = expired.finding(artifact.name, request.newer or request.remake)
                 yield Fetched(artifact=artifact, findings=(finding,))
             else:
                 requests.append(self._request(artifact))
@@ -147,7 +154,10 @@ class Forge(ABC):
                 raise Unusable(kind, self._client.scrub(str(error)), next_command=error.advice) from None
 
         def then(problem: Unusable) -> str:
-            if problem.kind in {"artifact-expired", "artifact-missing"} and request.remake:
+            if problem.kind == "artifact-expired" and request.newer:
+                return request.newer
+            # What the server has like this, it will have like this the next time.
+            if problem.kind in {"artifact-expired", "artifact-missing", *DAMAGE} and request.remake:
                 return request.remake
             return problem.next_command or request.look or self._client.advice.again
 
@@ -164,7 +174,7 @@ class Forge(ABC):
         except Cut:
             raise
         except Unusable as error:
-            if not leftovers or error.kind not in DAMAGE:
+            if error.kind not in DAMAGE or not (leftovers or isinstance(error, _OtherBytes)):
                 shelf.forget()
                 raise
         except Changed:
@@ -213,9 +223,12 @@ class _ArtifactFetch:
         found = sha256_file(whole)
         kind, _, expected = (self._request.artifact.digest or "").partition(":")
         if kind == "sha256" and expected.lower() != found:
-            with whole.open("rb") as file:
-                find_directory(file)  # a page, or half an archive, has a name of its own
-            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
+            try:
+                with whole.open("rb") as file:
+                    find_directory(file)  # a page, or half an archive, has a name of its own
+            except Unusable as error:
+                raise _OtherBytes(error.kind, str(error)) from None
+            raise _OtherBytes("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
         kept = self._shelf.keep_archive(whole, found)
         self._shelf.drop_parts()
         return self._unpacked(kept, wanted)
