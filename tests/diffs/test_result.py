@@ -6,8 +6,9 @@ from factories.curves import series
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import RuleBook
-from karat.diffs.result import Diff, groups_of
+from karat.diffs.result import Diff, groups_of, labels
 from karat.findings import Severity
+from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 
 
@@ -101,3 +102,12 @@ def test_every_member_is_a_changed_file() -> None:
     groups = groups_of([lost], RuleBook())
     assert {path for g in groups for path, _ in g.members} == {"x"}
     assert {g.kind for g in groups} >= {"lost-metric"}
+
+
+def test_the_second_golden_of_a_test_is_of_the_same_platform_under_a_name_of_its_own() -> None:
+    paths = [f"gpt/a/golden_values_dev_dgx_h100{again}.json" for again in ("", "_2nd")]
+    identities = [identity_of(path, ["{model}/{case}/golden_values_{lane}_{platform}.json"]) for path in paths]
+    changes = [change(path, factor=1.004, **identity) for path, identity in zip(paths, identities, strict=True)]
+    (group,) = groups_of(changes, RuleBook())
+    assert group.platform == "dgx_h100"
+    assert labels(changes, "") == {paths[0]: "gpt/a", paths[1]: "gpt/a_2nd"}

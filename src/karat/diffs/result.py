@@ -149,8 +149,8 @@ def labels(changes: Sequence[Change], root: str) -> dict[str, str]:
     names: dict[str, tuple[str, str]] = {}
     for change in changes:
         if case := change.identity.get("case"):
-            model = change.identity.get("model")
-            names[change.path] = (f"{model}/{case}" if model else case), change.identity.get("platform", "")
+            model, again = change.identity.get("model"), change.identity.get("again", "")
+            names[change.path] = (f"{model}/{case}" if model else case) + again, change.identity.get("platform", "")
     alone, there = Counter(name for name, _ in names.values()), Counter(names.values())
     found = {change.path: short_path(change.path, root) for change in changes}
     for path, (name, platform) in names.items():
