@@ -285,6 +285,18 @@ def test_an_old_side_that_cannot_be_read_is_not_verified(repository: Repository)
     assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
 
 
+def test_an_old_side_that_holds_nothing_is_not_another_type(repository: Repository) -> None:
+    """Thirty empty goldens stand in Megatron-LM's history; whoever repairs one is not to be stopped."""
+    repository.write(golden_path("a"), "{}")
+    repository.commit()
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    (change,) = diff(cwd=repository.root).changes
+    assert (change.verdict, [f.kind for f in change.findings]) == (Verdict.NEW, ["no-baseline"])
+    repository.write(golden_path("a"), golden_text(curves(1), stop=12))
+    (change,) = diff(cwd=repository.root).changes
+    assert (change.verdict, change.findings[0].kind) == (Verdict.INCOMPLETE, "truncated")
+
+
 def test_a_file_that_only_left_the_index_is_compared(repository: Repository) -> None:
     repository.write(golden_path("a"), golden_text(curves(1)))
     repository.commit()

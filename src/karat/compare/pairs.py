@@ -87,8 +87,11 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         )
     if new.golden is None:
         return _unreadable(pair, new.findings, "new")
-    if old is None:
+    nothing = old and old.golden and old.golden.shape != new.golden.shape and _is_empty(old.golden)
+    if old is None or nothing:
         note = info("new-golden", "a new golden: there is no old side to compare with")
+        if nothing:
+            note = warn("no-baseline", "the old golden holds nothing; the new one is taken without a comparison")
         change = _without_comparison(pair, new, Verdict.NEW, note)
         failed = change.severity is Severity.FAIL
         return replace(change, verdict=Verdict.INCOMPLETE) if failed else change
