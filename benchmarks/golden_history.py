@@ -115,7 +115,7 @@ def replay(clone: Path, preset: str, most: int | None) -> Replayed:
         done.healthy += [
             (commit, c.path)
             for c in result.changes
-            if not fails[c.path] and c.verdict in {"same", "noise", "drift"} and c.shape in {"series", "table"}
+            if not fails[c.path] and c.verdict in {"same", "noise", "drift", "new"} and c.shape in {"series", "table"}
         ]
         if generated:
             harm = dict(line.split(" ")[1:][::-1] for line in message.splitlines() if line.startswith("Harm: "))
