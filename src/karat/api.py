@@ -97,6 +97,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     identity: Mapping[str, str] | None = None,
     exact: Sequence[str] = (),
     only: Sequence[str] = (),
+    rows: Sequence[str] = (),
     strict: bool = False,
     improved: Improved | None = None,
     unknown: Unknown | None = None,
@@ -106,7 +107,8 @@ def check(  # noqa: PLR0913 - one parameter per option
     """Check what a run left against its golden.
 
     `actual` is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log, a folder of
-    results, or several of them. `golden` is the golden or the folder where goldens are; `auto` finds it by identity.
+    results, or several of them; shards of one table are joined. `golden` is the golden or the folder where goldens are;
+    `auto` finds it by identity. `rows` are globs of the rows that `actual` has to have, if it is a part of a table.
     """
     from karat.checks.check import CheckOptions, check as check_
     from karat.checks.lookup import Where
@@ -115,7 +117,14 @@ def check(  # noqa: PLR0913 - one parameter per option
 
     config = load(Path(cwd), preset=preset)
     words = [actual] if isinstance(actual, str | Path) else list(actual)
-    tables = config.refresh.tables
+    refresh_ = config.refresh
+    tables = refresh_.tables
+
+    def mapped(path: str, known: Mapping[str, str]) -> str | None:
+        from karat.refreshes.identity import target_of_result
+
+        return target_of_result(path, known, refresh_)
+
     options = CheckOptions(
         where=Where(
             cwd=Path(cwd).absolute(),
@@ -125,6 +134,8 @@ def check(  # noqa: PLR0913 - one parameter per option
             cases=tuple(config.cases),
             settings=config.check,
             identity=identity or {},
+            patterns=(*refresh_.members, *refresh_.artifacts) if refresh_.target else (),
+            mapped=mapped if refresh_.members and refresh_.target else None,
         ),
         today=day(None, os.environ),
         rules=config.rule_book(),
@@ -136,6 +147,8 @@ def check(  # noqa: PLR0913 - one parameter per option
         strict=strict,
         improved=improved or config.check.improved,
         unknown=unknown or config.check.unknown,
+        unknown_rows=None if unknown else config.check.unknown_rows,
+        rows=tuple(rows),
         environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
         past=cache(partial(_past, Path(cwd), config, history=history)),
     )

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from datetime import date
 from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec import structs
 
 from factories import suite_gates as suite
 from karat.checks.check import CheckOptions, check
@@ -35,6 +37,7 @@ def options(preset: str) -> CheckOptions:
         status=tuple(config.status),
         improved=config.check.improved,
         unknown=config.check.unknown,
+        unknown_rows=config.check.unknown_rows,
     )
 
 
@@ -265,3 +268,67 @@ def test_megatrons_inference_gate_around_each_threshold(tmp_path: Path) -> None:
 
     both_ways()
     assert seen == {True, False}
+
+
+def table(rows: dict[str, tuple[str, int]]) -> str:
+    return "name,accuracy,graph_breaks\n" + "".join(f"{name},{a},{n}\n" for name, (a, n) in rows.items())
+
+
+def rows_of(path: Path) -> dict[str, tuple[str, int]]:
+    lines = [line.split(",") for line in path.read_text().splitlines() if line][1:]
+    return {name: (accuracy, int(breaks)) for name, accuracy, breaks in lines}
+
+
+def same_as_pytorch(golden: Path, run: Path) -> tuple[set[str], set[str]]:
+    """What both say of one shard's rows; they must say the same."""
+    want, got = rows_of(golden), rows_of(run)
+    shard = structs.replace(options("pytorch-dynamo"), rows=tuple(escape(name) for name in got))
+    (found,) = check([str(run)], str(golden), shard).checks
+    accuracy, breaks = ({n: row[i] for n, row in got.items()} for i in (0, 1))
+    failed, improved = suite.check_accuracy(accuracy, {n: row[0] for n, row in want.items()})
+    more, fewer = suite.check_graph_breaks(breaks, {n: row[1] for n, row in want.items()})
+    said: dict[tuple[str, bool], set[Any]] = {
+        (metric, better): {
+            d.place for r in found.results if r.metric == metric for d in r.deviations if (d.how == "better") is better
+        }
+        for metric in ("accuracy", "graph_breaks", "(unknown rows)")
+        for better in (True, False)
+    }
+    assert said["accuracy", False] | said["(unknown rows)", False] == failed
+    assert said["accuracy", True] == improved
+    assert (said["graph_breaks", False], said["graph_breaks", True]) == (more, fewer)
+    assert clean(found) == (not (failed or improved or more or fewer)), found.findings
+    return failed, improved
+
+
+def test_check_accuracy_on_real_pairs_both_ways(shared_data: Path) -> None:
+    failed, improved = set(), set()
+    for old in sorted((shared_data / "pytorch" / "pairs").glob("*_t*training.old.csv")) + sorted(
+        (shared_data / "pytorch" / "pairs").glob("*huggingface*.old.csv")
+    ):
+        new = old.with_name(old.name.replace(".old.", ".new."))
+        for golden, run in ((old, new), (new, old)):
+            worse, better = same_as_pytorch(golden, run)
+            failed |= worse
+            improved |= better
+    assert failed
+    assert improved
+
+
+OUTCOMES = ["pass", "fail_accuracy", "eager_fail_to_run", "fail_to_run", "pass_due_to_skip", "timeout", "brand_new"]
+MODELS = st.dictionaries(
+    st.sampled_from([*"abcdef", "hf_[T5]"]), st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 2)), min_size=1
+)
+
+
+@pytest.mark.slow
+def test_check_accuracy_on_any_two_tables(tmp_path: Path) -> None:
+    @settings(ROOMY, max_examples=150)
+    @given(MODELS, MODELS)
+    def both_ways(old: dict[str, tuple[str, int]], new: dict[str, tuple[str, int]]) -> None:
+        (tmp_path / "old.csv").write_text(table(old))
+        (tmp_path / "new.csv").write_text(table(new))
+        same_as_pytorch(tmp_path / "old.csv", tmp_path / "new.csv")
+        same_as_pytorch(tmp_path / "new.csv", tmp_path / "old.csv")
+
+    both_ways()

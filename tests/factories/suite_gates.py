@@ -122,3 +122,30 @@ def inference(
         if not compared or not all(_request(golden[key], run[key], metric) for metric in compared):
             return False
     return True
+
+
+Row = Mapping[str, str]
+
+
+def check_accuracy(
+    actual: Mapping[str, str], expected: Mapping[str, str], flaky: Sequence[str] = ()
+) -> tuple[set[str], set[str]]:
+    """The models that failed and those that improved: model → accuracy of a shard's rows against the whole table."""
+    failed, improved = set(), set()
+    for model, accuracy in actual.items():
+        if model not in expected:
+            failed.add(model)
+        elif accuracy == expected[model] or model in flaky:
+            continue
+        elif accuracy != "pass":
+            failed.add(model)
+        else:
+            improved.add(model)
+    return failed, improved
+
+
+def check_graph_breaks(actual: Mapping[str, int], expected: Mapping[str, int]) -> tuple[set[str], set[str]]:
+    """The models with more graph breaks, and those with fewer."""
+    both = actual.keys() & expected.keys()
+    more = {model for model in both if actual[model] > expected[model]}
+    return more, {model for model in both if actual[model] < expected[model]}

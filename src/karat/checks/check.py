@@ -22,7 +22,7 @@ from karat.checks.report import Checked, CheckReport, absent, finding
 from karat.checks.settings import CheckExemption, Improved, Unknown
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Judging, MetricResult, names
 from karat.compare.gate.series import gate_series
-from karat.compare.gate.table import gate_table, like_golden
+from karat.compare.gate.table import gate_table, join_shards, like_golden
 from karat.compare.gate.values import gate_document
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.findings import CannotVerify, Finding, Severity, fail, suggest
@@ -60,16 +60,25 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     exact: tuple[str, ...] = ()
     improved: Improved = "warn"
     unknown: Unknown = "warn"
+    unknown_rows: Unknown | None = None
+    rows: tuple[str, ...] = ()
+    """Globs of the rows that this shard of a table has; none: it is the whole table."""
     strict: bool = False
     past: Callable[[], Past | None] = lambda: None
     """The moves of earlier refreshes; asked when something failed."""
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Where the CI says who it is; nothing else of it is read."""
 
+    def on_unknown(self, metric: str) -> Unknown:
+        """What it means that a golden does not know this."""
+        return self.unknown_rows or self.unknown if metric == UNKNOWN["row"] else self.unknown
+
 
 def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckReport:
     """All results against their goldens, gravest first."""
-    checks = [_check(pairing, options) for pairing in pair_up(words, golden, options.where)]
+    checks = [
+        _check(one, options) for pairing in pair_up(words, golden, options.where) for one in _apart(pairing, options)
+    ]
     shown = [c for c in checks if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.findings]
     shown.sort(key=lambda c: (c.outcome.rank, c.name))
     report = CheckReport(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
@@ -100,6 +109,15 @@ def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Fin
             )
 
 
+def _apart(pairing: Pairing, options: CheckOptions) -> Sequence[Pairing]:
+    """The pairing; several results that have the very same rows are repeats rather than shards, each a check of its own."""
+    results = (*filter(None, [pairing.actual]), *pairing.more)
+    tables = [read_run(actual.path, options.record, shape="table").golden for actual in results if pairing.more]
+    if len({frozenset(table.rows) if isinstance(table, Table) else None for table in tables}) != 1:
+        return [pairing]
+    return [msgspec.structs.replace(pairing, actual=actual, more=()) for actual in results]
+
+
 def _check(pairing: Pairing, options: CheckOptions) -> Checked:
     actual, at = pairing.actual, pairing.golden
     if actual is None or not actual.path.exists():
@@ -117,7 +135,7 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
         return _no_golden(actual, pairing, options)
     expected = _read_golden(at)
     if expected.golden is not None:
-        return _compare(actual, at, expected, options)
+        return _compare(pairing, actual, at, expected, options)
     findings = tuple(
         replace(
             f,
@@ -167,8 +185,8 @@ def _read_golden(at: GoldenAt) -> Reading:
     return formats.read(data, at.name)
 
 
-def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
-    """One result against one golden that is there."""
+def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
+    """One result, or the shards of one, against one golden that is there."""
     exemptions = CheckExemptions(options.exemptions, at.name, options.today)
     golden = expected.golden
     judging = Judging(
@@ -180,14 +198,18 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
         requests=options.where.settings.requests,
         exempt=exemptions.covering,
     )
-    plain = read_run(actual.path, options.record, shape=golden.shape if golden else None)
-    got = plain
-    if isinstance(golden, Table) and isinstance(plain.golden, Table) and actual.path.is_file():
-        columns = options.where.settings.columns
-        got = like_golden(read_plain(actual.path), plain, golden, judging, columns)
+    shards, plain = [], Reading(None)
+    for shard in (actual, *pairing.more):
+        plain = read_run(shard.path, options.record, shape=golden.shape if golden else None)
+        got = plain
+        if isinstance(golden, Table) and isinstance(plain.golden, Table) and shard.path.is_file():
+            columns = options.where.settings.columns
+            got = like_golden(read_plain(shard.path), plain, golden, judging, columns)
+        shards.append((shard.name, got))
+    got = join_shards(shards) if pairing.more else shards[0][1]
     results, findings = _gate(expected, got, judging, options)
-    if options.unknown == "ignore":
-        results = [result for result in results if result.metric not in UNKNOWN.values()]
+    unknown = UNKNOWN.values()
+    results = [r for r in results if r.metric not in unknown or options.on_unknown(r.metric) != "ignore"]
     results = [*_against_past(exemptions.apply(results), at.name, expected, got, options)]
     # A result's defects are never less grave than the golden's.
     told = [replace(f, severity=Severity.FAIL) if f.kind in _ALWAYS_FAIL else f for f in got.findings]
@@ -197,20 +219,23 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     told += [f for f in findings if lacking or f.kind != "truncated"]
     told += exemptions.findings(results, strict=options.strict)
     # Only a table of the very same form could stand where the golden stands.
-    fits = True
-    if isinstance(golden, Table) and isinstance(plain.golden, Table):
+    fits = not pairing.more
+    if fits and isinstance(golden, Table) and isinstance(plain.golden, Table):
         new = plain.golden
         fits = (golden.columns, golden.key, golden.header) == (new.columns, new.key, new.header)
     take, look = _commands(actual, at, results, told, options, fits=fits)
+    if pairing.more and take and take.startswith("edit"):
+        take = None  # no command takes a table in pieces from this disk
     # Nobody should be told to take what is damaged or empty.
     grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
     if got.golden is None or grave or any(r.metric == ROWS and r.missing == r.total for r in results):
         take = None
-    unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
     for result in results:
         next_command = (look or take) if absent(result) else (take or look)
-        improved = Severity(options.improved)
-        if found := finding(result, improved=improved, unknown=unknown, next_command=next_command):
+        improved, severity = Severity(options.improved), Severity.WARN
+        if result.metric in unknown:
+            severity = Severity(options.on_unknown(result.metric))
+        if found := finding(result, improved=improved, unknown=severity, next_command=next_command):
             told.append(found)
     outcome = _outcome(results, told, got, options)
     if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
@@ -223,7 +248,7 @@ def _compare(actual: Actual, at: GoldenAt, expected: Reading, options: CheckOpti
     hint = look or take or Command("git", "log", "--oneline", "--", at.name)
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
     return Checked(
-        actual=actual.name,
+        actual=", ".join(name for name, _ in shards),
         golden=at.name,
         outcome=outcome,
         shape=got.golden.shape if got.golden else None,
@@ -242,7 +267,7 @@ def _gate(
     if isinstance(golden, Series) and isinstance(actual, Series):
         return gate_series(golden, actual, judging)
     if isinstance(golden, Table) and isinstance(actual, Table):
-        return gate_table(golden, actual, judging, options.fill)
+        return gate_table(golden, actual, judging, options.fill, options.rows)
     if isinstance(golden, Document) and isinstance(actual, Document):
         return gate_document(golden.value, actual.value, judging)
     return [], [fail("type-changed", f"expected a {golden.shape}, as the golden is, found a {actual.shape}")]
@@ -342,7 +367,7 @@ def _outcome(
         unread = any(f.kind == "cannot-read" for f in got.findings)
         return CheckOutcome.CANNOT_VERIFY if unread else CheckOutcome.FAIL
     outcomes = {r.outcome for r in results} - {CheckOutcome.MISSING_GOLDEN}
-    if options.unknown == "fail" and any(r.outcome is CheckOutcome.MISSING_GOLDEN for r in results):
+    if any(r.outcome is CheckOutcome.MISSING_GOLDEN and options.on_unknown(r.metric) == "fail" for r in results):
         outcomes.add(CheckOutcome.MISSING_GOLDEN)
     graver = {f.kind for f in told if f.severity is Severity.FAIL} - {"missing-golden", "improved"}
     if graver and not SHUT & outcomes:

@@ -91,6 +91,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[str, ...] = ()
     settings: CheckSettings = CheckSettings()
     identity: Identity = msgspec.field(default_factory=dict)
+    patterns: tuple[str, ...] = ()
+    """Where the names of --identity may come from, besides `cases` and `settings`."""
+    mapped: Callable[[str, Identity], str | None] | None = None
+    """Path of a file that a CI left, and what else is known of it → the golden it is a result of."""
 
     def from_here(self, path: Path) -> str:
         """A path as a command typed here would name it."""
@@ -112,14 +116,14 @@ class Tree:
 
     def __init__(self, where: Where, root: Path | None = None, word: str = "") -> None:
         # A word of --identity that no pattern knows would be left out of every comparison in silence.
-        patterns = (*where.cases, *where.settings.actual, where.settings.golden or "")
+        patterns = (*where.cases, *where.settings.actual, where.settings.golden or "", *where.patterns)
         known = sorted({name for pattern in patterns for name in _PLACEHOLDER.findall(pattern)})
         for key in where.identity:
             if key not in known:
                 there = f"there are {', '.join(known)}" if known else "there are no patterns at all"
                 raise UsageError(
-                    f"expected --identity to name a placeholder of goldens.cases, check.actual or"
-                    f" check.golden, found {key!r}{suggest(key, known)}; {there}",
+                    f"expected --identity to name a placeholder of goldens.cases, check.actual, check.golden or"
+                    f" [refresh], found {key!r}{suggest(key, known)}; {there}",
                     next_command="karat config",
                 )
         self._where = where
@@ -206,6 +210,9 @@ class Tree:
                 )
             if others:
                 return self.at(others[0]), ""
+        target = self._where.mapped(path, self._where.identity) if self._where.mapped else None
+        if target is not None and target.startswith(self._below):
+            return self.at(target.removeprefix(self._below)), ""
         where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
         said = f" or the identity {told(identity)}" if identity else ""
         return None, f"none of the {where} has its name{said}"
@@ -322,6 +329,8 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
 
     actual: Actual | None
     golden: GoldenAt | None
+    more: tuple[Actual, ...] = ()
+    """The other shards of the same table, or repeats of it: their rows tell."""
     why: str = ""
     """Why there is no golden."""
     looked: tuple[str, ...] = ()
@@ -357,7 +366,7 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
                 next_command=_check_command(word, str(Path(golden).parent)),
             )
     results = [actual for word in words for actual in actuals_of(word, where.cwd)]
-    return [Pairing(actual=actual, golden=at) for actual in results]
+    return _shards_together([Pairing(actual=actual, golden=at) for actual in results])
 
 
 def _another(word: str, path: Path, where: Where) -> None:
@@ -395,13 +404,30 @@ def _all_found(words: Sequence[str], tree: Tree, where: Where) -> list[Pairing]:
             if at is None or actual.inside is None:
                 continue
             other = owners.setdefault(at.name, actual)
-            if other is not actual:
+            if other is not actual and not _is_table(at):
                 # Two results of one folder claim one golden: at least one of them is another's.
                 raise UsageError(
                     f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
                     next_command=_check_command(other.name, where.from_here(at.path)),
                 )
-    return pairings
+    return _shards_together(pairings)
+
+
+def _is_table(at: GoldenAt) -> bool:
+    """Whether a golden may be put together from shards, by its name."""
+    return at.name.endswith(".csv")
+
+
+def _shards_together(pairings: Sequence[Pairing]) -> list[Pairing]:
+    """The same, with all results that are to be checked against one table in one pairing."""
+    together: dict[object, Pairing] = {}
+    for number, pairing in enumerate(pairings):
+        at, actual = pairing.golden, pairing.actual
+        shard = at is not None and _is_table(at) and actual is not None and actual.path.is_file()
+        key = at.name if at is not None and shard else number
+        if (first := together.setdefault(key, pairing)) is not pairing and actual is not None:
+            together[key] = msgspec.structs.replace(first, more=(*first.more, actual))
+    return list(together.values())
 
 
 def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:

@@ -26,6 +26,8 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     improved: Improved = "warn"
     unknown: Unknown = "warn"
     """What a result means that is better than its golden, or that its golden does not know."""
+    unknown_rows: Unknown | None = None
+    """The same for rows of a table, if it is not as `unknown` says."""
 
 
 class CheckExemption(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ Examples:
   karat check results/golden_values.json --identity platform=dgx_h100
   karat check out.csv --golden ci_expected_accuracy/inductor_timm_training.csv
   karat check results/ --golden goldens/ --junit check.xml
+  karat check shards/1/out.csv shards/2/out.csv --golden table.csv
   karat check runs/tensorboard --golden golden.json --exact 'lm loss'
 """
 
@@ -51,6 +53,18 @@ Examples:
     type=click.Choice(["fail", "warn", "ignore"]),
     help="How to treat metrics, rows, files and later steps without a golden; warn by default.",
 )
+@click.option(
+    "--rows",
+    multiple=True,
+    metavar="GLOB",
+    help="ACTUAL is one shard of a table: require only these rows, and check all it has. Repeatable.",
+)
+@click.option(
+    "--rows-from",
+    multiple=True,
+    metavar="F",
+    help="The same for the rows named in this file, one per line; what follows a comma or a space is left out. Repeatable.",
+)
 @click.option("--strict", is_flag=True, help="Fail on exemptions that cover nothing.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
 @click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.check/1; - is stdout.")
@@ -66,6 +80,7 @@ Examples:
 def command(
     *,
     identity: tuple[str, ...],
+    rows_from: tuple[str, ...],
     json_file: str | None,
     junit: str | None,
     github: bool | None,
@@ -86,6 +101,7 @@ def command(
         if not key or not value:
             raise UsageError(f"expected --identity KEY=VALUE, found {word!r}", next_command="karat check --help")
         known[key] = value
+    given["rows"] = [*given["rows"], *(row for file in rows_from for row in _names_in(file))]
     report = check(**given, identity=known)
     if not quiet and "-" not in {json_file, junit}:
         from karat.checks import text
@@ -117,3 +133,22 @@ def command(
         last_line(report.all_findings())
     leave_at_once()
     return int(report.exit_code)
+
+
+def _names_in(file: str) -> list[str]:
+    """The rows that a shard's list names, as globs that fit these very names."""
+    from glob import escape
+    from pathlib import Path
+
+    from karat.system.foreign.limits import read_plain
+
+    try:
+        lines = read_plain(Path(file)).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise UsageError(
+            f"expected to read {file}, but: {error.strerror}", next_command="karat check --help"
+        ) from error
+    names = [re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in lines]
+    if not (found := [escape(name) for name in names if name and not name.startswith("#")]):
+        raise UsageError(f"expected names of rows in {file}, found none", next_command="karat check --help")
+    return found

@@ -164,6 +164,15 @@ STATUS_ORDER: tuple[str, ...] = (
 # fmt: on
 
 
+def how_changed(before: str, after: str, status: Sequence[str]) -> str:
+    """Whether one outcome instead of another is `better`, `worse` or just `changed`; `*` stands for all not named."""
+    order = {outcome: rank for rank, outcome in enumerate(status)}
+    one, other = (order.get(outcome, order.get("*")) for outcome in (before, after))
+    if not before or one is None or other is None or one == other:
+        return "changed"
+    return "worse" if other > one else "better"
+
+
 @dataclass(frozen=True, slots=True)
 class RuleBook:
     """All rules in force, most specific first."""

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import ValueSample, judge_values
-from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
+from karat.compare.rules import STATUS_ORDER, Rule, RuleBook, how_changed
 from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import RowKey, Table
 from karat.report.words import count, few
@@ -188,10 +188,9 @@ def _compare_column(
                 for f in findings
             ]
     # Cells that are not numbers on both sides: one finding per kind of change.
-    order = {outcome: rank for rank, outcome in enumerate(status)}
     by_kind: dict[_Kind, list[_Cell]] = {}
     for cell in others:
-        by_kind.setdefault(_kind(cell, order), []).append(cell)
+        by_kind.setdefault(_kind(cell, status), []).append(cell)
     for (kind, severity, noun, what), members in by_kind.items():
         findings.append(_about(column.name, kind, severity, what.format(count(len(members), noun)), members))
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
@@ -248,7 +247,14 @@ def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange
     return structs.replace(row, verdict=Verdict.SAME, because=""), found
 
 
-def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:
+_OUTCOMES: dict[str, _Kind] = {
+    "changed": ("status-changed", Severity.WARN, "outcome", "{} changed, order unknown"),
+    "worse": ("status-regressed", Severity.FAIL, "outcome", "{} worse"),
+    "better": ("status-improved", Severity.INFO, "outcome", "{} better"),
+}
+
+
+def _kind(cell: _Cell, status: Sequence[str]) -> _Kind:
     """The kind of a cell that changed and is not a number on both sides."""
     if cell.old_number is not None:
         if cell.new:
@@ -262,9 +268,4 @@ def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:
         return "gained-steps", Severity.INFO, "number", "{} where there was none"
     if not cell.new:
         return "status-regressed", Severity.FAIL, "outcome", "{} gone"
-    before, after = order.get(cell.old), order.get(cell.new)
-    if before is None or after is None:
-        return "status-changed", Severity.WARN, "outcome", "{} changed, order unknown"
-    if after > before:
-        return "status-regressed", Severity.FAIL, "outcome", "{} worse"
-    return "status-improved", Severity.INFO, "outcome", "{} better"
+    return _OUTCOMES[how_changed(cell.old, cell.new, status)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import cast
 
 from msgspec import structs
 
@@ -16,15 +18,24 @@ from karat.report.words import few
 
 
 def gate_table(
-    golden: Table, actual: Table, judging: Judging, fill: Mapping[str, str] | None = None
+    golden: Table, actual: Table, judging: Judging, fill: Mapping[str, str] | None = None, rows: Sequence[str] = ()
 ) -> tuple[list[MetricResult], list[Finding]]:
-    """Results of the rows and of every column; `fill` says what an empty cell of the result means."""
+    """Results of the rows and of every column; `fill` says what an empty cell of the result means.
+
+    `rows` are globs of the rows that the result has to have, if it is one shard of several: those of other shards are
+    none of its business.
+    """
     if golden.key != actual.key:
         message = (
             f"expected rows that are named by {', '.join(golden.key)}, found"
             f" {', '.join(actual.key)}; the two tables cannot be compared"
         )
         return [], [fail("structure-changed", message)]
+    if rows:
+        mine = {
+            k: v for k, v in golden.rows.items() if k in actual.rows or any(fnmatchcase(row_name(k), g) for g in rows)
+        }
+        golden = structs.replace(golden, rows=mine)
     results = list(_rows(golden, actual, judging))
     findings: list[Finding] = []
     places, got_places = column_places(golden), column_places(actual)
@@ -161,3 +172,25 @@ def like_golden(data: bytes, reading: Reading, golden: Table, judging: Judging, 
     if not isinstance(again.golden, Table) or again.golden.columns != table.columns:
         return reading
     return structs.replace(again, golden=structs.replace(again.golden, columns=names, key=golden.key))
+
+
+def join_shards(shards: Sequence[tuple[str, Reading]]) -> Reading:
+    """One table of the tables of several shards, each with its name; of what does not fit, the finding."""
+    first = shards[0][1]
+    if any(not isinstance(reading.golden, Table) for _, reading in shards) or not isinstance(first.golden, Table):
+        return next(reading for _, reading in shards if not isinstance(reading.golden, Table))
+    rows: dict[RowKey, tuple[str, ...]] = {}
+    owners: dict[RowKey, str] = {}
+    findings = [finding for _, reading in shards for finding in reading.findings]
+    for name, reading in shards:
+        table = cast("Table", reading.golden)
+        if (table.columns, table.key) != (first.golden.columns, first.golden.key):
+            what = f"expected the columns of {shards[0][0]} in all shards, found {', '.join(table.columns)} in {name}"
+            findings.append(fail("structure-changed", what, path=name))
+            continue
+        for key, row in table.rows.items():
+            if rows.setdefault(key, row) != row:
+                what = f"{row_name(key)} is in two shards with different values: {owners[key]} and {name}"
+                findings.append(fail("duplicate-row", what, where=row_name(key)))
+            owners.setdefault(key, name)
+    return structs.replace(first, golden=structs.replace(first.golden, rows=rows), findings=tuple(findings))

@@ -22,7 +22,7 @@ from msgspec import structs
 from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
 from karat.compare.gate.tolerance import SHOWN, Gate, gate, median, mode_of, relative_error, share_used, window_of
-from karat.compare.rules import Rule
+from karat.compare.rules import Rule, how_changed
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Values
 from karat.report.words import count, few
@@ -185,10 +185,9 @@ def _floats(values: Iterable[Value]) -> Values:
 
 
 def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str], *, prefix: bool) -> list[Deviation]:
-    order = {outcome: rank for rank, outcome in enumerate(status)}
     found = []
     for index, cell in enumerate(cells):
-        how = _how(cell, numbers, index, order)
+        how = _how(cell, numbers, index, status)
         if how is None or (prefix and _agree(cell)):
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
@@ -207,7 +206,7 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str],
     return found
 
 
-def _how(cell: GateCell, numbers: Gate, index: int, order: dict[str, int]) -> str | None:
+def _how(cell: GateCell, numbers: Gate, index: int, status: Sequence[str]) -> str | None:
     """How the cell deviates; None if it does not."""
     if isinstance(cell.expected, float):
         if numbers.missing[index]:
@@ -218,10 +217,7 @@ def _how(cell: GateCell, numbers: Gate, index: int, order: dict[str, int]) -> st
         return None
     if cell.got is None:
         return "missing"
-    before, after = order.get(str(cell.expected)), order.get(str(cell.got))
-    if before is None or after is None or isinstance(cell.got, float):
-        return "changed"
-    return "worse" if after > before else "better"
+    return "changed" if isinstance(cell.got, float) else how_changed(str(cell.expected), cell.got, status)
 
 
 def _agree(cell: GateCell) -> bool:
