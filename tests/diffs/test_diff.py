@@ -398,3 +398,32 @@ def test_a_format_only_rewrite_is_not_drift(repository: Repository) -> None:
         "dropped-placeholders": Severity.INFO,
         "format-only": Severity.INFO,
     }
+
+
+WRECKS = {"no bytes": "", "nothing in it": "{}", "half a file": '{"lm loss": {"start_st'}
+
+
+@pytest.mark.parametrize("before", WRECKS.values(), ids=list(WRECKS))
+@pytest.mark.parametrize("after", [*WRECKS.values(), golden_text(curves(1), stop=13), None])
+def test_nobody_is_sent_back_to_a_golden_that_is_no_better(
+    repository: Repository, before: str, after: str | None
+) -> None:
+    path = repository.write(golden_path("a"), before)
+    repository.commit()
+    if after is None:
+        path.unlink()
+    else:
+        path.write_text(f"{after} ")
+    (change,) = diff(cwd=repository.root).changes
+    failed = [f for f in change.findings if f.severity is Severity.FAIL]
+    assert failed
+    assert {f.next for f in failed} == {f"git log --oneline -- {golden_path('a')}"}
+    subprocess.run(["git", "log", "--oneline", "--", golden_path("a")], cwd=repository.root, check=True)
+
+
+def test_an_empty_golden_that_stays_empty_is_said_once(repository: Repository) -> None:
+    repository.write(golden_path("a"), "{}")
+    repository.commit()
+    repository.write(golden_path("a"), "{ }")
+    (change,) = diff(cwd=repository.root).changes
+    assert [f.kind for f in change.findings] == ["empty"]

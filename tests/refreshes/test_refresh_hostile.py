@@ -15,6 +15,7 @@ from factories.worlds import LOCK, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import KaratError, Severity
 from karat.goldens.provenance import LockEntry, read_lock, write_lock
 from karat.refreshes.report import State
+from karat.system.command import Command
 
 
 @pytest.fixture
@@ -125,6 +126,8 @@ def test_a_lock_that_cannot_be_written_is_one_finding(world: World) -> None:
     (finding,) = [f for f in result.all_findings() if f.severity is Severity.FAIL]
     assert (finding.kind, finding.path) == ("not-refreshed", LOCK)
     assert "File too large" in finding.message
+    look = Command("ls", "-ld", str((world.repository.root / LOCK).parent))
+    assert finding.next == str(look), "the same command would fail the same way"
     assert world.read("b") == NEW
     assert result.locks == ()
     assert read_lock(world.repository.root / LOCK) == lines

@@ -128,6 +128,8 @@ class Change:
     identity: Mapping[str, str] = field(default_factory=dict)
     """Case and environment as read from the path, e.g. model, case, platform."""
     has_baseline: bool = True
+    restorable: bool = True
+    """The old side, if there is one, can be read and holds something: it is worth going back to."""
     same_bytes: bool = False
     """Both sides are the same file; it was read all the same, to see what it holds."""
 

@@ -62,6 +62,8 @@ def compare_many(
             change = replace(change, metrics=tuple(rows))
         elif any(row.old is not None for row in change.metrics):
             change = replace(change, metrics=tuple(structs.replace(row, old=None, new=None) for row in change.metrics))
+        if pair.old and (pair.old.golden is None or _is_empty(pair.old.golden)):
+            change = replace(change, restorable=False)
         changes.append(change)
     return changes
 
@@ -111,7 +113,8 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     ]
     findings = [*new.findings, *repaired, *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
-        findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
+        if not any(f.kind == "empty" for f in findings):
+            findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     elif _is_evidence_due(old.golden, new.golden, rows) and not any(map(_has_evidence, rows)):
         findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)

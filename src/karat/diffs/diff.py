@@ -184,6 +184,9 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffO
     sides = [old.name, new.name]
     if isinstance(new, WorkTree):
         name = new.up + change.path
+        if finding.condemns and not change.restorable:
+            # HEAD's is no better; an earlier one may be.
+            return str(Command("git", "log", "--oneline", "--", name))
         if finding.condemns and change.has_baseline:
             return str(Command("git", "restore", f"--source={old.name}", "--", name))
         if finding.condemns:

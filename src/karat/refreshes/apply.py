@@ -178,7 +178,7 @@ class _Batch:
                 current = self.goldens.current(path)
             except CannotVerify as error:
                 # What cannot be read may hold anything, so it is not overwritten.
-                yield _refused(path, claims, [_not_written(path, error, "cannot-read")])
+                yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
                 continue
             made = structs.replace(made, seen=current)
             # --metric puts some metrics into the file that is there now.
@@ -278,7 +278,7 @@ class _Batch:
                 findings += kept
             except (KaratError, OSError) as error:
                 # One place that cannot be written must not keep the others from being refreshed.
-                findings = [_not_written(path, error, "not-refreshed")]
+                findings = [_not_written(self.goldens.root / path, path, error, "not-refreshed")]
         return GoldenOutcome(
             path=path,
             state=state,
@@ -361,6 +361,6 @@ def _cannot_read(claim: Claim, error: OSError) -> Finding:
     return fail("cannot-read", said, path=claim.target, next=Command("ls", "-l", str(claim.file)))
 
 
-def _not_written(path: str, error: KaratError | OSError, kind: str) -> Finding:
-    then = error.advice if isinstance(error, KaratError) else Command("ls", "-ld", path)
+def _not_written(target: Path, path: str, error: KaratError | OSError, kind: str) -> Finding:
+    then = error.advice if isinstance(error, KaratError) else Command("ls", "-ld", str(target))
     return fail(kind, f"not written, the old golden is kept: {error}", path=path, next=then)

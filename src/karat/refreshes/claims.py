@@ -199,7 +199,7 @@ class Claimant:
         if stale == {True} or in_scope == {False}:
             return None
         if len(stale) > 1 or len(in_scope) > 1:
-            return ambiguous(match, jobs)
+            return ambiguous(match, jobs, by_scope=len(stale) == 1)
         named = artifact.job_id is not None or "job_id" in claim.identity
         conclusion = next(iter(ends)) or None if len(ends) == 1 else None
         if len(jobs) > 1 or (jobs[0].twins and not named):

@@ -296,12 +296,14 @@ def is_platform(name: str, wanted: Sequence[str]) -> bool:
     return not wanted or any(fnmatchcase(name.casefold(), glob.casefold()) for glob in wanted)
 
 
-def ambiguous(match: Match, jobs: Sequence[JobGroup]) -> Finding:
-    """The finding that nothing tells which of several jobs left an artifact."""
+def ambiguous(match: Match, jobs: Sequence[JobGroup], *, by_scope: bool) -> Finding:
+    """The finding that nothing tells which of several jobs left an artifact; a wider scope may take it all the same."""
     names = ", ".join(sorted({g.name for g in jobs}))
     conclusions = ", ".join(sorted({str(g.current.conclusion) for g in jobs if g.current}))
     said = (
         f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
         " and neither a name nor a manifest inside tells which; nothing was taken from it"
     )
-    return fail("ambiguous-job", said, path=match.artifact.name, next=Command("karat", "refresh", "--scope", "all"))
+    look = Command("gh", "run", "download", jobs[0].key[0], "--name", match.artifact.name)
+    then = Command("karat", "refresh", "--scope", "all") if by_scope else look
+    return fail("ambiguous-job", said, path=match.artifact.name, next=then)

@@ -122,8 +122,11 @@ class LockFiles:
                 if write_lock(self._root / name, changes, temporary):
                     written.append(name)
             except (OSError, KaratError) as error:
-                said = f"goldens were written, but not their lines in {name}: {error}; run the same command again"
-                findings.append(fail("not-refreshed", said, path=name, next=Command("karat", "refresh")))
+                said = (
+                    f"goldens were written, but not their lines in {name}: {error}; run the same command when it can be"
+                )
+                look = Command("ls", "-ld", str((self._root / name).parent))
+                findings.append(fail("not-refreshed", said, path=name, next=look))
         return written, findings
 
 

@@ -135,15 +135,18 @@ class GitHub(Forge):
         root = github_root(env)
         host = github_host(root)
         self._for_gh = repo if host == "github.com" else f"{host}/{repo}"
+        token = github_token(env, host)
+        # A token of the environment stays in force whatever `gh` logs in to; what it may do, `gh` can tell.
+        verb = "status" if token and token.found_in in env else "login"
         super().__init__(
             root,
-            github_token(env, host),
+            token,
             env,
             headers=_HEADERS,
             retry=retry,
             limits=limits,
             notice=notice,
-            advice=Advice(again=self._command(), login=Command("gh", "auth", "login", "--hostname", host)),
+            advice=Advice(again=self._command(), login=Command("gh", "auth", verb, "--hostname", host)),
         )
 
     def listing(self) -> Listing:
