@@ -41,6 +41,7 @@ class Purpose(IntEnum):
     PROPERTIES = 7
     DIAGNOSIS = 8
     SECOND_ORDER = 9
+    DOUBTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

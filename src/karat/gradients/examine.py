@@ -165,6 +165,19 @@ class Pullback:
 
 def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     seen = observe(at, plan)
+    found = _pairs(seen)
+    if any(one.comparison.verdict is GradVerdict.FAIL for one in found):
+        # Nothing is called wrong by a slope that other steps, or the sum of two directions, contradict.
+        doubts = oracles.doubts(seen)
+        masks = [one | mask for one, mask in zip(doubts, seen.masks, strict=True)]
+        kinks = [kink & ~one for one, kink in zip(doubts, seen.kinks, strict=True)]
+        if any(one.any() for one in doubts):
+            found = _pairs(replace(seen, masks=masks, kinks=kinks))
+    return found
+
+
+def _pairs(seen: Observations) -> list[Pair]:
+    plan = seen.plan
     pulled: dict[int, Pullback] = {}
     found: list[Pair] = []
     for k in sorted(plan.outputs):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from karat.findings import UsageError
 from karat.gradients import roundoff, slopes
 from karat.gradients.adapters.calls import Leaf, flatten, takes_positional_only, unflatten
-from karat.gradients.draws import CheckPlan, Purpose, directions
+from karat.gradients.draws import CheckPlan, Purpose, directions, random_weights
 from karat.gradients.problem import Array, FlatProblem, Vector, vector
 from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from karat.gradients.adapters.framework_problem import FrameworkProblem
 
 COTANGENTS = 2  # cotangents per output
+_OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
+_LOOKS = 3  # how many probes are looked at again, and how many sums of directions
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
@@ -129,7 +132,7 @@ def _complex_slopes(at: ForwardBaseline, index: int, direction: Vector) -> list[
     if found is None:
         return None
     beside = at.source.nudged(roundoff.unit(at.precision), np.random.default_rng(index))
-    again = slopes.complex_slopes(beside, index, direction, at.base, at.precision, strict=False)
+    again = slopes.complex_slopes(beside, index, direction, at.base, at.precision, again=True)
     return slopes.with_roundoff(found, again)
 
 
@@ -144,7 +147,7 @@ def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
     doubt = np.zeros_like(sizes)
     for one in slopes:
         known = np.isfinite(one.error) & np.isfinite(one.value)
-        sizes = np.maximum(sizes, np.where(known, np.abs(one.value), 0.0))
+        sizes = np.maximum(sizes, np.where(known & (np.abs(one.value) > one.error), np.abs(one.value), 0.0))
         doubt = np.maximum(doubt, np.where(known, one.error, 0.0))
     there = sizes[sizes > 0]
     if not there.size or there.max() <= 2.0**12 * there.min():
@@ -222,6 +225,41 @@ def observe(at: ForwardBaseline, plan: CheckPlan) -> Observations:
     if any(one.any() for one in seen.kinks):
         return replace(seen, shift=slopes_of_common_shift(at))
     return seen
+
+
+def doubts(seen: Observations) -> list[Mask]:
+    """Per output, elements whose slopes are contradicted: by steps of other lengths, or by those of two directions together.
+
+    Slopes of a differentiable function add up. Those of sorted values at ties do not, though none of them need have a kink.
+    """
+    at = seen.baseline
+    other = replace(at, steps=tuple(tuple(_OTHER * step for step in ladder) for ladder in at.steps[1:]))
+    found = [np.zeros(one.size, np.bool_) for one in at.base]
+    for index, probes in enumerate(seen.probes):
+        if not probes:
+            continue
+        scales, rng = element_scales(at.flat.point[index]), seen.plan.draw(Purpose.DOUBTS, index)
+        drawn = [scales * random_weights(scales.size, rng) for _ in range(_LOOKS + 1)]
+        looks = [(one.slopes, slopes_along(other, index, one.direction)) for one in probes[:_LOOKS]]
+        for k in range(len(found)):
+            for here, again in looks:
+                # At a kink complex steps took one side, and differences stand between the two.
+                apart = _apart(here[k].value, again[k].value, here[k].error + again[k].error)
+                found[k] |= apart & ~seen.kinks[k]
+        along = [slopes_along(at, index, one) for one in drawn]
+        for (a, one), (b, two) in pairwise(zip(drawn, along, strict=True)):
+            both = slopes_along(at, index, a + b)
+            for k in range(len(found)):
+                error = one[k].error + two[k].error + both[k].error
+                found[k] |= _apart(one[k].value + two[k].value, both[k].value, error)
+    return found
+
+
+def _apart(one: Vector, two: Vector, error: Vector) -> Mask:
+    """Where two values of one slope differ by more than their errors explain."""
+    with np.errstate(all="ignore"):
+        found: Mask = np.isfinite(error) & (np.abs(one - two) > 8 * error + 1e-9 * np.maximum(np.abs(one), np.abs(two)))
+    return found
 
 
 class ReferenceFlat(FlatProblem):

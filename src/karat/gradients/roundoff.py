@@ -127,22 +127,39 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     again = source.forward(source.point)
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
     far = _fourth_differences(source, _STEPS[0])
-    rough = [_typical_roughness(one, at) for (one, _), at in zip(far, base, strict=True)]
+    rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
     if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
-        for k, (less, way) in enumerate(_fourth_differences(source, _STEPS[1])):
+        for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
             known = np.isfinite(less) & np.isfinite(way)
             if known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5):
                 rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     return [
-        np.maximum(least, _ROOM * seen) + float(np.max(gap[np.isfinite(gap)], initial=0.0))
-        for least, seen, gap in zip(places, rough, gaps, strict=True)
+        np.maximum(np.maximum(least, _ROOM * seen), _grain(values)) + float(np.max(gap[np.isfinite(gap)], initial=0.0))
+        for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
 
 
-def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector]]:
-    """Per output, fourth differences along a short line, which smooth functions have none of; and the way it went."""
+def _grain(values: Vector) -> Vector:
+    """Half of the last bit that each value uses, where it leaves the last twenty unused; else 0.
+
+    What cancellation leaves of two large numbers (x - tanh x) moves in steps of their last place, and between two steps
+    it looks perfectly smooth. Halves, quarters and whole numbers are what they are on purpose.
+    """
+    bits = values.view(np.int64)
+    coarse = ((bits & 0xFFFFF) == 0) & (values != 0) & np.isfinite(values)
+    found = np.zeros_like(values)
+    if coarse.any():
+        mantissas, exponents = np.frexp(values[coarse])
+        whole = np.ldexp(mantissas, 53).astype(np.int64)
+        last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
+        found[coarse] = np.where(last < 2.0**-8, last / 2, 0.0)
+    return found
+
+
+def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector, Vector]]:
+    """Per output, fourth differences along a short line, which smooth functions have none of; the way it went, and its end."""
     rng = np.random.default_rng(4)
     # Long mantissas: steps that fit a grid would hide that the function has one.
     line = [rng.uniform(0.5, 1.0, one.size) * element_scales(one) for one in source.point]
@@ -152,7 +169,7 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
     ]
     spread = float(np.linalg.norm(_FOURTH))
     return [
-        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / spread, np.abs(values[-1] - values[0]))
+        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / spread, np.abs(values[-1] - values[0]), values[-1])
         for values in zip(*runs, strict=True)
     ]
 

@@ -59,7 +59,7 @@ def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
     tops = [2.0**-top for top in ((5, 12, 22, 32, 42) if wide else (1, 4, 8))]
     if first is not None:
         tops[0] = 2.0 ** round(np.log2(first))
-    return tuple(tuple(top * 2.0**-level for level in range(3 if index else 4)) for index, top in enumerate(tops))
+    return tuple(tuple(top * 2.0**-level for level in range(3 if index == 1 else 4)) for index, top in enumerate(tops))
 
 
 def slopes_on_line(
@@ -92,6 +92,7 @@ def slopes_from_values(
         # The argument is rounded, too, somewhere inside: by a unit of its size, which the slope passes on.
         passed_on = roundoff.ULPS * unit * np.where(np.isfinite(value), np.abs(value), 0.0)
         floor = _AMPLIFIED * (noise + passed_on) / ladder[-1]
+        value, spread = _slow_limit(central, value, spread)
         jump, doubt = extrapolated(even, _EVEN)
         doubt = doubt + 4 * floor
         kink = kinked(jump, doubt, value, even[0])
@@ -113,6 +114,21 @@ def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vecto
     without_fine = np.abs(value - _limit(levels[:-1], powers))
     without_coarse = np.abs(value - _limit(levels[1:], powers))
     return value, np.maximum(without_fine, without_coarse)
+
+
+def _slow_limit(levels: Sequence[Vector], value: Vector, spread: Vector) -> tuple[Vector, Vector]:
+    """The limit and its doubt; by Aitken where differences shrink by one ratio that no whole power has: x·√|x| at 0."""
+    if len(levels) < 4:
+        return value, spread
+    first, second, third = (fine - coarse for coarse, fine in pairwise(levels[-4:]))
+    ratio, before = third / second, second / first
+    slow = (np.abs(ratio - before) <= 0.02 * ratio) & (ratio > 0.3) & (ratio < 0.95)
+    limit, earlier = levels[-1] + third * ratio / (1 - ratio), levels[-2] + second * before / (1 - before)
+    doubt = np.abs(limit - earlier) + 1e-3 * np.abs(limit - levels[-1])
+    take = slow & (doubt < spread)
+    # What is less than its doubt is 0, and of no scale of its own.
+    limit = np.where(np.abs(limit) > doubt, limit, 0.0)
+    return np.where(take, limit, value), np.where(take, doubt, spread)
 
 
 def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
@@ -236,17 +252,19 @@ STEP = 2.0**-66  # about 1e-20: its square is far below round-off
 
 
 def complex_slopes(
-    flat: FlatProblem, index: int, direction: Vector, base: Sequence[Vector], precision: str, *, strict: bool = True
+    flat: FlatProblem, index: int, direction: Vector, base: Sequence[Vector], precision: str, *, again: bool = False
 ) -> list[Slopes] | None:
     """The slopes of all outputs along a direction; None where the function cannot do that.
 
-    `strict` expects the real parts to be the outputs at the point.
+    `again` is a second look, from beside the point (so that the real parts are other outputs) and with a shorter step:
+    where a slope is 0, the square of the step is all that there is to see (x³ at 0), and it does not stay.
     """
     if precision != "float64" or any(slot.complex for slot in (*flat.inputs, *flat.outputs)):
         return None
     try:
         with np.errstate(all="ignore"):
-            found = flat.moved_complex(index, STEP * direction)
+            step = STEP * 2.0**-16 if again else STEP
+            found = flat.moved_complex(index, step * direction)
     except Exception:  # noqa: BLE001 - functions refuse complex numbers in many ways
         return None
     if len(found) != len(base):
@@ -258,12 +276,12 @@ def complex_slopes(
             return None
         with np.errstate(all="ignore"):
             real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
-            if strict and not bool(np.all(real | ~np.isfinite(at))):
+            if not again and not bool(np.all(real | ~np.isfinite(at))):
                 return None
-            value = one.imag / STEP
+            value = one.imag / step
             # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
             sizes = np.where(value == 0, 0.0, natural_sizes(value))
-            floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / STEP
+            floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
         error = np.where(np.isfinite(floor), floor, np.inf)
         made.append(Slopes(value, error, np.zeros_like(value), floor))
     return made
@@ -281,11 +299,12 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
         with np.errstate(all="ignore"):
             change = np.abs(one.value - two.value)
             sizes = np.abs(one.value)
-            shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
+            stays = ~(change > 0.5 * sizes)
+            shares = np.where(stays & (sizes > 0), change / sizes, 0.0)
             # One element may change little by chance; what they change by typically goes for all.
             typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
             change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
-        made.append(replace(one, error=one.error + 8 * change))
+        made.append(replace(one, value=np.where(stays, one.value, 0.0), error=one.error + 8 * change))
     return made
 
 
@@ -294,8 +313,9 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
     found: list[Mask] = []
     for one, two in zip(exact, differences, strict=True):
         # Differences know enough to confirm anything neither at kinks nor next to zero.
-        known = (two.error <= 1e-3 * natural_sizes(two.value)) & ~two.kinked
-        near = np.abs(one.value - two.value) <= 8 * (two.error + one.error)
+        slight = 1e-3 * natural_sizes(two.value)
+        known = (two.error <= slight) & ~two.kinked
+        near = np.abs(one.value - two.value) <= 8 * (two.error + np.minimum(one.error, slight))
         if not np.all(near | ~known) or (known.size and not known.any()):
             return None
         found.append(known)
