@@ -103,6 +103,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     unknown: Unknown | None = None,
     history: bool | None = None,
     preset: str | None = None,
+    jobs: int | None = 1,
 ) -> CheckReport:
     """Check what a run left against its golden.
 
@@ -145,6 +146,7 @@ def check(  # noqa: PLR0913 - one parameter per option
         fill=tables.fill if tables else {},
         exact=tuple(exact),
         strict=strict,
+        jobs=jobs,
         improved=improved or config.check.improved,
         unknown=unknown or config.check.unknown,
         unknown_rows=None if unknown else config.check.unknown_rows,

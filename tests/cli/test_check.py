@@ -237,3 +237,24 @@ def test_a_folder_of_goldens_that_is_not_there_is_named(project: Repository) -> 
     found = karat("check", "out", "--golden", "nowhere", cwd=project.root, **CLEAN)
     assert found.code == 2
     assert "expected a folder of goldens at nowhere, found nothing there" in found.err
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_answer(tmp_path: Path) -> None:
+    for number in range(250):
+        name = f"case{number:03d}/golden_values.json"
+        for side, seed in (("goldens", number), ("results", number + (number % 40 == 0))):
+            path = tmp_path / side / name
+            path.parent.mkdir(parents=True)
+            path.write_text(
+                golden_text(curves(seed, steps=20), stop=9 if number == 7 and seed else None), encoding="utf-8"
+            )
+    (tmp_path / "results/case003/golden_values.json").unlink()
+    (tmp_path / "goldens/case005/golden_values.json").write_text("{", encoding="utf-8")
+    alone, together = (
+        karat("check", "results", "--golden", "goldens", "--json", "-", "--jobs", jobs, cwd=tmp_path) for jobs in "14"
+    )
+    assert alone.code == together.code == 1
+    assert alone.out == together.out
+    outcomes = {c["outcome"] for c in json.loads(alone.out)["checks"]}
+    assert outcomes >= {"fail", "pass", "missing-actual", "cannot-verify"}

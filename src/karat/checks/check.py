@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -35,6 +36,7 @@ from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command, quoted
 from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
+from karat.system.forks import chunks_of, helpers_for, spread
 
 if TYPE_CHECKING:
     from karat.compare.history import Past
@@ -64,6 +66,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[str, ...] = ()
     """Globs of the rows that this shard of a table has; none: it is the whole table."""
     strict: bool = False
+    jobs: int | None = 1
+    """Processes to check with; None for as many as there are cores and work for."""
     past: Callable[[], Past | None] = lambda: None
     """The moves of earlier refreshes; asked when something failed."""
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -76,9 +80,10 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckReport:
     """All results against their goldens, gravest first."""
-    checks = [
-        _check(one, options) for pairing in pair_up(words, golden, options.where) for one in _apart(pairing, options)
-    ]
+    pairings = [one for pairing in pair_up(words, golden, options.where) for one in _apart(pairing, options)]
+    chunks, helpers = chunks_of(pairings), helpers_for(len(pairings), options.jobs)
+    work = nullcontext(lambda number: [_check(pairing, options) for pairing in chunks[number]])
+    checks = [c for part in spread(len(chunks), lambda: work, list[Checked], helpers=helpers) for c in part]
     shown = [c for c in checks if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.findings]
     shown.sort(key=lambda c: (c.outcome.rank, c.name))
     report = CheckReport(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from karat.cli.output import complain, deliver, history_option, last_line, leave_at_once, one_report_each, quiet_option
+from karat.cli.output import (
+    complain,
+    deliver,
+    history_option,
+    jobs_option,
+    last_line,
+    leave_at_once,
+    one_report_each,
+    quiet_option,
+)
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 _EXAMPLES = """
@@ -75,6 +84,7 @@ Examples:
     help="Write annotations and a step summary; by default where GITHUB_ACTIONS is true.",
 )
 @history_option
+@jobs_option
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @quiet_option
 def command(

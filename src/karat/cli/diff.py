@@ -12,6 +12,7 @@ from karat.cli.output import (
     deliver,
     fail_on_option,
     history_option,
+    jobs_option,
     last_line,
     leave_at_once,
     one_report_each,
@@ -51,9 +52,7 @@ Examples:
 @click.option("--only-metric", multiple=True, metavar="GLOB", help="Compare only metrics that match. Repeatable.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
-)
+@jobs_option
 @click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 @history_option
 @click.option("--store", metavar="URL", help="The store that store:REF refers to; overrides karat.toml.")

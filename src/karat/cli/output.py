@@ -19,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 
-
+jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
+)
 fail_on_option = click.option(
     "--fail-on",
     multiple=True,

@@ -1,20 +1,10 @@
-"""Items → changes: fetch the bytes, read them, compare, in several processes at once. The heavy part; imported late.
-
-A worker is a fork of this process, so it starts with everything it needs to know. Workers take chunk numbers from one
-pipe, as this process does, and leave their results, as msgpack, each in its own unnamed file. A chunk whose result is
-missing because a worker died is compared here; workers make a diff faster, never different. Where forking is not safe
-(any other thread, such as a BLAS pool; no fork), this process works alone.
-"""
+"""Items → changes: fetch the bytes, read them, compare, in several processes at once. The heavy part; imported late."""
 
 from __future__ import annotations
 
 import errno
-import os
-import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from typing import IO
+from contextlib import closing, contextmanager
 
 import msgspec
 
@@ -29,17 +19,10 @@ from karat.goldens.shapes import Reading, Series
 from karat.system import git
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
+from karat.system.forks import chunks_of, helpers_for, spread
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
-
-_CHUNK = 16
-_WORTH_A_WORKER = 100
-"""Below this many goldens a second process would cost more than it saves."""
-_MOST = 16
-_NUMBER = struct.Struct("<I")
-_MOST_CHUNKS = 65_536 // _NUMBER.size
-"""What a pipe surely holds at once, so that filling it never waits."""
 
 Content = bytes | Finding | None
 Progress = Callable[[int, int], None]
@@ -163,127 +146,28 @@ def _batches(pairs: Iterable[GoldenPair]) -> Iterator[list[GoldenPair]]:
         yield batch
 
 
-class _Result(msgspec.Struct, array_like=True):
-    chunk: int
-    compared: Compared
-
-
 def compare_items(
     items: Sequence[Item], task: Task, *, jobs: int | None = 1, progress: Progress | None = None
 ) -> Compared:
     """The changes of all items, in order; `jobs` None for as many processes as help."""
-    size = max(_CHUNK, -(-len(items) // _MOST_CHUNKS))
-    chunks = [items[i : i + size] for i in range(0, len(items), size)]
-    results: dict[int, Compared] = {}
-    # A pipe with the number of every chunk in it, then its end.
-    queue, writing = os.pipe()
-    os.write(writing, b"".join(map(_NUMBER.pack, range(len(chunks)))))
-    os.close(writing)
-    helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
-    try:
+    chunks = chunks_of(items)
+
+    @contextmanager
+    def comparing() -> Iterator[Callable[[int], Compared]]:
         with closing(Comparer(task)) as comparer:
-            for number in _numbers(queue):
-                results[number] = comparer.compare(chunks[number])
-                if progress is not None:
-                    progress(min((number + 1) * size, len(items)), len(items))
-            for pid, file in helpers:
-                os.waitpid(pid, 0)
-                results |= _results(file)
-            for number in range(len(chunks)):
-                if number not in results:
-                    results[number] = comparer.compare(chunks[number])
-    finally:
-        os.close(queue)
-        for _, file in helpers:
-            file.close()
-    if progress is not None:
-        progress(len(items), len(items))
+            yield lambda number: comparer.compare(chunks[number])
+
+    def done(number: int) -> None:
+        if progress is not None:
+            progress(min((number + 1) * len(chunks[0]), len(items)), len(items))
+
+    # Curves that a report is to draw do not travel between processes.
+    helpers = 0 if task.keep_curves else helpers_for(len(items), jobs)
     whole = Compared()
-    for _, part in sorted(results.items()):
+    for part in spread(len(chunks), comparing, Compared, helpers=helpers, done=done):
         whole.changes += part.changes
         whole.unchanged += part.unchanged
         whole.digests |= part.digests
+    if progress is not None:
+        progress(len(items), len(items))
     return whole
-
-
-def _numbers(queue: int) -> Iterator[int]:
-    # Whoever reads first gets the number: the kernel is the scheduler.
-    while len(record := os.read(queue, _NUMBER.size)) == _NUMBER.size:
-        yield _NUMBER.unpack(record)[0]
-
-
-def _helpers(items: int, task: Task, jobs: int | None) -> int:
-    """How many more processes than this one."""
-    if task.keep_curves or not hasattr(os, "fork"):
-        return 0
-    try:
-        # Threads of libraries count; where that is not known, none is forked.
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - a count, not paths
-    except OSError:
-        return 0
-    if threads != 1:
-        return 0
-    if jobs is not None:
-        return jobs - 1
-    worth = min(items // _WORTH_A_WORKER, _MOST - 1)
-    if not worth:
-        return 0
-    from karat.system.processes import available_cores
-
-    return min(available_cores() - 1, worth)
-
-
-def _fork(count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task) -> list[tuple[int, IO[bytes]]]:
-    helpers: list[tuple[int, IO[bytes]]] = []
-    for _ in range(count):
-        try:
-            file = _unnamed_file()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            pid = os.fork()
-        except OSError:
-            break  # no room for another process or file; this one can do it alone
-        if pid == 0:
-            _serve(queue, chunks, task, file)
-        helpers.append((pid, file))
-    return helpers
-
-
-def _unnamed_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("karat"), "w+b")
-    from tempfile import TemporaryFile
-
-    return TemporaryFile()
-
-
-def _serve(queue: int, chunks: Sequence[Sequence[Item]], task: Task, file: IO[bytes]) -> None:
-    """The life of a worker. It leaves without clean-up that belongs to the process it came from."""
-    status = 1
-    try:
-        comparer = Comparer(task)
-        for number in _numbers(queue):
-            message = msgspec.msgpack.encode(_Result(number, comparer.compare(chunks[number])))
-            file.write(_NUMBER.pack(len(message)) + message)
-        comparer.close()
-        file.flush()
-        status = 0
-    finally:
-        # An error here is not this process's to tell: the chunk is missing, and is compared again.
-        os._exit(status)
-
-
-def _results(file: IO[bytes]) -> dict[int, Compared]:
-    """The whole results in a worker's file; a worker that was killed may have left half of one."""
-    file.seek(0)
-    data = memoryview(file.read())
-    decoder = msgspec.msgpack.Decoder(_Result)
-    found: dict[int, Compared] = {}
-    while len(data) >= _NUMBER.size:
-        end = _NUMBER.size + _NUMBER.unpack(data[: _NUMBER.size])[0]
-        if end > len(data):
-            break
-        result = decoder.decode(data[_NUMBER.size : end])
-        found[result.chunk] = result.compared
-        data = data[end:]
-    return found

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import structs
 
 from karat.compare.gate.tolerance import Medians, absolute_tolerance, direction_of, mode_of, relative_tolerance
+from karat.compare.history import EarlierMoves
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
-
-if TYPE_CHECKING:
-    from karat.compare.history import EarlierMoves
 
 Place: TypeAlias = int | str
 Value: TypeAlias = float | str | None
