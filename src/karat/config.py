@@ -22,6 +22,7 @@ from karat.goldens.paths import DEFAULT_GLOBS
 from karat.system.command import Command
 
 if TYPE_CHECKING:
+    from karat.audits.settings import AuditSettings
     from karat.captures.settings import BundleSettings
     from karat.checks.settings import CheckExemption, CheckSettings
     from karat.policy.settings import PolicySettings
@@ -34,6 +35,7 @@ TABLES = {
     "refresh": "refreshes.settings:RefreshSettings",
     "check": "checks.settings:CheckSettings",
     "record": "runs.settings:RecordSettings",
+    "audit": "audits.settings:AuditSettings",
     "bundles": "captures.settings:BundleSettings",
     "store": "store.settings:StoreSettings",
     "policy": "policy.settings:PolicySettings",
@@ -87,6 +89,11 @@ class Config:
     def record(self) -> RecordSettings:
         """The table [record]."""
         return cast("RecordSettings", self.table("record"))
+
+    @property
+    def audit(self) -> AuditSettings:
+        """The table [audit]."""
+        return cast("AuditSettings", self.table("audit"))
 
     @property
     def bundles(self) -> BundleSettings:

@@ -113,7 +113,7 @@ def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
 
 @given(st.sets(st.text(min_size=1).filter(lambda name: name != "schema")))
 def test_what_is_written_is_read_back(ops: set[str]) -> None:
-    data = json.dumps({**dict.fromkeys(ops), "schema": baseline.SCHEMA}).encode()
+    data = json.dumps({**dict.fromkeys(ops), "schema": baseline.FILE.schema}).encode()
     assert baseline.parse(data, "x") == tuple(sorted(ops))
 
 

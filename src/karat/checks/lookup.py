@@ -149,8 +149,7 @@ class Tree:
     def _paths(self) -> list[str]:
         if self._named or repository(self._root) is None:
             return sorted(_walk(self._root))
-        out = git.run_git(self._root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        return sorted({os.fsdecode(raw) for raw in out.split(b"\0") if raw})
+        return sorted(git.work_tree_files(self._root))
 
     @cached_property
     def _data(self) -> list[str]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "Check a run against its golden.",
     "summary": "Write the pull request description for a golden refresh.",
     "stage": "Stage exactly the changed goldens.",
+    "audit": "Find what is wrong with the goldens of a tree as it stands.",
     "record": "Create or update a golden from the output of a run.",
     "pack": "Pack captured cases into zips that any machine can verify.",
     "verify": "Verify captured cases without unpacking them.",

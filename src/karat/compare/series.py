@@ -169,7 +169,29 @@ def judge_alone(new: Series) -> list[Finding]:
     for name, metric in new.metrics.items():
         if len(metric.values) == 0 or not np.isfinite(metric.values).any():
             findings.append(warn("empty", f"{name}: no finite values", metric=name))
-    return findings
+    return findings if cut is not None else [*findings, *_not_finite(new.metrics)]
+
+
+def _not_finite(metrics: Mapping[str, Metric]) -> Iterator[Finding]:
+    """Where curves have no value, apart from before their first: runs resume, and some metrics are sampled now and then."""
+    end = max((at for at in map(last_sample, metrics.values()) if at is not None), default=0)
+    for name, metric in metrics.items():
+        finite = metric.steps[np.isfinite(metric.values)]
+        if infinite := int(np.isinf(metric.values).sum()):
+            yield fail("not-finite", f"{name}: {count(infinite, 'value')} infinite", metric=name)
+        if len(finite) < 2:
+            continue
+        gaps = np.diff(finite)
+        usual = np.median(gaps)
+        last = int(finite[-1])
+        if np.any(metric.steps > last) and end - last > usual:
+            said = f"{name}: NaN after step {last}, though other metrics go on to step {end}"
+            yield fail("not-finite", said, metric=name, where=f"step {last}")
+        for at in np.flatnonzero(gaps > usual)[:1]:
+            between = metric.steps[(metric.steps > finite[at]) & (metric.steps < finite[at + 1])]
+            if len(between):
+                said = f"{name}: NaN at {count(len(between), 'step')} after step {finite[at]}, amid values"
+                yield warn("not-finite", said, metric=name, where=f"step {between[0]}")
 
 
 def last_sample(metric: Metric) -> int | None:

@@ -114,10 +114,10 @@ def kept_history(root: Path, commit: str, options: DiffOptions, *, compare: bool
             kept = _joined(kept, fresh, gone)
         kept.tip = commit
     missing = 0
-    if compare:
-        compared, missing = _compare(root, kept, options)
-        changed = changed or compared
-    if changed:
+    if not compare:
+        return kept, missing  # and nothing is written: whoever finds it would take the rest for compared
+    compared, missing = _compare(root, kept, options)
+    if changed or compared:
         with suppress(OSError):  # a cache that cannot be written costs time, never the work
             file.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(file, msgspec.msgpack.encode(kept), durable=False)

@@ -78,6 +78,8 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         said = [f"{len(unusual):,} of {count(len(held), 'move')} larger than earlier refreshes made"] if held else []
         if usual := len(known) - len(unusual):
             said.append(f"{usual:,} as usual")
+        if pooled := sum(found.pooled is not None for found in known):
+            said.append(f"{pooled:,} of these by the moves of all goldens, for want of their own")
         if unknown := len(held) - len(known):
             said.append(f"{unknown:,} with too few to tell")
         yield "; ".join([", ".join(said), self.history] if said else [self.history])

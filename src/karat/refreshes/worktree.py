@@ -56,7 +56,7 @@ class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
 def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
     """The goldens of a work tree."""
     tree = git.tree_paths(root, "HEAD") if git.has_commit(root) else {}
-    names = _names(git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
+    names = git.work_tree_files(root)
     head = {path: oid for path, oid in tree.items() if is_golden.covers(path)}
     return GoldenFiles(root=root, head=head, paths=frozenset(head) | set(filter(is_golden.covers, names)))
 

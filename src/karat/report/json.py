@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -36,11 +36,13 @@ def encode(document: Mapping[str, Any], *, odd_numbers_as_text: bool = False) ->
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
-def encode_report(schema: str, report: Any) -> bytes:
+def encode_report(schema: str, report: Any, *, fail_on: Sequence[str] = ("fail",)) -> bytes:
     """A struct that is written as it is, with its findings and the exit code that they deserve."""
     plain = msgspec.to_builtins(msgspec.structs.replace(report, findings=()))
     found = [finding_json(finding) for finding in report.findings]
-    return encode({"schema": schema, "exit_code": int(exit_code(report.findings)), **plain, "findings": found})
+    return encode(
+        {"schema": schema, "exit_code": int(exit_code(report.findings, fail_on=fail_on)), **plain, "findings": found}
+    )
 
 
 def sayable(value: Any, *, numbers: bool = False) -> Any:

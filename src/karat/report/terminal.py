@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import IO, TypeAlias
 
 from karat.findings import Finding, Severity
-from karat.report.words import log_line, printable, short_path
+from karat.report.words import line_of, log_line, printable, short_path
 
 Line: TypeAlias = tuple[tuple[str, str], ...]
 """Pieces of text with a rich style each; no style is the empty text."""
@@ -25,6 +25,8 @@ COMMAND = "cyan"
 """The style of what is meant to be copied."""
 _WORD = re.compile(r"\S+|\s+")
 _PART = re.compile(r"[^/]*/|[^/]+")
+_OF_A_KIND = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
+"""Findings of one kind that are listed without --all."""
 STYLES = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 
 
@@ -97,6 +99,34 @@ def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     yield ((f"     {finding.message}", ""),)
     if finding.next:
         yield ("     next: ", "dim"), (finding.next, COMMAND)
+
+
+def by_kind(
+    findings: Iterable[Finding],
+    title: Callable[[str], str],
+    advice: Mapping[str, str],
+    *,
+    everything: bool,
+    root: str = "",
+) -> Iterator[Line]:
+    """Findings of each severity and kind below one another, in the order in which they come; the first few of them."""
+    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.kind), []).append(finding)
+    for (severity, kind), found in groups.items():
+        yield (f"{severity.value:<4} ", STYLES[severity]), (kind, "bold"), (f"  {len(found):,}: {title(kind)}", "")
+        shown = found if everything else found[: _OF_A_KIND[severity]]
+        paths = [short_path(f.path, root) for f in shown]
+        places = [f"{path}:{line}" if (line := line_of(f)) else path for path, f in zip(paths, shown, strict=True)]
+        width = min(max(map(len, places), default=0), 60)
+        for place, finding in zip(places, shown, strict=True):
+            yield (f"     {place:<{width}}  ", "cyan"), (finding.message, "")
+        if len(found) > len(shown):
+            more = f"… and {len(found) - len(shown):,} more (--all lists them)"
+            yield ((f"     {more if shown else '--all lists them'}", "dim"),)
+        if kind in advice and severity is not Severity.INFO:
+            yield ((f"     → {advice[kind]}", "dim"),)
+        yield ()
 
 
 def widths(rows: Iterable[Sequence[str]]) -> list[int]:

@@ -144,6 +144,12 @@ _STRUCTS: dict[str, PublishedSchema] = {
             "Tolerances.runs": {"minItems": 2},
         },
     ),
+    "audits.audit:AuditReport": PublishedSchema(
+        name="karat.audit/1",
+        description="What is wrong with the goldens of a tree as it stands, gravest first.",
+        also=_EXIT_CODE,
+        limits=_FINDING,
+    ),
     "policy.gate.decision:GateReport": PublishedSchema(
         name="karat.policy-gate/1",
         description="Evidence of test runs held against the rule and its exemptions.",

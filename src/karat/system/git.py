@@ -158,6 +158,12 @@ def resolve(root: Path, revision: str) -> str | None:
     return None
 
 
+def work_tree_files(folder: Path) -> set[str]:
+    """Every file below a folder that git knows or would add, seen from there."""
+    out = run_git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return {os.fsdecode(raw) for raw in out.split(b"\0") if raw}
+
+
 def merge_base(root: Path, one: str, other: str) -> str:
     """The commit that two branches have in common."""
     return run_git(root, "merge-base", one, other).decode().strip()

@@ -1,12 +1,11 @@
 """The baseline: operators that are known to lack evidence. The list may get shorter, and longer only by hand.
 
 A new operator without evidence fails; so does a listed one that has evidence now, or that is gone, until the list
-is shortened. One operator per line, sorted, each line with its comma, so that two branches merge.
+is shortened.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,14 +13,16 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import Finding, UsageError, fail
+from karat.goldens.baseline import BaselineFile
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
-from karat.policy.exemptions import ByOp, Exemption, bytes_of
+from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
 from karat.system.command import Command
 
-SCHEMA = "karat.policy-baseline/1"
+FILE = BaselineFile("karat.policy-baseline/1", "operators")
+parse, read, write = FILE.parse, FILE.read, FILE.write
 
 
 class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,36 +43,6 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.ops, *(name for others in self.aliases.values() for name in others))
-
-
-def parse(data: bytes, path: str) -> tuple[str, ...]:
-    try:
-        found = json.loads(data)
-        good = isinstance(found, dict) and found.get("schema") == SCHEMA
-    except (ValueError, RecursionError):
-        good = False
-    if not good:
-        text = f'expected {path} to be an object of operators that ends in "schema": "{SCHEMA}", found something else'
-        raise UsageError(text, next_command=Command("git", "log", "-p", "--", path))
-    return tuple(sorted(key for key in found if key != "schema"))
-
-
-def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
-    """The operators of a baseline; none where there is no file."""
-    data = bytes_of(path)
-    return () if data is None else parse(data, shown or path.name)
-
-
-def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
-    """Puts operators on a baseline and takes others off; all others stay as they are at that moment."""
-    from karat.goldens.saves import update
-
-    def merged(there: bytes | None) -> bytes:
-        ops = {*(() if there is None else parse(there, path.name)), *added}.difference(gone)
-        lines = [f"{json.dumps(op)}: null,\n" for op in sorted(ops)]
-        return "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode()
-
-    update(path, merged)
 
 
 def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:

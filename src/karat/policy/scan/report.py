@@ -11,7 +11,7 @@ import msgspec
 from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code, fail
 from karat.report import sarif
 from karat.report.json import encode, finding_json
-from karat.report.terminal import Line
+from karat.report.terminal import Line, by_kind
 from karat.report.words import count, line_of
 from karat.system.command import Command
 
@@ -40,9 +40,6 @@ HELP = {
     "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
 }
 """Kind → what to do about it."""
-_SHOWN = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
-"""Findings of one kind that are listed without --all."""
-_STYLE = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 _STATES = {
     "checked": "with a gradient check",
     "conditional": "with one under a condition",
@@ -162,23 +159,7 @@ def cannot_read(path: str, why: str) -> Finding:
 
 
 def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:
-    groups: dict[tuple[Severity, str], list[Finding]] = {}
-    for finding in report.findings:
-        groups.setdefault((finding.severity, finding.kind), []).append(finding)
-    for (severity, kind), found in groups.items():
-        head = f"  {len(found):,}: {title(kind)}"
-        yield (f"{severity.value:<4} ", _STYLE[severity]), (kind, "bold"), (head, "")
-        shown = found if everything else found[: _SHOWN[severity]]
-        places = [f"{f.path}:{line}" if (line := line_of(f)) else f.path for f in shown]
-        width = min(max(map(len, places), default=0), 60)
-        for place, finding in zip(places, shown, strict=True):
-            yield (f"     {place:<{width}}  ", "cyan"), (finding.message, "")
-        if len(found) > len(shown):
-            more = f"… and {len(found) - len(shown):,} more (--all lists them)"
-            yield ((f"     {more if shown else '--all lists them'}", "dim"),)
-        if kind in HELP and severity is not Severity.INFO:
-            yield ((f"     → {HELP[kind]}", "dim"),)
-        yield ()
+    yield from by_kind(report.findings, title, HELP, everything=everything)
     states = report.states
     each = [f"{states[state]:,} {words}" for state, words in _STATES.items() if states.get(state)]
     classes = f"{len(report.op_tests):,} op test class{'' if len(report.op_tests) == 1 else 'es'}"

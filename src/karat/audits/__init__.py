@@ -1,0 +1,1 @@
+"""What is wrong with the goldens of a tree as it stands."""

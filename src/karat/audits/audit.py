@@ -1,0 +1,227 @@
+"""Audit: a tree → what is wrong with its goldens today. The front door of this room.
+
+Each golden is read and judged alone, as `karat diff` judges a new one. What one golden cannot say of itself comes from the
+others (copies), from git (when it was last refreshed) and from the tests of the tree (whose golden it is).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from karat.audits.settings import AuditSettings
+from karat.bundles.layout import HEAD, candidates, case_folders, folders_above
+from karat.compare.change import Change
+from karat.diffs.history import kept_history
+from karat.diffs.sides import Item, OnDisk
+from karat.diffs.workers import Task, compare_items
+from karat.findings import Finding, Severity, fail, info, warn
+from karat.goldens.paths import Globs, PathFilter, identity_of, walk
+from karat.report.words import count, few
+from karat.system import git
+from karat.system.command import Command
+from karat.system.foreign.limits import SOURCE, read_plain
+
+if TYPE_CHECKING:
+    from karat.diffs.diff import DiffOptions
+
+_MONTH = 365.2425 / 12 * 86_400
+_NAMED = 4
+_WORD = re.compile(r"[\w.-]+")
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, gravest first."""
+
+    goldens: int
+    tests: int
+    """Tests that the configuration knows how to find."""
+    known: int = 0
+    """Findings that the baseline lists; they are info."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, and why."""
+    findings: tuple[Finding, ...] = ()
+
+
+class _Tree(msgspec.Struct, frozen=True):
+    """What is audited: the goldens, everything else that lies beside them, and what is to be said of the audit itself."""
+
+    root: Path
+    files: frozenset[str]
+    repository: bool
+    options: DiffOptions
+    settings: AuditSettings
+    goldens: dict[str, Mapping[str, str]] = {}
+    """Golden → its identity."""
+    notes: list[str] = []
+
+
+def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: date) -> AuditReport:
+    """All goldens of a work tree, or of any other folder; `options.only` narrows them."""
+    repository = git.find_root(root) == root
+    found = git.work_tree_files(root) if repository else _walked(root)
+    files = frozenset(path for path in found if os.path.lexists(root / path))  # not what is deleted, but not committed
+    is_golden = PathFilter(options.globs, options.exclude, options.only)
+    cases = case_folders(files, lambda path: _start(root / path)) if any(candidates(files)) else frozenset()
+    goldens = sorted(p for p in files if is_golden(p) and not cases.intersection(folders_above(p)))
+    if not goldens:
+        said = f"expected goldens in {root}, found none that match {', '.join(options.only or options.globs)}"
+        nothing = fail("nothing-compared", said, next="karat config --show-origin")
+        return AuditReport(goldens=0, tests=0, findings=(nothing,))
+    items = [Item(path, None, OnDisk(str(root / path)), certain=True) for path in goldens]
+    task = Task(cases=options.cases, rules=options.rules, status=options.status)
+    read = compare_items(items, task, jobs=options.jobs, progress=options.progress)
+    tree = _Tree(root, files, repository, options, settings, {c.path: c.identity for c in read.changes})
+    tests = {path: known for path in sorted(files) if (known := identity_of(path, settings.tests))}
+    findings = [
+        *(finding for change in read.changes for finding in change.findings if finding.kind != "new-golden"),
+        *_copies(read.changes, {path: new for path, (_, new) in read.digests.items() if new}),
+        *_without_test(tree, tests),
+        *_without_name(tree),
+        *_stale(tree, datetime.combine(today, time(), UTC).timestamp()),
+    ]
+    advised = [f if f.next else replace(f, next=Command("git", "log", "--oneline", "--", f.path)) for f in findings]
+    notes = tuple(tree.notes)
+    return AuditReport(goldens=len(goldens), tests=len(tests), notes=notes, findings=tuple(sorted(advised, key=_order)))
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    return finding.severity.rank, finding.kind, finding.path, finding.metric or ""
+
+
+def _walked(root: Path) -> set[str]:
+    return {(folder / name).relative_to(root).as_posix() for folder, _, names in walk(root) for name in names}
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD)
+    except OSError:
+        return b""
+
+
+def _copies(changes: Sequence[Change], digests: Mapping[str, bytes]) -> Iterator[Finding]:
+    """Goldens with equal bytes; of an empty one its own finding says enough."""
+    alike: dict[bytes, list[Change]] = defaultdict(list)
+    for change in changes:
+        if change.path in digests and not any(f.kind == "empty" and f.metric is None for f in change.findings):
+            alike[digests[change.path]].append(change)
+    for group in alike.values():
+        if len(group) > 1:
+            first, *others = (change.path for change in group)
+            # Runs are never alike to the last digit; tables of outcomes often are.
+            say = warn if group[0].shape == "series" else info
+            said = f"the same bytes as {few(others, _NAMED)}: copied, or written for the wrong case"
+            look = Command("git", "log", "--oneline", "--", first, *others[:_NAMED])
+            yield say("copied-golden", said, path=first, next=look)
+
+
+def _without_test(tree: _Tree, tests: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """Goldens whose case has no test, and tests whose case has no golden."""
+    wanted = tree.settings.tests
+    if not tests:
+        if wanted or not tree.settings.named_in:
+            why = f"no file is {few(wanted, 2)}" if wanted else "karat.toml has no [audit] tests"
+            tree.notes.append(f"which goldens have a test was not looked at: {why}")
+        return
+    identities = [*tests.values(), *filter(None, tree.goldens.values())]
+    shared = sorted(set.intersection(*map(set, identities)))
+    of_tests, of_goldens = ({_case(one, shared) for one in side.values()} for side in (tests, tree.goldens))
+    for path, known in tree.goldens.items():
+        if (case := _case(known, shared)) not in of_tests:
+            said = f"expected a test of {case or 'its case'}, found none: no {few(wanted, 2)}"
+            yield warn("untested-golden", said, path=path)
+    asked_for = PathFilter(("**",), tree.options.exclude, tree.options.only)
+    for path, known in tests.items():
+        if (case := _case(known, shared)) not in of_goldens and asked_for(path):
+            look = Command("ls", "-l", path.rpartition("/")[0] or ".")
+            yield warn("test-without-golden", f"expected a golden of {case}, found none", path=path, next=look)
+
+
+def _case(identity: Mapping[str, str], shared: Sequence[str]) -> str:
+    """What tests and goldens have in common, as one word."""
+    return "/".join(identity[name] for name in shared) if identity else ""
+
+
+def _without_name(tree: _Tree) -> Iterator[Finding]:
+    """Goldens that are named in none of the files in which tests name them."""
+    globs = tree.settings.named_in
+    is_text = Globs(globs)
+    words: set[str] = set()
+    for path in sorted(filter(is_text.fullmatch, tree.files)) if globs else ():
+        try:
+            words.update(_WORD.findall(read_plain(tree.root / path, SOURCE).decode("utf-8", "replace")))
+        except OSError as error:
+            tree.notes.append(f"{path} was not looked at: {error.strerror or error}")
+    if globs and not words:
+        tree.notes.append(f"names of goldens were not looked at: no file is {few(globs, 2)}")
+    for path in tree.goldens if words else ():
+        name = identity_of(path, tree.settings.names).get("name")
+        if name and name not in words:
+            yield warn("untested-golden", f"expected its name {name} in {few(globs, 2)}, found it in none", path=path)
+
+
+def _stale(tree: _Tree, now: float) -> Iterator[Finding]:
+    """Goldens that no commit touched for long, and whether others of their platform were refreshed since."""
+    limit, root = tree.settings.stale_months, tree.root
+    if not limit:
+        return
+    if not tree.repository or not git.has_commit(root):
+        tree.notes.append("ages were not looked at: there is no git history")
+        return
+    if (git.common_folder(root) / "shallow").exists():
+        tree.notes.append("ages were not looked at: the clone is shallow (git fetch --unshallow brings the rest)")
+        return
+    kept, _ = kept_history(root, git.root_and_head(root)[1], tree.options, compare=False)
+    last: dict[str, int] = {}
+    for refresh in kept.refreshes:
+        for golden in refresh.goldens:
+            path = kept.paths[golden.path]
+            last[path] = max(last.get(path, 0), refresh.seconds)
+    platforms = {path: known.get("platform", "") for path, known in tree.goldens.items() if path in last}
+    ages: dict[str, list[int]] = defaultdict(list)
+    for path in sorted(platforms, key=last.__getitem__):
+        ages[platforms[path]].append(last[path])
+    for path, platform in platforms.items():
+        months = int((now - last[path]) / _MONTH)
+        if months >= limit:
+            times = ages[platform]
+            since = len(times) - bisect_right(times, last[path])
+            say = warn if since * 2 > len(times) else info
+            day = datetime.fromtimestamp(last[path], UTC).date()
+            where = f" on {platform}" if platform else ""
+            others = f"{since:,} of {count(len(times), 'golden')}{where} were refreshed since"
+            said = f"last changed on {day}, {count(months, 'month')} ago; {others}"
+            yield say("stale-golden", said, path=path, numbers={"months": months, "refreshed_since": since})
+
+
+def name_of(finding: Finding) -> str:
+    """What a baseline calls a finding; it stays the same as long as the defect does."""
+    return " ".join(part for part in (finding.kind, finding.path, finding.metric) if part)
+
+
+def against_baseline(report: AuditReport, listed: Sequence[str], path: str, again: Command) -> AuditReport:
+    """The report with what is listed as info, and with what is listed and no longer wrong as a failure."""
+    names, waiting = set(listed), set(listed)
+    findings, known = [], 0
+    for finding in report.findings:
+        name = name_of(finding)
+        if name in names and finding.severity is not Severity.INFO:
+            known += 1
+            finding = replace(finding, severity=Severity.INFO, message=f"{finding.message} (known: {path})")  # noqa: PLW2901
+        waiting.discard(name)
+        findings.append(finding)
+    for name in sorted(waiting):
+        said = f"{path}: {name} is listed and no longer wrong; shorten the list"
+        findings.append(fail("baseline-stale", said, path=path, metric=name, next=again.plus("--update-baseline")))
+    return msgspec.structs.replace(report, known=known, findings=tuple(sorted(findings, key=_order)))
