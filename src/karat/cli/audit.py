@@ -82,7 +82,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.audits import report as reports
     from karat.audits.audit import against_baseline, audit, name_of
     from karat.config import load
-    from karat.goldens.baseline import BaselineFile
+    from karat.goldens.saves import update
+    from karat.report.baseline import BaselineFile
     from karat.report.terminal import print_lines
     from karat.system import ci, git
     from karat.system.dates import day
@@ -109,7 +110,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             if not place.exists() and ci.in_ci():
                 said = f"expected the list {baseline}, found none; a list that a robot makes guards nothing"
                 raise UsageError(said, next_command="karat audit --help  # make it on your own machine, and commit it")
-            file.write(place, () if place.exists() else wrong, set(listed) - wrong)
+            update(
+                place, lambda there: file.merged(there, baseline, wrong if there is None else (), set(listed) - wrong)
+            )
             listed = file.read(place, baseline)
         again = typed().without({"--update-baseline"}, flags={"--update-baseline"})
         report = against_baseline(report, listed, baseline, again)

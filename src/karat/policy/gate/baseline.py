@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import Finding, UsageError, fail
-from karat.goldens.baseline import BaselineFile
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
+from karat.report.baseline import BaselineFile
 from karat.system.command import Command
 
 FILE = BaselineFile("karat.policy-baseline/1", "operators")
-parse, read, write = FILE.parse, FILE.read, FILE.write
+parse, read = FILE.parse, FILE.read
 
 
 class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +43,13 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.ops, *(name for others in self.aliases.values() for name in others))
+
+
+def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
+    """Puts operators on a baseline and takes others off; all others stay as they are at that moment."""
+    from karat.goldens.saves import update
+
+    update(path, lambda there: FILE.merged(there, path.name, added, gone))
 
 
 def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:
