@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 COLUMNS = {
     "n_steps": -1,
-    "avg_rel_diff": -1,
+    "change": -1,
     "mean_abs_rel_diff": -1,
     "max_abs_rel_diff": -1,
     "max_step": -1,
@@ -29,6 +29,7 @@ COLUMNS = {
     "steps_lost": -1,
     "steps_gained": -1,
     "nan_gained": -1,
+    "threshold_ratio": -1,
     "tolerance_ratio": -1,
     "verdict": 1,
     "file": 1,
@@ -39,12 +40,38 @@ COLUMNS = {
 @pytest.mark.slow
 def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     page = visit()
-    assert page.title() == "Golden values of tests/functional_tests/test_cases"
+    assert page.title().startswith("20 of 81 goldens need a look; 6 must not be merged: ")
+    assert page.locator("h1").inner_text() == make().answer()
+    assert page.locator(".sides .about").inner_text() == "Golden values of tests/functional_tests/test_cases"
+    heads = page.locator("main h2").all_inner_texts()
+    assert [head.split("\n")[0].split(" ")[0] for head in heads] == ["Groups", "Single", "Rows"]
     assert "81 goldens compared" in page.locator(".totals").inner_text()
     assert total(page) == f"{len(table_rows(make()))} rows"
     assert page.locator("#findings-list > .finding").count() == 10
     assert page.locator(".group").count() == 2
     assert page.locator("#curveless").is_hidden()
+
+
+@pytest.mark.slow
+def test_members_of_a_group_are_folded_and_lead_to_their_rows(visit: Open) -> None:
+    page = visit()
+    box = page.locator(".group-box").nth(1)
+    assert box.locator("li").count() == 0
+    box.locator("summary").click()
+    box.locator("li").first.wait_for()
+    assert box.locator("li").count() == 12
+    name = box.locator("li button").first.get_attribute("title")
+    box.locator("li button").first.click()
+    assert open_paths(page) == [name, "iteration-time"]
+
+
+@pytest.mark.slow
+def test_a_loss_that_rises_has_a_plus_and_goes_up(visit: Open) -> None:
+    page = visit(anchor=f"#o={BROKEN}&om=lm+loss")
+    assert "change +0.05" in " ".join(page.locator(".detail .read").inner_text().split())
+    cells = page.locator("tr.row[aria-expanded=true] .c-change").inner_text()
+    assert cells.startswith("+")
+    assert page.locator("figcaption").inner_text().count("(new − old) / |old|, below") == 1
 
 
 @pytest.mark.slow
@@ -237,14 +264,14 @@ def test_a_link_brings_everything_back(visit: Open) -> None:
     page.locator("#filter").fill("1node")
     page.locator(".chip[data-v=drift]").click()
     page.locator("#metric").select_option("iteration-time")
-    page.locator("th[data-key=avg_rel_diff] button").click()
+    page.locator("th[data-key=change] button").click()
     page.locator("tr.row").nth(3).click()
     page.wait_for_url(re.compile(r"#.*\bo="))
     anchor = page.evaluate("location.hash")
     again = visit(anchor=anchor)
     assert again.locator("#filter").input_value() == "1node"
     assert again.locator("#metric").input_value() == "iteration-time"
-    assert again.locator("th[data-key=avg_rel_diff]").get_attribute("aria-sort") == "descending"
+    assert again.locator("th[data-key=change]").get_attribute("aria-sort") == "descending"
     assert seen(again) == seen(page)
     assert open_paths(again) == open_paths(page) != []
     again.locator("canvas.plot[data-drawn]").wait_for()

@@ -173,9 +173,9 @@ def test_thousands_of_rows(visit: Open, pages: Path) -> None:
 def members(rows: list[tuple[str, str | None]], n: int) -> tuple[tuple[str, str | None], ...]:
     """The members of a group, of four sorts by turns."""
     sorts: list[list[tuple[str, str | None]]] = [
-        [rows[n]],
-        [rows[n], rows[-1 - n], rows[n]],  # one of them twice
-        [(rows[n][0], None)],  # all rows of a file
+        [rows[n], ("gone.json", None)],
+        [rows[n], rows[-1 - n], rows[n], ("gone.json", None)],  # one of them twice
+        [(rows[n][0], None), ("gone.json", None)],  # all rows of a file
         [(rows[n][0], None), rows[n], ("gone.json", None), (rows[n][0], "gone")],
     ]
     return tuple(sorts[n % len(sorts)])

@@ -24,9 +24,9 @@ def table_rows(diff: Diff) -> list[tuple[str, str | None, Verdict, MetricChange 
         for m in change.metrics or (None,)
     ]
 
-    def gravity(row: tuple[str, str | None, Verdict, MetricChange | None]) -> tuple[int, float]:
-        size = row[3].max_abs_rel_diff if row[3] else None
-        return row[2].rank, -(float("inf") if size is None else size)
+    def gravity(row: tuple[str, str | None, Verdict, MetricChange | None]) -> tuple[int, float, float]:
+        beyond, size = (row[3].threshold_ratio, row[3].max_abs_rel_diff or 0.0) if row[3] else (None, float("inf"))
+        return row[2].rank, -(float("inf") if beyond is None else beyond), -size
 
     return sorted(made, key=gravity)
 

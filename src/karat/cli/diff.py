@@ -84,7 +84,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     if fail_on:
         fail = parse_fail_on(fail_on, "--fail-on", "karat diff --help")
     progress = progress_line(sys.stderr, "comparing goldens {done}/{total}")
-    result = diff(**given, preset=preset, keep_curves=html is not None, progress=progress)
+    told = any(target is not None for target in (json_file, markdown, html))
+    result = diff(**given, preset=preset, keep_curves=html is not None, provenance=told, progress=progress)
     if csv_file is not None:
         from karat.diffs.report.data import render_csv
 

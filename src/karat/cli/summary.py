@@ -54,31 +54,28 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Write the pull request description for a golden refresh.
 
-    What a reviewer must look at comes first; then what was refreshed, and how far it moved. Uses
-    the record of the last `karat refresh` if there is one, or the options.
+    The answer and a summary come first; then what a reviewer must look at, and how far values moved. Where they
+    came from is in goldens.lock.json and in the record of the last `karat refresh`, or in the options.
     """
     from karat.api import diff_options
     from karat.config import load
     from karat.diffs.diff import diff_sides
     from karat.diffs.report.markdown import current, pull_request_text
     from karat.diffs.sides import WorkTree, resolve_sides
-    from karat.goldens.provenance import RefreshRecord, lines_of, read_record
+    from karat.goldens.provenance import RefreshRecord, read_record
 
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(old, new, Path.cwd())
     progress = progress_line(sys.stderr, "comparing goldens {done}/{total}")
     known = read_record(right.root) if isinstance(right, WorkTree) else None
-    result = diff_sides(left, right, diff_options(config, history=history, progress=progress))
+    result = diff_sides(left, right, diff_options(config, history=history, progress=progress, provenance=True))
     record = current(result, known)
     if run_id or scope or source or refresh_command:
         record = RefreshRecord(source=source or "github", run_id=run_id, scope=scope, command=refresh_command)
-    lines = {}
-    if isinstance(right, WorkTree):
-        lines = lines_of(right.root, (c.path for c in result.changes), tuple(config.paths))
     if form == "json":
         deliver(output, result.to_json())
     else:
-        deliver(output, pull_request_text(result, record, lines, github=form == "github"))
+        deliver(output, pull_request_text(result, record, github=form == "github"))
     # The text is written in any case; that nothing stands behind it must not be overlooked.
     code = exit_code(result.all_findings(), fail_on=())
     if code:

@@ -39,6 +39,7 @@ from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.diffs.cases import BothSides
+    from karat.diffs.origins import Locks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class DiffOptions:
     everything: bool = False
     """Read unchanged goldens as well."""
     keep_curves: bool = False
+    provenance: bool = False
+    """Tell where the values of both sides came from, as their locks say."""
     history: bool | None = None
     """Hold moves against those of earlier refreshes; None: if that was asked for before, so that it is quick."""
     preset: str | None = None
@@ -98,7 +101,18 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
     is_golden = PathFilter(options.globs, options.exclude, options.only)
     owned = {"owned": cases.owner()} if cases else {}
     found = pair_up(old, new, is_golden, listing, everything=options.everything, **owned)
-    task = Task(cases=options.cases, rules=options.rules, status=options.status, keep_curves=options.keep_curves)
+    locks: list[tuple[Locks, list[Finding]]] = []
+    if options.provenance:
+        from karat.diffs.origins import origins, read_locks
+
+        locks = [read_locks(side, options.globs) for side in (old, new)]
+    task = Task(
+        cases=options.cases,
+        rules=options.rules,
+        status=options.status,
+        keep_curves=options.keep_curves,
+        digests=any(entries for entries, _ in locks),
+    )
     compared = compare_items(found.items, task, jobs=options.jobs, progress=options.progress)
     # Where captured cases lie is theirs to say, so the golden patterns are not asked.
     is_case = PathFilter(("**",), options.exclude, options.only)
@@ -136,7 +150,9 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
             *found.findings,
             *(cases.findings(bundles, found.items) if cases else ()),
             *_nothing_compared(found, changes, unchanged, options),
+            *(finding for _, unreadable in locks for finding in unreadable),
         ),
+        provenance=origins((locks[0][0], locks[1][0]), options.globs, compared.digests) if task.digests else {},
         unchanged=unchanged,
         history=past,
         root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,11 @@ from karat.compare.rules import RuleBook
 from karat.findings import UNVERIFIED, Finding, Severity, info
 from karat.report.result import Result
 from karat.report.words import count, few, short_path
+
+if TYPE_CHECKING:
+    from karat.goldens.provenance import LockEntry
+else:
+    LockEntry = Any
 
 _UNUSUAL_SHOWN = 8
 _NAMED = 3
@@ -63,6 +68,8 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Goldens whose bytes are the same on both sides and were therefore not read."""
     root: str = ""
     """The folder the goldens have in common, for titles."""
+    provenance: Mapping[str, tuple[LockEntry | None, LockEntry | None]] = {}
+    """Golden → where its old and its new values came from, where a lock knows and it was asked for."""
     history: str = ""
     """Which history the moves were held against, and what it lacks; empty if none was asked."""
 
@@ -234,7 +241,7 @@ _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
 
 
 def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0) -> tuple[FindingGroup, ...]:
-    """The groups of all findings, gravest first, then largest; `unchanged` goldens were not even read."""
+    """The groups of all findings, gravest first, of these the loss, then largest; `unchanged` goldens were not read."""
     found: defaultdict[_Key, list[_Member]] = defaultdict(list)
     for change in changes:
         platform = change.identity.get("platform", "")
@@ -263,7 +270,7 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
         if len(paths) > 1:
             common = _common(paths, words[key[0]], other, where)
         groups.append(_group(key, members, common))
-    return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
+    return tuple(sorted(groups, key=lambda g: (g.severity.rank, g.family != "loss", -len(g.members), g.title)))
 
 
 def _words(change: Change) -> dict[str, int]:

@@ -35,6 +35,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook
     status: Sequence[str]
     keep_curves: bool = False
+    digests: bool = False
+    """Hash every golden, not only those that came or went."""
 
 
 class Compared(msgspec.Struct):
@@ -44,7 +46,7 @@ class Compared(msgspec.Struct):
     unchanged: int = 0
     """Items whose bytes turned out to be equal."""
     digests: dict[str, tuple[bytes | None, bytes | None]] = {}
-    """Of goldens that came or went, to recognise moves."""
+    """SHA-256 of goldens that came or went, to recognise moves; of all, where they are asked for."""
 
 
 class Comparer:
@@ -94,7 +96,7 @@ def _pairs(
         if same and not item.certain:
             compared.unchanged += 1
             continue
-        if item.old is None or item.new is None:
+        if task.digests or item.old is None or item.new is None:
             from hashlib import sha256
 
             one, other = (sha256(side).digest() if isinstance(side, bytes) else None for side in (old, new))

@@ -25,7 +25,6 @@ from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import git_path
-from karat.system.hashes import sha256_file
 
 NAME = "goldens.lock.json"
 LOCK_SCHEMA = "karat.lock/1"
@@ -90,20 +89,6 @@ def read_lock(file: Path) -> dict[str, LockEntry]:
         said = f"expected {LOCK_SCHEMA} in {file}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-l", str(file))) from error
     return decode_lock(data, file)
-
-
-def lines_of(root: Path, paths: Iterable[str], globs: Sequence[str]) -> dict[str, LockEntry]:
-    """The lines of those goldens that are still the files the lock speaks of."""
-    locks: dict[str, dict[str, LockEntry]] = {}
-    found = {}
-    for path in paths:
-        lock, name = place_of(path, globs)
-        if lock not in locks:
-            locks[lock] = read_lock(root / lock)
-        entry, file = locks[lock].get(name), root / path
-        if entry and file.is_file() and sha256_file(file) == entry.sha256:
-            found[path] = entry
-    return found
 
 
 def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:

@@ -11,6 +11,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,8 +38,9 @@ def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
 
 
 def gravity(row: MetricChange) -> tuple[int, float, float]:
-    """The order of every table: by verdict, then by how far beyond the threshold."""
-    return row.verdict.rank, -magnitude(row.threshold_ratio), -magnitude(row.max_abs_rel_diff)
+    """The order of every table: by verdict, then by how far beyond the threshold; what cannot be measured first."""
+    beyond = inf if row.threshold_ratio is None else magnitude(row.threshold_ratio)
+    return row.verdict.rank, -beyond, -magnitude(row.max_abs_rel_diff)
 
 
 def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange, str]]:
@@ -126,8 +128,13 @@ def document(diff: Diff) -> dict[str, Any]:
             {**msgspec.to_builtins(g), "members": [{"path": path, "metric": metric} for path, metric in g.members]}
             for g in diff.groups
         ],
-        "files": [change_json(c) for c in diff.changes],
+        "files": [{**change_json(c), "provenance": _provenance_json(diff, c.path)} for c in diff.changes],
     }
+
+
+def _provenance_json(diff: Diff, path: str) -> dict[str, Any]:
+    old, new = diff.provenance.get(path, (None, None))
+    return {"old": msgspec.to_builtins(old), "new": msgspec.to_builtins(new)}
 
 
 def totals(diff: Diff) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.result import Diff, verdict_counts
+from karat.diffs.origins import place, runs
+from karat.diffs.report.data import gravity
+from karat.diffs.result import Diff, labels, verdict_counts
 from karat.findings import KINDS, Finding, Severity
 from karat.report.html import asset, fill, page, script_json, text
-from karat.report.words import count, severity_counts
+from karat.report.words import count, few, severity_counts
 from karat.tensors.comparison import within
 from karat.tensors.report import facts
 
@@ -30,13 +32,14 @@ MAX_POINTS: Final = 3_000_000
 
 NO_CURVE: Final = -1
 OVER_LIMIT: Final = -2
+_RUNS_SHOWN: Final = 4
 
 # What a row carries besides file, metric, verdict and reason; the script uses the same names.
 # fmt: off
 _NUMBERS: Final = (
-    "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "max_step", "max_old", "max_new",
+    "n_steps", "change", "mean_abs_rel_diff", "max_abs_rel_diff", "max_step", "max_old", "max_new",
     "first_diff_step", "bit_equal", "n_shared", "steps_lost", "steps_gained", "nan_gained", "nan_lost",
-    "tolerance_ratio", "steady_rel_diff", "rule",
+    "threshold_ratio", "tolerance_ratio", "steady_rel_diff", "rule",
 )
 # fmt: on
 _FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
@@ -56,10 +59,12 @@ _SCRIPTS: Final = ("words.js", "plot.js", "page.js")
 
 def render(diff: Diff, *, title: str | None = None, command: str | None = None) -> str:
     """One self-contained HTML file; the same Diff always gives the same bytes."""
-    heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
+    about = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
+    heading = diff.answer()
+    names = labels(diff.changes, diff.root)
     # One line of the page's table each: a (file, metric), or a file that has no metrics to show.
     rows = [(file, change, row) for file, change in enumerate(diff.changes) for row in change.metrics or (None,)]
-    rows.sort(key=lambda row: _gravity(*row[1:]))
+    rows.sort(key=lambda row: gravity(row[2]) if row[2] else (row[1].verdict.rank, -np.inf, -np.inf))
     curves, places = _embed([numbers for _, _, numbers in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
     files = {change.path: file for file, change in enumerate(diff.changes)}
@@ -67,8 +72,10 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
         _asset("body.html"),
         {
             "title": text(heading),
+            "about": text(about),
             "old": text(diff.old),
             "new": text(diff.new),
+            "origins": "".join(_origins(diff)),
             "totals": " ".join(_totals(diff)),
             "command": f'<p class="command"><code id="command">{text(command)}</code></p>' if command else "",
             "noscript": _noscript(findings),
@@ -78,7 +85,10 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                     "verdicts": [verdict.value for verdict in Verdict],
                     "root": diff.root,
                     "limit": MAX_POINTS,
-                    "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
+                    "files": [
+                        [c.path, c.shape, {**c.identity, **_provenance(diff, c.path)}, names[c.path]]
+                        for c in diff.changes
+                    ],
                     "rows": [_row(*row, place) for row, place in zip(rows, places, strict=True)],
                     "findings": [
                         [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
@@ -94,13 +104,16 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                             _plain(group.high),
                         ]
                         for group in sorted(diff.groups, key=lambda group: group.severity.rank)
+                        if len(group.paths) > 1  # what stands alone is among the findings
                     ],
                 }
             ),
             "curves": script_json(curves),
         },
     )
-    return page(title=heading, body=body, style=_asset("page.css"), script="\n".join(map(_asset, _SCRIPTS)))
+    return page(
+        title=f"{heading} · {about}", body=body, style=_asset("page.css"), script="\n".join(map(_asset, _SCRIPTS))
+    )
 
 
 def _asset(name: str) -> str:
@@ -118,9 +131,22 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _gravity(change: Change, numbers: MetricChange | None) -> tuple[int, float]:
-    size = numbers.max_abs_rel_diff if numbers else None
-    return (numbers or change).verdict.rank, -np.inf if size is None or np.isnan(size) else -size
+def _origins(diff: Diff) -> Iterator[str]:
+    """From which runs the values of either side came, as markup."""
+    for side, word in enumerate(("old", "new")):
+        if said := list(runs(diff, side)):
+            yield f'<p class="origin"><b>{word}</b> from {text(few(said, _RUNS_SHOWN, "; "))}</p>'
+
+
+def _provenance(diff: Diff, path: str) -> dict[str, str]:
+    """Where a golden's values came from, among the facts of its rows."""
+    sides = zip(("old", "new"), diff.provenance.get(path, ()), strict=False)
+    told = {
+        f"{word} values": line
+        and ", ".join(filter(None, (place(line.source, line.run), line.job, line.image, line.date)))
+        for word, line in sides
+    }
+    return {word: said for word, said in told.items() if said}
 
 
 def _without_metric(finding: Finding) -> str:

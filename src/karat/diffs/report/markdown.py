@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from karat.compare.change import Change, MetricChange, Verdict
+from karat.diffs.origins import place, runs
 from karat.diffs.report.data import csv_rows, ranked_rows, ranked_tensors, row_cells
 from karat.diffs.result import Diff, labels, verdict_counts
 from karat.findings import Severity
@@ -22,17 +22,6 @@ from karat.report.words import count, few, magnitude, number, short_path, span
 from karat.tensors.report import TITLES, cells, type_text
 
 Row = tuple[Change, MetricChange]
-Lines = Mapping[str, LockEntry]
-"""Golden → its line in the lock, of goldens that are still the file it speaks of."""
-
-SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
-PLACES = {
-    "folder": "a folder of results",
-    "s3": "a bucket",
-    "gs": "a bucket",
-    "az": "a bucket",
-    "record": "`karat record`",
-}
 BY_OPTION = "--accept-incomplete"
 
 GITHUB_COMMENT = 65_536
@@ -60,6 +49,7 @@ def render(diff: Diff, *, top: int = 20) -> str:
     """The Markdown report of `karat diff --markdown`."""
     verdicts = verdict_counts(diff.changes) or "no golden changed"
     head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
+    head = "\n\n".join([head, *(["\n".join(origin)] if (origin := list(provenance_lines(diff))) else [])])
     sections = [answer(diff), Section("", head), *must_look(diff), gravest_rows(diff, top), gravest_tensors(diff, top)]
     return "\n".join(section.text() for section in sections if section is not None)
 
@@ -72,6 +62,7 @@ def answer(diff: Diff) -> Section:
 def must_look(diff: Diff, folded: int = _FOLDED) -> list[Section]:
     """What a reviewer must look at: what belongs together, with its members folded; then fail findings, one by one."""
     fails = [f for f in diff.all_findings() if f.severity is Severity.FAIL]
+    fails += [f for f in diff.findings if f.severity is Severity.WARN]
     groups = [
         g for g in diff.groups if g.severity is not Severity.INFO and (len(g.paths) > 1 or g.severity is Severity.WARN)
     ]
@@ -142,12 +133,10 @@ def gravest_tensors(diff: Diff, top: int) -> Section | None:
     return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))
 
 
-def sections(
-    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({}), folded: int = _FOLDED
-) -> list[Section]:
-    """The whole text, in order; `lines` are those of the lock, `folded` how many names a folded list may have."""
+def sections(diff: Diff, record: RefreshRecord | None = None, folded: int = _FOLDED) -> list[Section]:
+    """The whole text, in order; `folded` is how many names a folded list may have."""
     rows = list(csv_rows(diff))
-    found = [answer(diff), Section("## Summary", _what_was_done(diff, record, lines, folded)), *must_look(diff, folded)]
+    found = [answer(diff), Section("## Summary", _what_was_done(diff, record, folded)), *must_look(diff, folded)]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
         found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
@@ -160,15 +149,14 @@ def sections(
     return found
 
 
-def pull_request_text(
-    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({}), *, github: bool = False
-) -> str:
+def pull_request_text(diff: Diff, record: RefreshRecord | None = None, *, github: bool = False) -> str:
     """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
-    parts = sections(diff, record, lines, _FOLDED_IN_A_COMMENT if github else _FOLDED)
+    parts = sections(diff, record, _FOLDED_IN_A_COMMENT if github else _FOLDED)
     return fit(parts, GITHUB_COMMENT) if github else "\n".join(part.text() for part in parts)
 
 
-def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines, folded: int) -> str:
+def _what_was_done(diff: Diff, record: RefreshRecord | None, folded: int) -> str:
+    lock = {path: new for path, (_, new) in diff.provenance.items() if new}
     done = f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
     if record is not None:
         what = "Refresh of golden values"
@@ -176,12 +164,13 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines, folded
             what += " for failing functional tests"
         elif record.scope == "all" and not record.narrowed:
             what = "Full refresh of golden values"
-        done = f"{what} from {place(record.source, record.run_id)}."
+        done = f"{what} from {place(record.source, record.run_id, code)}."
     lines = [done, "", "**Golden value updates**", ""]
     if record is not None and record.command:
         lines.append(f"- Re-ran {code(record.command)}.")
     where = f" under {code(diff.root + '/')}" if diff.root else ""
     lines.append(f"- Updated **{count(len(_changed(diff)), 'golden-value file')}**{where}.")
+    lines += provenance_lines(diff)
     still = [c for c in diff.changes if not _is_moved(c)]
     unreadable = [c for c in diff.changes if c.verdict is Verdict.UNREADABLE]
     new = [c for c in still if not c.has_baseline and c.verdict is not Verdict.UNREADABLE]
@@ -201,6 +190,13 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines, folded
         said = [prose(line) for line in record.not_refreshed]
         lines.append(_folding(f"Asked for and not refreshed ({len(said)})", said, folded, sentences=True))
     return "\n".join(lines)
+
+
+def provenance_lines(diff: Diff) -> Iterator[str]:
+    """From which runs the values of either side came, where the locks say so."""
+    for side, word in enumerate(("Before", "Now")):
+        if said := list(runs(diff, side, code)):
+            yield f"- {word}: {few(said, _NAMED, '; ')}."
 
 
 def _is_moved(change: Change) -> bool:
@@ -333,13 +329,6 @@ def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
     yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
 
 
-def place(source: str, run: str | None) -> str:
-    """A run by name, or the kind of place that has no runs."""
-    if run and source != "record":
-        return f"{SOURCES.get(source, prose(source))} {code(run)}"
-    return PLACES.get(source, prose(source))
-
-
 def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
     """The record, unless all that its refresh wrote has been committed or put back since."""
     if record is None or not record.files or set(record.files) & set(_changed(diff)):
@@ -347,12 +336,12 @@ def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
     return None
 
 
-def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines, folded: int) -> Iterator[str]:
+def origin_lines(diff: Diff, record: RefreshRecord, lines: Mapping[str, LockEntry], folded: int) -> Iterator[str]:
     """What did not come from the last refresh: from which run it is, or that no run is known."""
     runs: dict[str, list[str]] = {}
     for path in _changed(diff):
         if path in lines and path not in {*record.files, *record.confirmed}:
-            runs.setdefault(place(lines[path].source, lines[path].run), []).append(path)
+            runs.setdefault(place(lines[path].source, lines[path].run, code), []).append(path)
     for run, paths in sorted(runs.items()):
         head = f"{len(paths):,} of them not by this command, but from {run}"
         yield _folding(head, _names(paths, diff.root), folded)
@@ -363,7 +352,9 @@ def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines, folded: int) -
         )
 
 
-def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines, folded: int) -> Iterator[str]:
+def overruled_lines(
+    diff: Diff, record: RefreshRecord | None, lines: Mapping[str, LockEntry], folded: int
+) -> Iterator[str]:
     """What somebody took although karat objects, with the reason where one was given."""
     reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
     by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}

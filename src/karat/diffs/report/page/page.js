@@ -1,6 +1,6 @@
 // --- rows
 
-const FLOATS = ["avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "max_old", "max_new", "tolerance_ratio", "steady_rel_diff"];
+const FLOATS = ["change", "threshold_ratio", "mean_abs_rel_diff", "max_abs_rel_diff", "max_old", "max_new", "tolerance_ratio", "steady_rel_diff"];
 /** Text order in which tp2 comes before tp10. */
 const natural = (s) => s.replace(/\d+/g, (d) => d.padStart(12, "0"));
 const ROWS = D.rows.map((values, id) => {
@@ -8,6 +8,7 @@ const ROWS = D.rows.map((values, id) => {
   D.fields.forEach((f, i) => { r[f] = values[i]; });
   for (const f of FLOATS) if (typeof r[f] === "string") r[f] = Number(r[f]);
   [r.path, r.shape, r.identity] = D.files[r.file];
+  if (typeof r.steady_rel_diff === "number") r.steady_rel_diff = -r.steady_rel_diff;
   r.word = VERDICTS[r.verdict];
   r.text = (r.path + "\n" + (r.metric || "")).toLowerCase();
   return r;
@@ -21,15 +22,16 @@ const COLS = [
   { key: "file", label: "File", get: (r) => natural(r.path), show: (r) => pathEl(r.path, body.clientWidth < 700 ? body.clientWidth : $("head").children[1].clientWidth - 16) },
   { key: "metric", label: "Metric", get: (r) => (r.metric == null ? null : natural(r.metric)), show: (r) => (r.metric == null ? "" : plain(r.metric)) },
   tally("n_steps", "Steps", "Usable steps: both values finite, the old one not zero"),
-  number("avg_rel_diff", "Mean", "Signed mean of (old − new) / old; opposite signs cancel"),
-  number("mean_abs_rel_diff", "Mean |·|", "Mean of |old − new| / |old|"),
-  number("max_abs_rel_diff", "Max |·|", "Largest |old − new| / |old|"),
+  { ...number("change", "Change", "Mean of (new − old) / |old|; opposite signs cancel"), show: (r) => rise(r.change) },
+  number("mean_abs_rel_diff", "Mean |·|", "Mean of |new − old| / |old|"),
+  number("max_abs_rel_diff", "Max |·|", "Largest |new − old| / |old|"),
   place("max_step", "@ step", "The step of the largest difference"),
   place("first_diff_step", "First", "The first step that differs"),
   tally("steps_lost", "Lost", "Steps that had a value and are gone"),
   tally("steps_gained", "Gained", "Steps the old golden did not have"),
   tally("nan_gained", "NaN", "Steps whose value was finite and is not any more"),
-  number("tolerance_ratio", "× tol", "Largest |old − new| as a multiple of the metric's tolerance"),
+  number("threshold_ratio", "× limit", "How far beyond the thresholds of its verdict"),
+  number("tolerance_ratio", "× tol", "Largest |new − old| as a multiple of the metric's tolerance"),
 ];
 
 /** Empty cells last, whichever way; numbers before names; ties in the order of gravity. */
@@ -53,7 +55,7 @@ for (const r of ROWS) {
 }
 const idsOf = (file, metric) => (IDS.has(file) && IDS.get(file).get(metric)) || [];
 const GROUPS = D.groups.map(([severity, title, members, low, high]) => (
-  { severity, title, n: members.length, low: low == null ? null : Number(low), high: high == null ? null : Number(high),
+  { severity, title, members, n: members.length, low: low == null ? null : Number(low), high: high == null ? null : Number(high),
     ids: new Set(members.flatMap(([file, metric]) => idsOf(file, metric))) }));
 
 // --- state
@@ -239,12 +241,13 @@ function facts(r) {
     for (const [k, v] of Object.entries(r.identity)) fact(list, plain(k), plain(v));
     return list;
   }
-  fact(list, "signed mean", ...n("avg_rel_diff"));
+  fact(list, "mean change", rise(r.change), r.change == null ? null : String(r.change));
   fact(list, "mean |·|", ...n("mean_abs_rel_diff"));
   fact(list, "max |·|", ...n("max_abs_rel_diff"));
   if (r.max_abs_rel_diff && r.max_old != null && r.max_new != null) fact(list, "old → new there", exact(r.max_old) + " → " + exact(r.max_new));
   fact(list, "tolerance", r.tolerance_ratio == null ? "" : fmt(r.tolerance_ratio) + " × allowed", String(r.tolerance_ratio));
-  fact(list, "steady state", ...n("steady_rel_diff"));
+  fact(list, "× limit", ...n("threshold_ratio"));
+  fact(list, "steady state", rise(r.steady_rel_diff));
   fact(list, "bit-equal", pair("bit_equal", "n_shared", " of ", " shared"));
   fact(list, "usable", r.n_steps == null ? "" : count(r.n_steps) + " steps");
   if (r.steps_lost || r.steps_gained) fact(list, "steps", pair("steps_lost", "steps_gained", " lost, ", " gained"));
@@ -276,7 +279,7 @@ function figure(r) {
     const key = (name, value, cls) => [el("span", { class: "key" + (cls ? " " + cls : "") }, name), " ", el("b", { title: value.title }, value.text), "  "];
     const side = (v, word) => ({ text: Number.isFinite(v) ? exact(v) : word || odd(v), title: String(v) });
     read.replaceChildren(...key(unit.trim(), { text: step(c.x[at]) }), ...key("old", side(c.o[at], c.gap[at] === GAINED ? "none" : ""), "old"),
-      ...key("new", side(c.n[at], c.gap[at] === LOST ? "lost" : ""), "new"), ...key("(old − new) / old", { text: Number.isFinite(c.rel[at]) ? fmt(c.rel[at]) : "none", title: String(c.rel[at]) }));
+      ...key("new", side(c.n[at], c.gap[at] === LOST ? "lost" : ""), "new"), ...key("change", { text: Number.isFinite(c.rel[at]) ? rise(c.rel[at]) : "none", title: String(c.rel[at]) }));
     cross.hidden = !show;
     if (show && g) { cross.style.left = g.xs(at) + "px"; cross.style.top = g.top + "px"; cross.style.height = g.bottom - g.top + "px"; }
   };
@@ -297,7 +300,7 @@ function figure(r) {
   rest();
   return {
     el: el("figure", {}, el("div", { class: "reading" }, read, log), stage,
-      el("figcaption", {}, el("span", { class: "swatch old" }), "old", el("span", { class: "swatch new" }), "new", el("span", { class: "swatch rel" }), "(old − new) / old, below", ...marks)),
+      el("figcaption", {}, el("span", { class: "swatch old" }), "old", el("span", { class: "swatch new" }), "new", el("span", { class: "swatch rel" }), "(new − old) / |old|, below", ...marks)),
     go: (by) => go(by === "home" ? 0 : by === "end" ? n - 1 : at + by, true), log: () => log.click(),
   };
 }
@@ -367,6 +370,18 @@ function findingEl([severity, kind, path, metric, where, message, next]) {
       where ? el("span", { class: "dim clip" }, plain(where)) : ""),
     el("p", { class: "sentence" }, plain(message)), next ? command(next) : ""));
 }
+/** What belongs together: a click shows its rows; its members are folded below. */
+function groupEl(g, i) {
+  const list = el("ul", {}), size = count(g.n) + (g.n === 1 ? " member" : " members");
+  const folded = el("details", { ontoggle: () => { if (!list.children.length) fold(list, g.members, memberEl, 100); } }, el("summary", {}, size), list);
+  return el("div", { class: "group-box" }, el("button", { type: "button", class: "group " + TONE[g.severity], "data-g": i, onclick: () => { set({ g: S.g === i ? -1 : i, open: -1 }); if (S.g === i) $("rows").scrollIntoView(); } },
+    badge(g.severity), el("span", { class: "group-title" }, plain(g.title)),
+    el("span", { class: "dim" }, g.low == null ? "" : "by " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " … " + fmt(g.high)))), folded);
+}
+function memberEl([file, metric]) {
+  const [path, , , name] = D.files[file] || ["", "", "", ""];
+  return el("li", {}, el("button", { type: "button", class: "link", title: plain(path), onclick: () => goTo(path, metric) }, plain(name), metric == null ? "" : el("span", { class: "dim" }, plain(metric))));
+}
 function fold(list, items, make, first) {
   list.append(...items.slice(0, first).map(make));
   const rest = items.slice(first);
@@ -391,9 +406,7 @@ function build() {
   info.addEventListener("toggle", () => fold(info.querySelector("ul"), infos, findingEl, 50), { once: true });
 
   $("groups").hidden = !GROUPS.length;
-  fold($("groups-list"), GROUPS, (g, i) => el("button", { type: "button", class: "group " + TONE[g.severity], "data-g": i, onclick: () => { set({ g: S.g === i ? -1 : i, open: -1 }); if (S.g === i) $("rows").scrollIntoView(); } },
-    badge(g.severity), el("span", { class: "group-title" }, plain(g.title)),
-    el("span", { class: "dim" }, count(g.n) + (g.n === 1 ? " member" : " members") + (g.low == null ? "" : ", by " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " … " + fmt(g.high))))), SHOW_GROUPS);
+  fold($("groups-list"), GROUPS, groupEl, SHOW_GROUPS);
 
   const counts = {};
   for (const r of ROWS) counts[r.word] = (counts[r.word] || 0) + 1;

@@ -11,7 +11,7 @@ function unpack([kind, text]) {
 const unpackSteps = (s) => (s.length === 3 ? Float64Array.from({ length: s[2] }, (_, i) => s[0] + i * s[1]) : unpack(s));
 
 const LOST = 1, NAN = 2, GAINED = 3, GAP = ["", "lost", "NaN", "gained"];
-/** Both sides over the union of their steps; what became of each step; (old − new) / old. */
+/** Both sides over the union of their steps; what became of each step; (new − old) / |old|. */
 function curve(r) {
   const [a, b] = PACKED[r.curve], none = new Float64Array(0);
   const ax = a ? unpackSteps(a[0]) : none, av = a ? unpack(a[1]) : none;
@@ -24,7 +24,7 @@ function curve(r) {
     o.push(ov);
     n.push(nv);
     gap.push(Number.isFinite(ov) && !Number.isFinite(nv) ? (right ? NAN : LOST) : a && !left && Number.isFinite(nv) ? GAINED : 0);
-    rel.push(ov === nv && Number.isFinite(ov) ? 0 : ov !== 0 && Number.isFinite(ov) && Number.isFinite(nv) ? (ov - nv) / ov : NaN);
+    rel.push(ov === nv && Number.isFinite(ov) ? 0 : ov !== 0 && Number.isFinite(ov) && Number.isFinite(nv) ? (nv - ov) / Math.abs(ov) : NaN);
     if (left) i++;
     if (right) j++;
   }

@@ -28,6 +28,8 @@ function fmt(x) {
   const s = size >= 1e-3 && size < 1e6 ? size.toFixed(digits) : size.toExponential(2).replace("e+", "e");
   return (x < 0 ? "−" : "") + s.replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, "");
 }
+/** A change, with its direction: +0.0056, −0.031, 0. */
+const rise = (x) => (x > 0 ? "+" : "") + fmt(x);
 /** A value as it stands in the golden, to nine digits. */
 const exact = (x) => (Number.isFinite(x) ? minus(String(Number(x.toPrecision(9)))) : odd(x));
 const step = (s) => (typeof s === "number" ? minus(String(s)) : plain(s));
