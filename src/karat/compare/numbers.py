@@ -319,14 +319,14 @@ def _steady(a: _Aligned, rule: Rule) -> float | None:
         ok[:begin] = False  # a side that ended during warm-up is better judged by that than not
     if not ok.any():
         return None
-    before, after = _median(a.old[ok]), _median(a.new[ok])
+    before, after = median_of(a.old[ok]), median_of(a.new[ok])
     return (before - after) / before if abs(before) >= ZERO else None
 
 
-def _median(values: Values) -> float:
-    # np.median spends ten times as long on options that are not used here.
+def median_of(values: Values) -> float:
+    """The median of at least one number; NaN if one of them is. np.median spends ten times as long on its options."""
     ordered = np.sort(values)
     middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return float(ordered[middle])
+    if len(ordered) % 2 or isnan(ordered[-1]):  # NaN comes last
+        return float(ordered[-1] if isnan(ordered[-1]) else ordered[middle])
     return (float(ordered[middle - 1]) + float(ordered[middle])) / 2

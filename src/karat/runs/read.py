@@ -35,6 +35,8 @@ _RAW = frozenset({_TENSORBOARD, _CSV, _LOG, "series-lines"})
 """What a run writes as it goes; all others are goldens already, and are taken as they are."""
 _INT64 = 2**63
 _MOST_FILES = 10_000
+_HEAD = 1 << 16
+"""Bytes by which a file's kind is told; most goldens have fewer."""
 _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"})
 """What may stand before the step: when it was written, which no golden wants to know."""
 _LOG_NEEDS = "edit karat.toml  # a log needs [record] log = { step = '…', \"lm loss\" = '…' }"
@@ -85,7 +87,7 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
         message = f"expected a file or a folder at {path}, found a pipe or a device"
         return Reading(None, (fail("cannot-read", message, next="karat record --help"),))
     with path.open("rb") as stream:
-        head = stream.read(1 << 16)
+        head = stream.read(_HEAD)
     if _is_event_file(path, head):
         return _read_events([path])
     text = head.removeprefix(BOM).decode("utf-8", "replace")
@@ -99,7 +101,7 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
     # Patterns that find nothing do not make it a log; what they did find is reported if it is nothing else.
     odd = log.findings if log is not None else ()
     try:
-        reading = formats.read(read_plain(path, GOLDEN))
+        reading = formats.read(head if len(head) < _HEAD else read_plain(path, GOLDEN))
     except TooLong as error:
         message = f"expected events, CSV of steps, a log with patterns or a golden, but: {error.strerror}"
         return Reading(None, (*odd, fail("unreadable", message, next=_LOG_NEEDS)))

@@ -149,7 +149,8 @@ _LENGTH = struct.Struct("<Q")
 
 def looks_like_records(head: bytes) -> bool:
     """Whether bytes begin with a record: eight of length that match the four of their checksum."""
-    return len(head) >= _HEADER and _good_length(head, 0)
+    # No record has a terabyte, and the text that most files begin with would be a larger number still.
+    return len(head) >= _HEADER and not any(head[5:8]) and _good_length(head, 0)
 
 
 def _good_length(buffer: bytes, at: int) -> bool:

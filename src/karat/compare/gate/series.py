@@ -73,7 +73,9 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     """The result of one curve that both sides have."""
     # The run's values at the golden's steps, and whether it has the step at all.
     got, present = np.full(len(golden.steps), np.nan), np.zeros(len(golden.steps), dtype=bool)
-    if len(actual.steps):
+    if actual.steps is golden.steps:  # one array for files of one suite
+        got, present = actual.values, ~present
+    elif len(actual.steps):
         at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
         present = actual.steps[at] == golden.steps
         got[present] = actual.values[at[present]]
@@ -87,9 +89,27 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     else:
         verdict = gate(expected, got, present, rule)
     outcome, kind = _outcome(verdict, mode)
-    used = share_used(verdict.error, verdict.tolerance)
+    error, tolerance = verdict.error, verdict.tolerance
     if (pair := verdict.medians) is not None:
-        used = share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance]))
+        error, tolerance = np.array([pair.got - pair.expected]), np.array([pair.tolerance])
+    result = MetricResult(
+        metric=name,
+        outcome=outcome,
+        kind=kind,
+        check=mode,
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        total=int(np.count_nonzero(verdict.demanded)),
+        compared=verdict.compared,
+        allowed=verdict.allowed,
+        medians=pair,
+        used=share_used(error, tolerance),
+        exemption=exemption,
+    )
+    noticed = verdict.missing | verdict.broken | verdict.worse | verdict.better
+    if not (noticed.any() or (pair and (pair.worse or pair.better))):
+        return result  # nearly all are
     deviations = list(_deviations(verdict, golden, got))
     likely = None
     # How a curve runs beside a bound says nothing.
@@ -110,28 +130,16 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             excess = np.abs(verdict.error[out]) / np.maximum(verdict.tolerance[out], 1e-300)
         worst = _deviation(verdict, golden, got, int(out[int(np.argmax(excess))]))
-    return MetricResult(
-        metric=name,
-        outcome=outcome,
-        kind=kind,
-        check=mode,
-        tolerance=tolerance_text(rule),
-        rule=rule.pattern,
-        origin=rule.origin,
-        total=int(np.count_nonzero(verdict.demanded)),
-        compared=verdict.compared,
+    return structs.replace(
+        result,
         failed=int(np.count_nonzero(verdict.missing | verdict.broken | worse)),
         missing=int(np.count_nonzero(verdict.missing)),
         broken=int(np.count_nonzero(verdict.broken)),
         better=int(np.count_nonzero(verdict.better)),
-        allowed=verdict.allowed,
         first=deviations[0] if deviations else None,
         worst=worst,
         deviations=tuple(deviations),
         likely=likely,
-        medians=verdict.medians,
-        used=used,
-        exemption=exemption,
     )
 
 

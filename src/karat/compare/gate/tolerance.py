@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from karat.compare.numbers import median_of
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Steps, Values
 
@@ -176,17 +177,19 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
         tolerance = np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
         # An error too large for a float is out of any tolerance, also of an infinite one.
         out = usable & ~((np.abs(error) <= tolerance) & np.isfinite(error))
-        welcome = {"lower": error < 0, "higher": error > 0, None: np.zeros_like(out)}[direction_of(rule)]
-        better = out & welcome
-        if rule.improved_from is not None:
-            better = usable & welcome & ~(np.abs(error) < rule.improved_from * size)
-    # Where the golden has no value, only one that has none, too, is like it.
-    extra = ~demanded & present & ~np.isnan(got) & rule.closed
+        worse, better = out, np.zeros_like(out)
+        if (direction := direction_of(rule)) is not None:
+            welcome = error < 0 if direction == "lower" else error > 0
+            worse, better = out & ~welcome, out & welcome
+            if rule.improved_from is not None:
+                better = usable & welcome & ~(np.abs(error) < rule.improved_from * size)
+    if rule.closed:  # where the golden has no value, only one that has none, too, is like it
+        worse = worse | (~demanded & present & ~np.isnan(got))
     return Gate(
         demanded=demanded,
         missing=missing,
         broken=broken,
-        worse=(out & ~welcome) | extra,
+        worse=worse,
         better=better,
         target=target,
         error=error,
@@ -253,9 +256,8 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
 
 
 def median(values: Values) -> float:
-    """The median; NaN of nothing."""
-    with np.errstate(over="ignore"):
-        return float(np.median(values)) if len(values) else np.nan
+    """The median of numbers; NaN of none."""
+    return median_of(values) if len(values) else np.nan
 
 
 def relative_error(error: float, expected: float) -> float | None:
