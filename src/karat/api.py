@@ -145,6 +145,7 @@ def check(  # noqa: PLR0913 - one parameter per option
         status=tuple(config.status),
         record=config.record,
         exemptions=tuple(config.exempt),
+        flaky=suite.flaky if (suite := config.suite_tree()) else lambda _path: (),
         fill=tables.fill if tables else {},
         exact=tuple(exact),
         strict=strict,

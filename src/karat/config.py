@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from karat.captures.settings import BundleSettings
     from karat.checks.settings import CheckExemption, CheckSettings
     from karat.policy.settings import PolicySettings
+    from karat.presets.suite import Suite, SuiteSettings
     from karat.refreshes.settings import RefreshSettings
     from karat.runs.settings import RecordSettings
     from karat.store.settings import StoreSettings
@@ -39,6 +40,7 @@ TABLES = {
     "bundles": "captures.settings:BundleSettings",
     "store": "store.settings:StoreSettings",
     "policy": "policy.settings:PolicySettings",
+    "suite": "presets.suite:SuiteSettings",
 }
 """Table of karat.toml → the struct that declares its keys."""
 _GOLDENS = ("paths", "exclude", "cases")
@@ -64,12 +66,29 @@ class Config:
     """The tables that the file or its preset has."""
     preset: str | None = None
     file: Path | None = None
+    root: Path = Path()
+    """The work tree, from which goldens and the files of a suite are named."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Key → where its value came from: a file, `preset NAME`, or `default`."""
 
     def rule_book(self) -> RuleBook:
-        """The rules in force, with the defaults underneath."""
-        return RuleBook.of(self.rules)
+        """The rules in force: the user's, what the suite's tree says, the preset's, the defaults."""
+        book = RuleBook.of(self.rules)
+        return RuleBook(book.rules, suite.rules) if (suite := self.suite_tree()) is not None else book
+
+    def suite_tree(self) -> Suite | None:
+        """What the suite's own tree says about its gate, if the preset knows where."""
+        if (settings := self.tables.get("suite")) is None:
+            return None
+        from karat.presets.suite import Suite
+
+        preset = [rule for rule in self.rules if rule.origin.startswith("preset ")]
+        return Suite(cast("SuiteSettings", settings), self.root, preset)
+
+    @property
+    def suite(self) -> SuiteSettings:
+        """The table [suite]."""
+        return cast("SuiteSettings", self.table("suite"))
 
     def table(self, name: str) -> msgspec.Struct:
         """One of TABLES, with its defaults."""
@@ -129,9 +148,11 @@ def find(start: Path) -> Path | None:
 def load(start: Path, *, preset: str | None = None) -> Config:
     """The configuration that holds in `start`; `preset` overrules the file's."""
     file = find(start)
+    around = (start.absolute(), *start.absolute().parents)
+    root = next((folder for folder in around if (folder / ".git").exists()), around[0])
     raw = (_table_of(file) if file is not None else None) or {}
     chosen = preset or raw.get("preset")
-    base = Config()
+    base = Config(root=root)
     if chosen is not None:
         where = str(file or "--preset")
         if chosen not in PRESETS:
@@ -228,6 +249,7 @@ def _read(
         tables=tables,
         preset=preset,
         file=file,
+        root=base.root,
         origins=origins,
     )
 

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,6 +58,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     status: tuple[str, ...] = STATUS_ORDER
     record: RecordSettings = msgspec.field(default_factory=RecordSettings)
     exemptions: tuple[CheckExemption, ...] = ()
+    flaky: Callable[[str], Iterable[tuple[str, str, str]]] = lambda _path: ()
+    """Path of a golden → column, row and origin of what its suite never fails."""
     fill: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Column → what an empty cell of a result stands for."""
     exact: tuple[str, ...] = ()
@@ -192,7 +195,7 @@ def _read_golden(at: GoldenAt) -> Reading:
 
 def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, options: CheckOptions) -> Checked:
     """One result, or the shards of one, against one golden that is there."""
-    exemptions = CheckExemptions(options.exemptions, at.name, options.today)
+    exemptions = CheckExemptions(options.exemptions, at.name, options.today, options.flaky(at.name))
     golden = expected.golden
     judging = Judging(
         book=options.rules,
@@ -391,9 +394,16 @@ class CheckExemptions:
     and fails on its own; one that covers nothing is said to be unused.
     """
 
-    def __init__(self, entries: Sequence[CheckExemption], path: str, today: date) -> None:
+    def __init__(
+        self, entries: Sequence[CheckExemption], path: str, today: date, suite: Iterable[tuple[str, str, str]] = ()
+    ) -> None:
         here = [entry for entry in entries if entry.path == "*" or narrow(path, [entry.path])]
-        self._active = [entry for entry in here if entry.expires >= today]
+        self._own = [entry for entry in here if entry.expires >= today]
+        flaky = {"kind": "flaky", "owner": "suite", "reason": "the suite never fails it", "expires": date.max}
+        theirs = [
+            msgspec.convert({**flaky, "link": w, "metric": m, "row": escape(r)}, CheckExemption) for m, r, w in suite
+        ]
+        self._active = [*self._own, *theirs]
         self._expired = [entry for entry in here if entry.expires < today]
 
     def covering(self, metric: str, row: str | None) -> int | None:
@@ -405,9 +415,12 @@ class CheckExemptions:
         applied = []
         for result in results:
             entry = None if result.exemption is None else self._active[result.exemption]
-            incomplete = bool(result.missing or result.broken) or result.outcome is not CheckOutcome.FAIL
-            if entry is not None and result.outcome in SHUT and (not incomplete or entry.covers == "missing"):
-                because = f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})"
+            values = {CheckOutcome.FAIL, CheckOutcome.IMPROVED}
+            incomplete = bool(result.missing or result.broken) or result.outcome not in values
+            shut = result.outcome in SHUT or (result.outcome in values and entry is not None and entry.kind == "flaky")
+            if entry is not None and shut and (not incomplete or entry.covers == "missing"):
+                until = "" if entry.expires == date.max else f" until {entry.expires}"
+                because = f"{entry.kind}{until}: {entry.reason} ({entry.owner}, {entry.link})"
                 change = {"outcome": CheckOutcome.EXEMPTED, "exempted": result.outcome, "kind": "exempted"}
                 applied.append(msgspec.structs.replace(result, **change, because=because))
             else:
@@ -421,7 +434,7 @@ class CheckExemptions:
                 what = f"expired on {entry.expires}; fix the cause, or renew it with a reason"
                 yield _about(entry, "exemption-expired", Severity.FAIL, what)
         severity = Severity.FAIL if strict else Severity.WARN
-        for index, entry in enumerate(self._active):
+        for index, entry in enumerate(self._own):
             mine = [result for result in results if result.exemption == index]
             if not mine:
                 # An entry for all goldens need not speak of each of them.

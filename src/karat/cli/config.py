@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karat.cli.output import deliver
+from karat.findings import CannotVerify, UsageError
 from karat.report.terminal import say
+from karat.report.words import count
+
+if TYPE_CHECKING:
+    from karat.config import Config
+    from karat.presets.suite import SuiteFact
 
 _METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
 _EXAMPLES = """
@@ -17,15 +23,26 @@ _EXAMPLES = """
 Examples:
   karat config --show-origin
   karat config --metric "lm loss"      the thresholds that judge one metric
+  karat config --from-suite            what the suite's own code and data say
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--show-origin", is_flag=True, help="Say where each value came from.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Show the rule of this metric. Repeatable.")
+@click.option("--golden", metavar="PATH", help="Show rules as they hold for this golden.")
+@click.option("--from-suite", is_flag=True, help="Show what the suite's own tree says about its gate, and where.")
 @click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, schema karat.config/1.")
-def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool) -> int:
+def command(
+    *,
+    show_origin: bool,
+    metrics: tuple[str, ...],
+    golden: str | None,
+    from_suite: bool,
+    preset: str | None,
+    as_json: bool,
+) -> int:
     """Show the configuration in force, and where each value came from."""
     from msgspec import to_builtins
     from msgspec.structs import asdict
@@ -35,6 +52,7 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
 
     config = load(Path.cwd(), preset=preset)
     book = config.rule_book()
+    facts = _facts(config) if from_suite else []
     values: dict[str, Any] = {
         "preset": config.preset,
         "goldens.paths": list(config.paths),
@@ -48,7 +66,7 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
         values |= {f"{table}.{k}": v for k, v in plain.items() if v not in (None, [], {})}
     if config.exempt:
         values["exempt"] = [to_builtins(entry) for entry in config.exempt]
-    rules = {name: asdict(book.rule_for(name)) for name in metrics or _METRICS}
+    rules = {name: asdict(book.gate_rule_for(name, golden or "")) for name in metrics or _METRICS}
     if as_json:
         document = {
             "schema": "karat.config/1",
@@ -56,9 +74,15 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
             "values": values,
             "origins": {key: config.origins.get(key, "default") for key in values},
             "rules": rules,
+            "suite": to_builtins(facts) if from_suite else None,
         }
         # Thresholds that are off are infinite; JSON has no word for that, so they are null.
         deliver("-", encode(document))
+        return 0
+    if from_suite:
+        for fact in facts:
+            more = f" and {count(fact.files - 1, 'other file')}" if fact.files > 1 else ""
+            say(f"{fact.says}  # {fact.origin}{more}")
         return 0
     say(f"# {config.file or 'no karat.toml found: defaults'}")
     for key, value in values.items():
@@ -73,3 +97,21 @@ def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, 
                 shown = f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
                 say(f"{key} = {shown}")
     return 0
+
+
+def _facts(config: Config) -> list[SuiteFact]:
+    """What the tree of the suite says; an error where it says nothing."""
+    from karat.checks.lookup import Tree, Where
+
+    if (suite := config.suite_tree()) is None:
+        raise UsageError(
+            "expected a preset, or [suite] in karat.toml, that says where a suite states its gate, found neither",
+            next_command="karat config --from-suite --preset megatron-lm",
+        )
+    tree = Tree(Where(cwd=config.root, globs=tuple(config.paths), exclude=tuple(config.exclude)))
+    if not (found := suite.facts(tree.goldens)):
+        raise CannotVerify(
+            f"expected files of the suite below {config.root}, found none: the preset's own rules hold",
+            next_command="karat config --show-origin",
+        )
+    return found

@@ -7,7 +7,7 @@ before the defaults below. So a project overrides one threshold without repeatin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
@@ -61,6 +61,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The share of all values that may be out of tolerance, where that is more."""
     outliers_max: float = inf
     """Never more than so many of them, however long the run."""
+    required: bool = False
+    """Series: the golden must have this metric, whose name is no glob."""
     closed: bool = False
     """A value where the golden has none (a step without a sample, an item behind a list's end) is out of tolerance."""
     improved_from: float | None = None
@@ -178,8 +180,10 @@ class RuleBook:
     """All rules in force, most specific first."""
 
     rules: Sequence[PartialRule] = DEFAULTS
+    local: Callable[[str], Mapping[str, Sequence[PartialRule]]] | None = None
+    """Path of a golden → metric → what the golden's own suite says of it: more than the preset, less than the user."""
     by_path: bool = field(init=False, default=False)
-    _cache: dict[tuple[str, str, str], Rule] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[tuple[object, ...], Rule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Most books do not look at paths; theirs need one answer per metric, not one per file.
@@ -192,21 +196,40 @@ class RuleBook:
 
     def rule_for(self, metric: str, path: str = "", shape: str = "*") -> Rule:
         """The rule that judges this metric of this file; of a golden of any shape, the first that fits one."""
-        key = (metric, path if self.by_path else "", shape)
+        return self._merged(metric, path, shape, ())
+
+    def gate_rule_for(self, metric: str, path: str = "", shape: str = "*") -> Rule:
+        """The same as the suite's own gate has it: with what the suite says of this very golden."""
+        said = self.local(path) if self.local is not None else {}
+        named = said.get(metric) or said.get(metric.rsplit(".", 1)[-1]) or ()
+        own = [rule for rule in named if "*" in {shape, rule.shape} or shape == rule.shape]
+        rule = self._merged(metric, path, shape, own)
+        # Files that say the same share a rule, but each has its own origin.
+        at = int(rule.origin.removeprefix(_LOCAL)) if rule.origin.startswith(_LOCAL) else None
+        return rule if at is None else structs.replace(rule, origin=own[at].origin)
+
+    def _merged(self, metric: str, path: str, shape: str, local: Sequence[PartialRule]) -> Rule:
+        key = (metric, path if self.by_path else "", shape, *(tuple(rule.sets.items()) for rule in local))
         if (found := self._cache.get(key)) is not None:
             return found
         # A document's metric is a path such as `0.logprobs`; rules may name its last element.
         names = {metric, metric.rsplit(".", 1)[-1]}
+        fitting = [
+            rule
+            for rule in self.rules
+            if ("*" in {shape, rule.shape} or shape == rule.shape)
+            and fnmatchcase(path, rule.path)
+            and any(fnmatchcase(name, rule.pattern) for name in names)
+        ]
+        users = [rule for rule in fitting if not rule.origin.startswith(("preset ", "default"))]
+        marked = [structs.replace(rule, origin=f"{_LOCAL}{n}") for n, rule in enumerate(local)]
         merged: dict[str, Any] = {}
-        for rule in self.rules:
-            if "*" not in {shape, rule.shape} and shape != rule.shape:
-                continue
-            if fnmatchcase(path, rule.path) and any(fnmatchcase(n, rule.pattern) for n in names):
-                if not merged:
-                    merged = {"pattern": rule.pattern, "origin": rule.origin}
-                # Whoever states a tolerance wants it judged, whatever a rule below says of metrics without one.
-                judged = rule.sets.get("check") == "off" and not _TOLERANCES.isdisjoint(merged)
-                merged = {**rule.sets, **({"check": None} if judged else {}), **merged}
+        for rule in (*users, *marked, *(rule for rule in fitting if rule not in users)):
+            if not merged:
+                merged = {"pattern": rule.pattern, "origin": rule.origin}
+            # Whoever states a tolerance wants it judged, whatever a rule below says of metrics without one.
+            judged = rule.sets.get("check") == "off" and not _TOLERANCES.isdisjoint(merged)
+            merged = {**rule.sets, **({"check": None} if judged else {}), **merged}
         found = self._cache[key] = Rule(**merged)
         return found
 
@@ -236,6 +259,8 @@ def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> list[PartialR
     return [PartialRule(str(glob), sets, origin, str(path), str(shape)) for glob in patterns]
 
 
+_LOCAL = "suite rule "
+"""Stands for the origin of a rule of the suite's, by its number."""
 _SHAPES = ("series", "table", "document", "*")
 _TOLERANCES = frozenset({"rtol", "atol", "exact", "window", "short_window", "margin_column"})
 _TEXT = {
@@ -247,7 +272,7 @@ _TEXT = {
     "worst": tuple(Severity),
 }
 _WINDOWS = frozenset({"window", "short_window"})
-_FLAGS = frozenset({"exact", "steady", "tolerance", "closed", "unordered"})
+_FLAGS = frozenset({"exact", "steady", "tolerance", "closed", "unordered", "required"})
 
 
 def _value(key: str, value: Any, where: str) -> Any:

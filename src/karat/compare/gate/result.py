@@ -157,7 +157,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
     def rule(self, metric: str) -> Rule:
         """The rule of a metric; `exact` only tightens what would be approximate."""
-        rule = self.book.rule_for(metric, self.path, self.shape)
+        rule = self.book.gate_rule_for(metric, self.path, self.shape)
         if mode_of(rule) == "approx" and any(names(glob, metric) for glob in self.exact):
             return structs.replace(rule, check="exact", origin=f"--exact over {rule.origin}")
         return rule

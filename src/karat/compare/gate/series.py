@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 from msgspec import structs
@@ -38,16 +39,26 @@ def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[
     if beside:
         found = {**actual.scalars, **actual.others}
         results += gate_leaves(beside, {k: v for k, v in found.items() if k in beside}, judging)
+    findings = list(_lacking(golden, judging))
     names = _names(actual) - _names(golden)
     if names:
         results.append(unknown("metric", sorted(names)))
     results += _further(golden, actual)
-    stopped = _stopped_early(golden, actual)
-    findings = [] if stopped is None else [stopped]
+    if (stopped := _stopped_early(golden, actual)) is not None:
+        findings.append(stopped)
     # A golden that was taken from a run that died guards less than it seems to.
     if cut := truncation_alone(golden.metrics, Severity.WARN):
         findings.append(replace(cut, kind="short-run", message=f"in the golden: {cut.message}"))
     return results, findings
+
+
+def _lacking(golden: Series, judging: Judging) -> Iterator[Finding]:
+    """Metrics that are to be gated, and that the golden does not have."""
+    local = judging.book.local(judging.path) if judging.book.local is not None else {}
+    for rule in (*(rule for rules in local.values() for rule in rules), *judging.book.rules):
+        if rule.sets.get("required") and rule.pattern not in _names(golden) and fnmatchcase(judging.path, rule.path):
+            said = f"{rule.pattern}: expected the golden to have it, because it is gated [{rule.origin}], found no such metric"
+            yield fail("lost-metric", said, metric=rule.pattern)
 
 
 def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
