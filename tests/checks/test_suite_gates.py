@@ -6,6 +6,7 @@ Where karat is stricter on purpose, the test names it: an exception of a kind th
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 from functools import cache
 from glob import escape
@@ -20,9 +21,12 @@ from factories import suite_gates as suite
 from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked
+from karat.compare.change import Change
 from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
+from karat.compare.pairs import GoldenPair, compare
 from karat.config import load
 from karat.findings import Severity
+from karat.goldens.formats import read
 
 ROOMY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -100,7 +104,10 @@ def test_megatrons_training_gate_on_real_pairs_both_ways(shared_data: Path) -> N
         for golden, run in ((before, after), (after, before)):
             want, got = json.loads(golden.read_bytes()), json.loads(run.read_bytes())
             agree(checked(golden, run), want, got)
-            verdicts |= {*suite.training(want, got).items()}
+            verdict = suite.training(want, got)
+            verdicts |= {*verdict.items()}
+            beyond = said_of(changed(want, got))
+            assert not any(verdict[metric] for metric in beyond), (golden, beyond)
     # Neither side may win by saying the same thing always.
     assert {("lm loss", True), ("lm loss", False), ("num-zeros", False), ("iteration-time", False)} <= verdicts
 
@@ -155,6 +162,60 @@ def test_megatrons_training_gate_around_each_threshold(metric: str, tmp_path: Pa
 
     both_ways()
     assert seen == {True, False}
+
+
+def said_of(change: Change) -> dict[str, float]:
+    """Metric → how many times the suite's own tolerance a diff says that it is off."""
+    told = {}
+    for found in change.findings:
+        if match := re.search(r"([\d.]+(?:e\+\d+)?|inf)× the suite's own tolerance", found.message):
+            told[str(found.metric)] = float(match[1])
+    return told
+
+
+def changed(golden: dict[str, Any], run: dict[str, Any]) -> Change:
+    sides = [read(json.dumps(side).encode(), "golden_values.json") for side in (golden, run)]
+    return compare(GoldenPair(path="golden_values.json", old=sides[0], new=sides[1]), options("megatron-lm").rules)
+
+
+@pytest.mark.slow
+def test_what_a_diff_says_is_beyond_the_suites_tolerance_fails_the_suite() -> None:
+    @settings(ROOMY, max_examples=150)
+    @given(
+        st.sampled_from(sorted({*suite.RTOL} - {"generated_tokens", "logprobs"})).flatmap(
+            lambda m: st.tuples(st.just(m), moves(m))
+        )
+    )
+    def is_true(case: tuple[str, tuple[dict[int, Any], dict[int, Any]]]) -> None:
+        metric, (old, new) = case
+        golden, run = {metric: block(old), "other": block(old)}, {metric: block(new), "other": block(new)}
+        told = said_of(changed(golden, run))
+        assert "other" not in told, "the suite does not gate it"
+        if told:
+            assert not suite.training_metric(metric, old, new)
+        elif (
+            not any(isinstance(value, str) for side in (old, new) for value in side.values())
+            and old.keys() <= new.keys()
+        ):
+            assert metric == "iteration-time" or suite.training_metric(metric, old, new)
+
+    is_true()
+
+
+def test_how_many_times_the_suites_tolerance_is_counted_by_the_suites_rule() -> None:
+    steps = dict.fromkeys(range(1, 51), 2.0)
+    spiked = block({**steps, 7: 9.0})
+    assert said_of(changed({"lm loss": block(steps)}, {"lm loss": spiked})) == {}, "one step may be off"
+    assert said_of(changed({"lm loss": block(steps)}, {"lm loss": block({**steps, 7: 9.0, 8: 2.31})})) == {
+        "lm loss": 3.1
+    }
+    slower = {step: 9.0 if step < 30 or step > 45 else 2.2 for step in steps}
+    assert said_of(changed({"iteration-time": block(steps)}, {"iteration-time": block(slower)})) == {
+        "iteration-time": 2.0
+    }
+    one, other = ({"0": {"logprobs": [-2.0, -3.0], "latency": 1.0 + n}} for n in (0, 9))
+    other["0"]["logprobs"] = [-2.0, -3.0042]
+    assert said_of(changed(one, other)) == {"logprobs": 4.2}
 
 
 def test_a_step_without_a_value_fails_and_says_that_the_rule_spares_only_values(tmp_path: Path) -> None:

@@ -175,6 +175,18 @@ def metric_change(
     )
 
 
+def truly(  # noqa: PLR0913 - what a rule is found by
+    n: CurveNumbers, old: Metric, new: Metric, rules: RuleBook, name: str, path: str, *, shape: str
+) -> CurveNumbers:
+    """The numbers; what is said to be beyond the suite's own tolerance is so by the very rule of its gate, or not at all."""
+    if n.tolerance_ratio is None or not n.tolerance_ratio > 1:
+        return n
+    from karat.compare.gate.tolerance import times_tolerance  # few are beyond
+
+    rule = rules.gate_rule_for(name, path, shape)
+    return msgspec.structs.replace(n, tolerance_ratio=times_tolerance(old, new, rule))
+
+
 class ValueSample(msgspec.Struct):
     """Pairs of numbers that belong together, and where each pair stands."""
 
@@ -191,10 +203,10 @@ class ValueSample(msgspec.Struct):
 
 
 def judge_values(
-    samples: Sequence[ValueSample], rules: RuleBook, path: str
+    samples: Sequence[ValueSample], rules: RuleBook, path: str, shape: str = "document"
 ) -> list[tuple[MetricChange, list[Finding]]]:
     """The row and findings of every sample, in order."""
-    chosen = [rules.rule_for(sample.name, path).for_single_values() for sample in samples]
+    chosen = [rules.rule_for(sample.name, path, shape).for_single_values() for sample in samples]
     steps = [np.arange(len(sample.old), dtype=np.int64) for sample in samples]
     curves = [
         (Metric(index, np.array(sample.old, float)), Metric(index, np.array(sample.new, float)))
@@ -202,7 +214,10 @@ def judge_values(
     ]
     scored = score([(*pair, rule) for pair, rule in zip(curves, chosen, strict=True)])
     judged = []
-    for sample, (old, new), rule, n in zip(samples, curves, chosen, scored, strict=True):
+    for sample, (old, new), rule, plain in zip(samples, curves, chosen, scored, strict=True):
+        n = truly(plain, old, new, rules, sample.name, path, shape=shape)
+        if n is not plain and len({place.rpartition("[")[0] for place in sample.where}) > 1 and rule.window:
+            n = msgspec.structs.replace(n, tolerance_ratio=None)  # a median of each list, which is not known here
         judgement = judge(n, rule)
         shown = judgement
         if n.nan_gained:

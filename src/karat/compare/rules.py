@@ -200,7 +200,9 @@ class RuleBook:
 
     def gate_rule_for(self, metric: str, path: str = "", shape: str = "*") -> Rule:
         """The same as the suite's own gate has it: with what the suite says of this very golden."""
-        said = self.local(path) if self.local is not None else {}
+        if self.local is None:
+            return self.rule_for(metric, path, shape)
+        said = self.local(path)
         named = said.get(metric) or said.get(metric.rsplit(".", 1)[-1]) or ()
         own = [rule for rule in named if "*" in {shape, rule.shape} or shape == rule.shape]
         rule = self._merged(metric, path, shape, own)

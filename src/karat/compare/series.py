@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import MetricJudgement, capped, drift_finding, judge, metric_change
+from karat.compare.judge import MetricJudgement, capped, drift_finding, judge, metric_change, truly
 from karat.compare.numbers import CurveNumbers
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
@@ -36,7 +36,7 @@ class SharedMetric(msgspec.Struct, frozen=True, gc=False):
 def pairs_of(old: Series, new: Series, rules: RuleBook, path: str) -> Iterator[tuple[Metric, Metric, Rule]]:
     """What `score` needs for one file, in the order of the seed's CSV; many files are scored in one go."""
     for name in sorted(old.metrics.keys() & new.metrics.keys()):
-        yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
+        yield old.metrics[name], new.metrics[name], rules.rule_for(name, path, "series")
 
 
 def judge_series(
@@ -44,7 +44,13 @@ def judge_series(
 ) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of one file whose numbers are known."""
     shared = [
-        SharedMetric(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
+        SharedMetric(
+            name,
+            old.metrics[name],
+            new.metrics[name],
+            truly(n, old.metrics[name], new.metrics[name], rules, name, path, shape="series"),
+            rules.rule_for(name, path, "series"),
+        )
         for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True)
     ]
     rows: list[MetricChange] = []

@@ -78,7 +78,7 @@ def compare_table(
     keys = [key for key in old.rows if key in new.rows]
     key_columns = frozenset(old.key)
     for name in (c for c in places if c in new_places and c not in key_columns):
-        rule = rules.rule_for(name, path)
+        rule = rules.rule_for(name, path, "table")
         i, j = places[name], new_places[name]
         pairs = [(key, old.rows[key][i], new.rows[key][j]) for key in keys]
         cells = [_Cell(key, a, b, _number(a), _number(b)) for key, a, b in pairs]
@@ -88,7 +88,7 @@ def compare_table(
             margins = [_number(old.rows[key][k]) for key in keys]
         columns.append(_Column(name, rule, cells, margins, *_numbers(cells)))
     # All at once: each call has a price of its own, and a table may have thousands of columns.
-    judged = iter(judge_values([_sample(column) for column in columns if column.numbers], rules, path))
+    judged = iter(judge_values([_sample(column) for column in columns if column.numbers], rules, path, "table"))
     for column in columns:
         row, found = _compare_column(column, next(judged) if column.numbers else None, status)
         rows.append(row)

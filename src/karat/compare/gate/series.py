@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import structs
 
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, gate, gate_median, mode_of, relative_error, share_used
+from karat.compare.gate.tolerance import SHOWN, Gate, at_steps, gate, gate_median, mode_of, relative_error, share_used
 from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
@@ -82,14 +82,7 @@ def _names(series: Series) -> set[str]:
 
 def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None) -> MetricResult:
     """The result of one curve that both sides have."""
-    # The run's values at the golden's steps, and whether it has the step at all.
-    got, present = np.full(len(golden.steps), np.nan), np.zeros(len(golden.steps), dtype=bool)
-    if actual.steps is golden.steps:  # one array for files of one suite
-        got, present = actual.values, ~present
-    elif len(actual.steps):
-        at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
-        present = actual.steps[at] == golden.steps
-        got[present] = actual.values[at[present]]
+    got, present = at_steps(golden, actual)
     expected = golden.values
     if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
         expected = np.where(absent, np.nan, expected)

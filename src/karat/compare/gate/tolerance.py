@@ -17,7 +17,7 @@ from msgspec import structs
 
 from karat.compare.numbers import median_of
 from karat.compare.rules import Rule
-from karat.goldens.shapes import Steps, Values
+from karat.goldens.shapes import Metric, Steps, Values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -258,6 +258,36 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
 def median(values: Values) -> float:
     """The median of numbers; NaN of none."""
     return median_of(values) if len(values) else np.nan
+
+
+def at_steps(golden: Metric, actual: Metric) -> tuple[Values, Flags]:
+    """The run's values at the golden's steps, and whether it has the step at all."""
+    got, present = np.full(len(golden.steps), np.nan), np.zeros(len(golden.steps), dtype=bool)
+    if actual.steps is golden.steps:  # one array for files of one suite
+        got, present = actual.values, ~present
+    elif len(actual.steps):
+        at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
+        present = actual.steps[at] == golden.steps
+        got[present] = actual.values[at[present]]
+    return got, present
+
+
+def times_tolerance(old: Metric, new: Metric, rule: Rule) -> float | None:
+    """How many times its tolerance the value is off that decides the rule's gate; None if the rule gates by none.
+
+    Of values that may be out, the next one decides; of a median, the median.
+    """
+    mode = mode_of(rule)
+    if mode in SHOWN | _STRICT or (rule.rtol is None and not rule.atol):
+        return None
+    judge = gate_median if mode == "median" else lambda _steps, *rest: gate(*rest)
+    verdict: Gate = judge(old.steps, old.values, *at_steps(old, new), rule)
+    error, tolerance = np.where(verdict.better, np.nan, verdict.error), verdict.tolerance
+    if (pair := verdict.medians) is not None:
+        error, tolerance = np.array([0.0 if pair.better else pair.got - pair.expected]), np.array([pair.tolerance])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        sizes = np.sort((np.abs(error) / tolerance)[np.isfinite(error)])
+    return float(sizes[-1 - verdict.allowed]) if len(sizes) > verdict.allowed else None
 
 
 def relative_error(error: float, expected: float) -> float | None:
