@@ -54,6 +54,7 @@ def test_what_was_planned_comes_back(folder: Backend) -> None:
         "a\nb",
         "nul",
         "COM1.txt",
+        "com².x",
         "a/aux",
         "dot.",
         "space ",

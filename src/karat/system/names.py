@@ -11,7 +11,7 @@ import unicodedata
 
 LONGEST_PART, LONGEST_PATH = 255, 4000
 """Bytes; what file systems take, and for a whole path a little less."""
-DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com\d|lpt\d)(\.|$)")
+DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])(\.|$)")
 """Windows takes these for devices, whatever follows the first dot."""
 _DRIVE = re.compile(r"[A-Za-z]:")
 # `git~1` is what Windows calls `.git` in eight letters. NTFS drops dots and spaces at the end, and takes
