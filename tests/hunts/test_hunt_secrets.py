@@ -16,6 +16,7 @@ from factories.hunt_files import place, settings, text
 from factories.hunts import hunted, stepped, values_hunt
 from karat.engines.job import JobCommand
 from karat.findings import UsageError
+from karat.hunts.driver import mark_stopped
 from karat.hunts.hunt_toml import journal_path, read
 from karat.hunts.journal.journal import Journal, archive
 from karat.hunts.journal.records import NOT_KEPT, changed_settings, settings_json
@@ -89,6 +90,15 @@ def test_a_journal_is_for_its_owner_alone(printed: Path) -> None:
         beside = [path.with_name(f"{path.name}{tail}") for tail in ("", "-wal", "-shm")]
         assert [oct(each.stat().st_mode & 0o777) for each in beside] == ["0o600"] * 3
     assert oct(archive(path).stat().st_mode & 0o777) == "0o600"
+
+
+def test_why_a_hunt_stopped_is_kept_without_secrets(printed: Path) -> None:
+    hunted(printed, strategy="sweep")
+    path = journal_path(printed, read(printed))
+    with Journal.resume(path) as journal:
+        mark_stopped(journal, f"podman said: {TOKEN}")
+    assert b"podman said: ***" in everything(path)
+    assert TOKEN.encode() not in everything(path)
 
 
 def test_secrets_on_command_lines_of_hunt_toml_are_not_kept() -> None:
