@@ -208,3 +208,13 @@ def test_an_audit_without_advisories_says_that_it_was_none(tmp_path: Path, conte
     if content is not None:
         (tmp_path / "all.zip").write_bytes(content)
     assert "NOT AUDITED" in run("audit.py", str(tmp_path / "all.zip"), code=3)
+
+
+@pytest.mark.slow
+def test_an_audit_of_no_package_was_none(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "dev.txt").write_text("# nothing\n")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("x.json", json.dumps(advisory("click", versions=[CLICK])))
+    assert "NOT AUDITED" in run("audit.py", str(tmp_path / "all.zip"), cwd=tmp_path, code=3)

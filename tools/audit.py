@@ -25,6 +25,10 @@ DOWNLOADED = Path("build") / "osv-pypi.zip"
 def main(words: list[str]) -> int:
     file = Path(words[0]) if words else DOWNLOADED
     try:
+        packages = locked.packages(locked.FILE.read_text())
+    except (OSError, ValueError) as error:
+        return not_audited(f"expected the locked packages of {locked.FILE}, but: {error}", "make lock")
+    try:
         if not words:
             download(file)
         advisories = list(read(file))
@@ -34,7 +38,6 @@ def main(words: list[str]) -> int:
         )
     if not advisories:
         return not_audited(f"expected advisories about PyPI's packages in {file}, found none")
-    packages = locked.packages(locked.FILE.read_text())
     found = sorted(
         f"{package.name} {package.version}: {one['id']}: {one.get('summary') or 'no summary'}"
         for package in packages
@@ -49,8 +52,8 @@ def main(words: list[str]) -> int:
     return 1 if found else 0
 
 
-def not_audited(why: str) -> int:
-    print(f"NOT AUDITED: {why}\nnext: curl -LO {SOURCE} && make audit ADVISORIES=all.zip", file=sys.stderr)
+def not_audited(why: str, then: str = f"curl -LO {SOURCE} && make audit ADVISORIES=all.zip") -> int:
+    print(f"NOT AUDITED: {why}\nnext: {then}", file=sys.stderr)
     return 3
 
 

@@ -59,11 +59,11 @@ def main() -> int:
     stem = next(file for file in made if file.endswith(".whl")).partition("-py3")[0]
     made[f"{stem}.cdx.json"] = encoded(sbom(stem.partition("-")[2], commit, int(epoch)))
     statement = encoded(provenance(made, commit, epoch))
-    shutil.rmtree(options.out, ignore_errors=True)
-    options.out.mkdir(parents=True)
     made[f"{stem}.provenance.json"] = statement
     if options.sign is not None:
         made[f"{stem}.provenance.json.sig"] = signatures.sign(statement, options.sign, "karat-release").encode()
+    shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True)
     for file, data in made.items():
         (options.out / file).write_bytes(data)
         print(f"{sha256(data)}  {file}")

@@ -11,7 +11,7 @@ from karat.report.words import elide, printable
 _NAME = 160
 _SENTENCE = 400
 """Bounds that keep what matters most below any limit a forge has."""
-_LIVELY = re.compile(r"@|#|:(?=//)|gh(?=-\d)|www(?=\.)|(?<=\w)(?=@)", re.IGNORECASE)
+_LIVELY = re.compile(r"@|#|:(?=//)|gh(?=-\d)|www(?=\.)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
