@@ -182,3 +182,32 @@ def test_the_list_of_keys(world: SignedWorld) -> None:
     (world.root / "karat.toml").write_text('[store]\nsigners = "keys"\n')
     (world.root / "below").mkdir()
     world.run("pull", NAME, "out", "--require-signed", cwd=world.root / "below")
+
+
+READING = {
+    "pull": ["pull", NAME, "out"],
+    "verify": ["verify", f"store:{NAME}"],
+    "diff": ["diff", f"store:{NAME}", "captures"],
+    "replay": ["replay", f"store:{NAME}", "--command", "true {program} {inputs} {outputs}"],
+    "push": ["push", f"store:{NAME}", "models/copy"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", READING)
+def test_with_keys_in_the_environment_no_command_reads_what_is_not_signed(world: SignedWorld, verb: str) -> None:
+    """A clone's karat.toml cannot take that back."""
+    (world.root / "karat.toml").write_text('[store]\nsigners = "strangers"\n')
+    (world.root / "strangers").write_text(f"eve@example.org {(world.root / 'stranger.pub').read_text()}")
+    keys = {"KARAT_SIGNERS": str(world.signers)}
+    world.push("stranger")
+    told = world.run(*READING[verb], code=1, **keys)
+    assert "expected a signature by a key of" in told.out + told.err
+    assert not (world.root / "out").exists()
+    world.push()
+    code = 1 if verb == "replay" else 0  # `true` leaves no outputs
+    told = world.run(*READING[verb], code=code, **keys)
+    assert "signature" not in told.out + told.err
+    assert verb != "pull" or "signed by nightly@example.org" in told.out
+    gone = world.run(*READING[verb], code=2, KARAT_SIGNERS="nowhere").err
+    assert "expected the keys that may sign in nowhere" in gone

@@ -202,9 +202,10 @@ def open_word(word: str | Path, *, store: str | None = None) -> Place:
 
 
 def open_snapshot(backend: Backend, reference: str, name: str) -> SnapshotPlace:
-    digest = references.resolve(backend, reference).digest
-    pinned = pins.read(backend, digest) is not None
-    return SnapshotPlace(backend, digest, name, pinned=pinned)
+    found = references.resolve(backend, reference)
+    references.check_signed(backend, found)
+    pinned = pins.read(backend, found.digest) is not None
+    return SnapshotPlace(backend, found.digest, name, pinned=pinned)
 
 
 def split_word(word: str, store: str | None = None) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ Dates are by the store's clock, so that machines with wrong ones agree on what i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from karat.system.pool import in_parallel
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
+SIGNERS = "KARAT_SIGNERS"
 NAMESPACE = "karat-store"
 """Of signatures; one for another purpose does not count here."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,99}(?:/[a-z0-9][a-z0-9._+-]{0,99}){0,7}")
@@ -210,12 +212,19 @@ def signed_bytes(reference: SnapshotReference) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(reference, signature=msgspec.UNSET))
 
 
-def check_signed(backend: Backend, reference: SnapshotReference, signers: Path) -> tuple[str, ...]:
-    """Who signed the reference, by the names that the file `signers` has for their key; `not-signed` if nobody did."""
+def check_signed(backend: Backend, reference: SnapshotReference, signers: Path | None = None) -> tuple[str, ...]:
+    """Who signed the reference, by the names that the file `signers` has for their key; `not-signed` if nobody did.
+
+    By default it is the file that KARAT_SIGNERS names; where it names none, no signature is asked for.
+    """
+    named = os.environ.get(SIGNERS)
+    signers = signers or (Path(named) if named else None)
+    if signers is None:
+        return ()
     try:
         allowed = read_plain(signers, TEXT)
     except OSError as error:
-        said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; --signers FILE names another file"
+        said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; --signers FILE or {SIGNERS} names another file"
         raise UsageError(said, next_command=Command("ls", "-l", str(signers))) from error
     word = f"{reference.name or 'any name'}@sha256:{reference.digest[:12]}"
     if not reference.expires:

@@ -140,7 +140,7 @@ def push_command(place: str, name: str, pin: str | None) -> Command:
     "--signers",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Whose keys may sign (ssh-keygen's allowed signers); by default .karat/allowed_signers, or [store] signers.",
+    help="Whose keys may sign (ssh-keygen's allowed signers); by default KARAT_SIGNERS, [store] signers or .karat/allowed_signers.",
 )
 @click.option("--update", is_flag=True, help="Update the lock to REF's current snapshot.")
 @jobs_option
@@ -188,9 +188,8 @@ def pull(  # noqa: PLR0913 - one parameter per option
             url = store_of(Path(lock), locked.store)
         backend = open_store(url)
         found = references.resolve(backend, word)
-        signed_by: tuple[str, ...] = ()
-        if require_signed:
-            signed_by = references.check_signed(backend, found, signers or Path(settings.signers))
+        own = Path(settings.signers) if require_signed and not os.environ.get(references.SIGNERS) else None
+        signed_by = references.check_signed(backend, found, signers or own)
         pinned = pins.read(backend, found.digest) is not None
         options = PullOptions(workers=workers_of(jobs), pinned=pinned, **given)
         result = pull(backend, found.digest, Path(dest), options, meter.expect, meter.advance)
