@@ -10,6 +10,7 @@ from karat.changepoints.readers.read import SeriesCollection
 from karat.changepoints.report import chance_text, sparkline, text_lines, to_markdown
 from karat.changepoints.series import RAREST, Better, ChangeKind, DetectOptions, Observation, Outcome, Series
 from karat.findings import CannotVerify, ExitCode, Finding, Severity
+from karat.system.command import Command
 
 OK, CRASH, MISSING = Outcome.OK, Outcome.CRASH, Outcome.MISSING
 
@@ -200,7 +201,7 @@ def test_chances_that_nobody_can_vouch_for_are_said_to_be_below() -> None:
 
 def test_a_hunt_s_regression_is_shown_where_it_was_hunted() -> None:
     series = made(*DOWN)
-    points = [structs.replace(p, log=f"karat hunt show {p.label}") for p in series.observations]
+    points = [structs.replace(p, log=Command("karat", "hunt", "show", p.label)) for p in series.observations]
     said = report(structs.replace(series, observations=tuple(points)))
     assert said.findings[0].next == "karat hunt show p13"
 

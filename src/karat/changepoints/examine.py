@@ -27,6 +27,7 @@ from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code,
 from karat.report.result import Result
 from karat.report.words import count
 from karat.system.command import Command
+from karat.system.git import is_commit_id
 
 _TOGETHER = 3
 _KINDS = {
@@ -115,25 +116,21 @@ def _log(point: Observation) -> str | None:
     """How to look at what a point left."""
     if not point.log or point.outcome in {Outcome.OK, Outcome.MISSING}:
         return None
-    if _is_hunted(point):
+    if isinstance(point.log, Command):
         return point.log
     look = ("git", "show") if _is_version(point) else ("tail", "-n", "40")
     return Command(*look, point.log)
 
 
-def _is_hunted(point: Observation) -> bool:
-    return point.log.startswith("karat hunt show ")
-
-
 def _is_version(point: Observation) -> bool:
     commit, colon, _ = point.log.partition(":")
-    return bool(colon) and len(commit) in {40, 64} and point.label.startswith(commit[:10])
+    return bool(colon) and is_commit_id(commit) and point.label.startswith(commit[:10])
 
 
 def _between(series: Series, step: Step) -> str:
     """What to do about a change: versions of a golden are compared, points of a hunt shown, anything else is hunted."""
     good, bad = series.observations[step.last_good], series.observations[step.first_bad]
-    if _is_hunted(bad):
+    if isinstance(bad.log, Command):
         return bad.log
     if _is_version(good) and _is_version(bad):
         old, (new, _, path) = good.log.partition(":")[0], bad.log.partition(":")

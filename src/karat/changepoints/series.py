@@ -57,7 +57,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of a crash: exception type and normalised message."""
     when: datetime | None = None
     log: str = ""
-    """Where its log is, for a person: a path, or a point of a hunt."""
+    """Where its log is, for a person: a path, or the `Command` that shows a point of a hunt."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import Finding, exit_code
+from karat.system.command import Command
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
@@ -30,10 +31,16 @@ def encode(document: Mapping[str, Any], *, odd_numbers_as_text: bool = False) ->
     try:
         if odd_numbers_as_text:
             document = sayable(document, numbers=True)
-        data = msgspec.json.encode(document)
+        data = msgspec.json.encode(document, enc_hook=_command)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(sayable(document))
+        data = msgspec.json.encode(sayable(document), enc_hook=_command)
     return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _command(value: object) -> str:
+    if not isinstance(value, Command):
+        raise NotImplementedError(f"expected plain data, found {value!r:.100}")
+    return str(value)
 
 
 def encode_report(schema: str, report: Any, *, fail_on: Sequence[str] = ("fail",)) -> bytes:

@@ -384,7 +384,7 @@ def _stage(
                 label=label,
                 cells={name: join_cells(map(cell, of_metric[name])) for name in wanted},
                 when=None if when is None else utc(when),
-                log=str(Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source)),
+                log=Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source),
             )
         )
     known = {name: settings[name] for name in wanted if name in settings}
