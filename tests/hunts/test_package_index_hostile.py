@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.timelines.packages import releases, versions_between
-from karat.net.package_index import IndexAddress, IndexFile, files
+from karat.net.package_index import IndexAddress, IndexFile, files, find_address
 
 PAGES = {
     "a declaration": "<![" * 1000,
@@ -63,3 +64,10 @@ def test_a_name_stands_for_no_more_tags_than_a_disk_takes() -> None:
 def test_a_version_of_thousands_of_digits_is_a_mistake() -> None:
     with pytest.raises(UsageError, match=r"packages.start: expected a version"):
         versions_between([], "9" * 5000, "")
+
+
+def test_a_clone_s_own_pip_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pip.py").write_text("open('RAN', 'w')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    find_address("", {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert not (tmp_path / "RAN").exists()

@@ -219,7 +219,7 @@ def test_a_python_by_its_version(index: PackageIndex, tmp_path: Path) -> None:
 
 def test_uv_beside_karat_serves_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_uv() == (sys.executable, "-m", "uv")
+    assert find_uv() == (sys.executable, "-P", "-m", "uv")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="needs uv") as caught:
         find_uv()

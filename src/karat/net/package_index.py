@@ -127,8 +127,8 @@ def _of_uv(path: Path) -> str:
 
 def _of_pip() -> str:
     """What pip is configured for, by any of its files; empty without pip."""
-    # `config get` looks into fewer files than an installation does.
-    argv = (sys.executable, "-m", "pip", "config", "list")
+    # `config get` looks into fewer files than an installation does. -P: a clone may have a pip of its own.
+    argv = (sys.executable, "-P", "-m", "pip", "config", "list")
     try:
         done = subprocess.run(argv, check=False, capture_output=True, timeout=_PIP_SECONDS, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):

@@ -255,7 +255,7 @@ def find_uv() -> tuple[str, ...]:
     if shutil.which("uv"):
         return ("uv",)
     if importlib.util.find_spec("uv") is not None:
-        return (sys.executable, "-m", "uv")
+        return (sys.executable, "-P", "-m", "uv")
     raise _not_installed("uv", "is neither on the PATH nor installed beside karat")
 
 
