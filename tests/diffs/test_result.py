@@ -81,7 +81,8 @@ def test_the_answer_counts_names_and_speaks_of_the_loss() -> None:
         return Diff(old="a", new="b", changes=changes, unchanged=unchanged).answer()
 
     assert answer(*calm) == "None of 3 goldens needs a look; no loss moved"
-    assert answer(calm[0]) == "1 golden, no need to look; no loss moved"
+    assert answer(calm[1]) == "1 golden, no need to look; no loss moved"
+    assert answer(calm[0]) == "1 golden, the same on both sides; no loss moved"
     assert answer(*drift, *calm) == "1 of 4 goldens needs a look; loss down in 1"
     assert answer(*broken, *drift, *calm) == (
         "5 of 8 goldens need a look; 4 must not be merged: 0/golden.json (value-drift), 1/golden.json (value-drift), "

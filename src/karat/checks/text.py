@@ -1,4 +1,4 @@
-"""The check in a terminal: what failed, in full; what else there is to know; what passed, in a line."""
+"""The check in a terminal: the outcome; what failed, in full; what else there is to know; what passed, in a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 from karat.checks.report import Checked, CheckReport, absent, details, headline
 from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
-from karat.report.terminal import STYLES, Line, print_lines
+from karat.report.terminal import COMMAND, STYLES, Line, print_lines
 from karat.report.words import count, few
 
 _STYLES = {
@@ -32,24 +32,28 @@ def show(report: CheckReport, stream: IO[str]) -> None:
 
 
 def lines(report: CheckReport) -> Iterator[Line]:
-    """The report, gravest first; the last line is the outcome of the whole."""
+    """The report: the outcome of the whole, then golden by golden, gravest first."""
+    tally = Counter(c.outcome for c in report.checks)
+    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
+    what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
+    yield (
+        (f"{report.outcome.value}  ", _STYLES[report.outcome]),
+        (f"{what}; {count(report.compared, 'value')} compared", ""),
+    )
     alone = len(report.checks) == 1
     loud = [c for c in report.checks if alone or (c.outcome not in _QUIET or c.severity not in {None, Severity.INFO})]
     for checked in loud[:_CHECKS_SHOWN]:
-        yield from _checked(checked)
         yield ()
+        yield from _checked(checked)
     if len(loud) > _CHECKS_SHOWN:
+        yield ()
         yield ((f"… and {len(loud) - _CHECKS_SHOWN:,} more (--json - lists all)", "dim"),)
+    if report.findings:
         yield ()
     for finding in report.findings:
         yield from _finding(finding, "")
         if finding.next:
-            yield ("  next: ", "dim"), (finding.next, "cyan")
-    tally = Counter(c.outcome for c in report.checks)
-    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in CheckOutcome if tally[o])
-    what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
-    compared = f"  {what}; {count(report.compared, 'value')} compared"
-    yield (report.outcome.value, _STYLES[report.outcome]), (compared, "")
+            yield ("  next: ", "dim"), (finding.next, COMMAND)
 
 
 def _checked(checked: Checked) -> Iterator[Line]:
@@ -100,4 +104,4 @@ def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]
         wanted.append(checked.refresh)
     for command in dict.fromkeys(wanted):
         label = "to take it" if command == checked.refresh else "next"
-        yield (f"  {label}: ", "dim"), (command, "cyan")
+        yield (f"  {label}: ", "dim"), (command, COMMAND)

@@ -183,6 +183,8 @@ def _to_look_at(changes: Sequence[Change], names: Mapping[str, str], name: Calla
 
 
 def _quiet(changes: Sequence[Change]) -> str:
+    if all(change.verdict is Verdict.SAME for change in changes):
+        return f"{count(len(changes), 'golden')}, the same on both sides"
     return f"none of {count(len(changes), 'golden')} needs a look" if len(changes) > 1 else "1 golden, no need to look"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from karat.diffs.result import groups_of
 from karat.findings import Finding, KaratError, Severity, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter, identity_of, narrow
 from karat.goldens.provenance import RefreshRecord, write_record
@@ -123,6 +124,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         unmatched=gathered.unmatched,
         received=gathered.received,
         locks=tuple(written),
+        groups=groups_of([o.change for o in outcomes if o.change and o.state is State.WRITTEN], options.rules),
     )
     record = _record(result, listing, options)
     if not options.dry_run and not stopped:

@@ -13,13 +13,14 @@ from msgspec import structs
 
 from karat.compare.change import Change, Verdict
 from karat.diffs.report.data import change_json
+from karat.diffs.result import FindingGroup, labels, losses
 from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
 from karat.report.json import encode, finding_json
 from karat.report.result import Result
-from karat.report.terminal import Line, finding_lines
-from karat.report.words import count, short_path
+from karat.report.terminal import COMMAND, Line, finding_lines
+from karat.report.words import count, few, short_path
 from karat.system.ci import in_ci
 from karat.system.command import Command
 
@@ -81,6 +82,8 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Goldens that --reset put back or deleted first."""
     locks: tuple[str, ...] = ()
     """Lock files that were written."""
+    groups: tuple[FindingGroup, ...] = ()
+    """What moved and was written, by likely cause."""
     record: RefreshRecord | None = None
     command: Command = Command("karat", "refresh")
     """As typed."""
@@ -111,11 +114,30 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             for outcome in self.outcomes
         ]
 
+    def answer(self) -> str:
+        """The whole in one sentence: what was written and refused, what of it needs a look, whether a loss moved."""
+        refused, written, same = map(self.in_state, (State.REFUSED, State.WRITTEN, State.UNCHANGED))
+        would = "to be written" if self.dry_run else "written"
+        parts = [f"{len(written):,} of {count(len(self.outcomes), 'golden')} {would}"]
+        if not self.outcomes:
+            parts = ["no golden was refreshed"]
+        if refused:
+            root = common_root(outcome.path for outcome in self.outcomes)
+            names = labels([o.change for o in self.outcomes if o.change], root)
+            why = ((o, next((f.kind for f in o.findings if f.severity is Severity.FAIL), "refused")) for o in refused)
+            said = [f"{names.get(o.path) or short_path(o.path, root)} ({kind})" for o, kind in why]
+            parts.append(f"{len(refused):,} refused: {few(said, 3)}")
+        if same:
+            parts.append(f"{len(same):,} unchanged")
+        if undone := sum(f.severity is Severity.FAIL for f in self.findings):
+            parts.append(f"{undone:,} more not refreshed")
+        if look := sum(any(f.severity is not Severity.INFO for f in o.findings) for o in written):
+            parts.append(f"{look:,} of them {'needs' if look == 1 else 'need'} a look")
+        return "; ".join([*parts, *losses(o.change for o in written if o.change)])
+
     def headline(self) -> str:
-        """How many goldens, by what became of them."""
-        states = Counter(outcome.state for outcome in self.outcomes)
-        counted = ", ".join(f"{states[s]:,} {s.value}" for s in State if states[s])
-        return f"{self.source}: {counted or 'no golden was found'}{' (dry run)' if self.dry_run else ''}"
+        """The source, and the answer."""
+        return f"{self.source}: {self.answer()}{' (dry run)' if self.dry_run else ''}"
 
 
 _INSTEAD_OF = {
@@ -157,11 +179,15 @@ _SHOWN = 20
 
 
 def lines(result: RefreshReport) -> Iterator[Line]:
-    """The report: what was asked for, what was refused, what was taken with a warning, the totals."""
+    """The report: the answer, what was asked for, what moved by likely cause, what was refused, warnings, the totals."""
+    from karat.diffs.report.text import group_lines
+
     root = common_root(outcome.path for outcome in result.outcomes)
     yield from _head(result, root)
+    yield from group_lines(result.groups, labels([o.change for o in result.outcomes if o.change], root))
+    told = {(g.kind, path, metric) for g in result.groups if len(g.paths) > 1 for path, metric in g.members}
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
-    warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
+    warns = [f for f in result.all_findings() if f.severity is Severity.WARN and (f.kind, f.path, f.metric) not in told]
     if fails:
         yield ()
         yield ((f"Not refreshed ({len(fails):,})", "bold"),)
@@ -183,12 +209,13 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     yield ((f"Total golden values found: {result.found:,}", ""),)
     # What failed has a command of its own, and it comes last.
     if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
-        yield ("next: ", "dim"), (command, "cyan")
+        yield ("next: ", "dim"), (command, COMMAND)
 
 
 def _head(result: RefreshReport, root: str) -> Iterator[Line]:
+    yield ((result.answer(), "bold"),)
     yield (
-        (f"{result.origin}, scope {result.scope.name}", "bold"),
+        (f"{result.origin}, scope {result.scope.name}", ""),
         (f"  {root}/" if root else "", "dim"),
         ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
     )
@@ -208,7 +235,7 @@ def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     counts = ", ".join(f"{states[s]:,} {verb.get(s, s.value)}" for s in State if states[s])
     tally = Counter(o.change.verdict for o in result.in_state(State.WRITTEN) if o.change)
     moved = ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
-    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "bold"),)
+    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "dim"),)
 
 
 def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
@@ -225,7 +252,7 @@ def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
         for finding in found[:3]:
             yield ((f"     {_sentence(finding, root)}", ""),)
             if finding.next and kind == "kept-edits":
-                yield ("     have it back: ", "dim"), (finding.next, "cyan")
+                yield ("     have it back: ", "dim"), (finding.next, COMMAND)
         if len(found) > 3:
             yield ((f"     … and {len(found) - 3:,} more", "dim"),)
 
@@ -258,6 +285,7 @@ def document(result: RefreshReport) -> dict[str, Any]:
         "origin": result.origin,
         "scope": structs.asdict(result.scope),
         "dry_run": result.dry_run,
+        "answer": result.answer(),
         "totals": {
             "tests": result.tests,
             "goldens": result.found,

@@ -15,9 +15,10 @@ from karat.report.words import count, elide, few, printable, severity_counts, sh
 _FAILS_SHOWN = 12
 _WARNS_SHOWN = 3
 _GROUPS_SHOWN = 12
-_MEMBERS_SHOWN = 3
-_NAME = 48
+_MEMBERS_SHOWN = 2
+_NAME = 30
 _CELL = 24
+_ROOM = 48
 _WIDE = 110
 
 
@@ -143,7 +144,7 @@ def _table(
         table = [tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in table]
     columns = widths(table)
     room = None if width is None else width - sum(columns) - 2 * len(columns)
-    narrow = width is not None and room is not None and room < _NAME
+    narrow = width is not None and room is not None and room < _ROOM
     if narrow and width is not None:
         room = width - 5
     names = labels(diff.changes, diff.root)
