@@ -119,6 +119,9 @@ def check(  # noqa: PLR0913 - one parameter per option
     from karat.system.dates import day
 
     config = load(Path(cwd), preset=preset)
+    past = cache(partial(_past, Path(cwd), config, history=history))
+    if history or (history is None and config.history):
+        past()  # which may take long the first time: once, and not in each process
     words = [actual] if isinstance(actual, str | Path) else list(actual)
     refresh_ = config.refresh
     tables = refresh_.tables
@@ -155,7 +158,7 @@ def check(  # noqa: PLR0913 - one parameter per option
         unknown_rows=None if unknown else config.check.unknown_rows,
         rows=tuple(rows),
         environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
-        past=cache(partial(_past, Path(cwd), config, history=history)),
+        past=past,
     )
     return check_([str(word) for word in words], str(golden), options)
 

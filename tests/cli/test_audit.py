@@ -33,7 +33,7 @@ def test_the_answer_comes_first_and_the_next_command_last(project: Repository) -
     found = karat("audit", cwd=project.root)
     assert found.code == 1
     lines = found.out.splitlines()
-    assert lines[0] == f"2 goldens: 1 fail, 1 warn · 1 file must not stay as it is · 3 tests  {CASES}/gpt/"
+    assert lines[0] == f"2 goldens: 1 fail, 1 warn · 1 file must not stay so · 3 tests  {CASES}/gpt/"
     assert any(line.startswith("fail empty  1: ") for line in lines)
     assert any("one/golden_values_dev_dgx_h100.json" in line for line in lines)
     assert found.err == f"next: git log --oneline -- {ONE}\n"
@@ -103,8 +103,31 @@ def test_the_ratchet(project: Repository) -> None:
     assert len(json.loads((project.root / "known.json").read_bytes())) == 2
 
 
+def test_part_of_a_tree_repairs_nothing_elsewhere(project: Repository) -> None:
+    words = ("audit", "--baseline", "known.json", "--fail-on", "warn")
+    assert karat_here(*words, "--update-baseline", cwd=project.root).code == 0
+    assert karat_here(*words, "two", cwd=project.root).code == 0
+    refused = karat_here(*words, "two", "--update-baseline", cwd=project.root)
+    assert refused.code == 2
+    assert refused.err.splitlines()[1] == "next: karat audit --baseline known.json --fail-on warn --update-baseline"
+
+
+def test_what_was_not_looked_at_is_not_called_repaired(project: Repository, tmp_path: Path) -> None:
+    old = "stale-golden " + TWO
+    project.write("known.json", json.dumps({old: None, f"empty {ONE}": None, "schema": "karat.audit-baseline/1"}))
+    project.commit()
+    words = ("audit", "--baseline", "known.json")
+    assert karat_here(*words, cwd=project.root).code == 1
+    clone = tmp_path / "shallow"
+    project.git("clone", "--quiet", "--depth=1", f"file://{project.root}", str(clone))
+    found = karat_here(*words, cwd=clone)
+    assert "ages were not looked at: the clone is shallow" in found.out
+    assert found.code == 0
+
+
 def test_wrong_usage(project: Repository) -> None:
     found = karat_here("audit", "--update-baseline", cwd=project.root)
-    assert (found.code, found.err.splitlines()[0]) == (2, "karat: --update-baseline needs --baseline FILE")
+    assert found.code == 2
+    assert found.err.startswith("karat: --update-baseline needs --baseline FILE, and no PATH: ")
     project.write("known.json", "[]")
     assert karat_here("audit", "--baseline", "known.json", cwd=project.root).code == 2

@@ -151,11 +151,27 @@ def test_new_commits_only_add(project: Repository) -> None:
     project.commit("refresh")
     project.write(ONE, golden_text(noisy(7)))
     options = diff_options(load(project.root), history=True)
-    found, missing = kept_history(project.root, git.root_and_head(project.root)[1], options, compare=True)
+    found = kept_history(project.root, git.root_and_head(project.root)[1], options, compare=True)
     sizes = sorted(found.moves()[ONE]["lm loss"])
-    assert (missing, len(sizes)) == (0, 13)
+    assert len(sizes) == 13
     assert sizes[1:] == [0.5] * 12
     assert sizes[0] < 0.01
+
+
+def test_commits_without_goldens_are_not_looked_at_again(project: Repository) -> None:
+    diff(cwd=project.root, history=True)
+    project.git("stash", "--quiet")
+    project.write("code.py", "")
+    head = project.commit("code")
+    diff(cwd=project.root)
+    assert msgspec.msgpack.decode(kept_file(project).read_bytes(), type=KeptHistory).tip == head
+
+
+def test_a_look_back_forgets_nothing(project: Repository) -> None:
+    diff(cwd=project.root, history=True)
+    before = kept_file(project).read_bytes()
+    diff("HEAD~5", "HEAD~4", cwd=project.root)
+    assert kept_file(project).read_bytes() == before
 
 
 def _foreign(kept: KeptHistory, how: str) -> bytes:
@@ -299,7 +315,7 @@ def test_git_is_asked_for_every_path_that_is_a_golden(tmp_path: Path) -> None:
     assert all(map(is_golden, names))
     repository = refreshed(tmp_path / "p", [dict.fromkeys([*names, "readme.md"], "{}")])
     options = diff_options(load(repository.root))
-    kept, _ = kept_history(
+    kept = kept_history(
         repository.root, git.root_and_head(repository.root)[1], replace(options, globs=globs), compare=False
     )
     assert sorted(kept.paths) == sorted(names)

@@ -49,6 +49,8 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """Findings that the baseline lists; they are info."""
     notes: tuple[str, ...] = ()
     """What was not looked at, and why."""
+    unjudged: tuple[str, ...] = ()
+    """Kinds of findings that there may be and that were not looked for."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -63,6 +65,12 @@ class _Tree(msgspec.Struct, frozen=True):
     goldens: dict[str, Mapping[str, str]] = {}
     """Golden → its identity."""
     notes: list[str] = []
+    unjudged: set[str] = set()
+
+    def leave_out(self, what: str, why: str, *kinds: str) -> None:
+        """Say that something was not looked at."""
+        self.notes.append(f"{what} not looked at: {why}")
+        self.unjudged.update(kinds)
 
 
 def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: date) -> AuditReport:
@@ -90,8 +98,13 @@ def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: d
         *_stale(tree, datetime.combine(today, time(), UTC).timestamp()),
     ]
     advised = [f if f.next else replace(f, next=Command("git", "log", "--oneline", "--", f.path)) for f in findings]
-    notes = tuple(tree.notes)
-    return AuditReport(goldens=len(goldens), tests=len(tests), notes=notes, findings=tuple(sorted(advised, key=_order)))
+    return AuditReport(
+        goldens=len(goldens),
+        tests=len(tests),
+        notes=tuple(tree.notes),
+        unjudged=tuple(sorted(tree.unjudged)),
+        findings=tuple(sorted(advised, key=_order)),
+    )
 
 
 def _order(finding: Finding) -> tuple[object, ...]:
@@ -132,7 +145,7 @@ def _without_test(tree: _Tree, tests: Mapping[str, Mapping[str, str]]) -> Iterat
     if not tests:
         if wanted or not tree.settings.named_in:
             why = f"no file is {few(wanted, 2)}" if wanted else "karat.toml has no [audit] tests"
-            tree.notes.append(f"which goldens have a test was not looked at: {why}")
+            tree.leave_out("which goldens have a test was", why, "untested-golden", "test-without-golden")
         return
     identities = [*tests.values(), *filter(None, tree.goldens.values())]
     shared = sorted(set.intersection(*map(set, identities)))
@@ -162,9 +175,9 @@ def _without_name(tree: _Tree) -> Iterator[Finding]:
         try:
             words.update(_WORD.findall(read_plain(tree.root / path, SOURCE).decode("utf-8", "replace")))
         except OSError as error:
-            tree.notes.append(f"{path} was not looked at: {error.strerror or error}")
+            tree.leave_out(f"{path} was", f"{error.strerror or error}", "untested-golden")
     if globs and not words:
-        tree.notes.append(f"names of goldens were not looked at: no file is {few(globs, 2)}")
+        tree.leave_out("names of goldens were", f"no file is {few(globs, 2)}", "untested-golden")
     for path in tree.goldens if words else ():
         name = identity_of(path, tree.settings.names).get("name")
         if name and name not in words:
@@ -174,15 +187,16 @@ def _without_name(tree: _Tree) -> Iterator[Finding]:
 def _stale(tree: _Tree, now: float) -> Iterator[Finding]:
     """Goldens that no commit touched for long, and whether others of their platform were refreshed since."""
     limit, root = tree.settings.stale_months, tree.root
-    if not limit:
-        return
+    why = ""
     if not tree.repository or not git.has_commit(root):
-        tree.notes.append("ages were not looked at: there is no git history")
+        why = "there is no git history"
+    elif (git.common_folder(root) / "shallow").exists():
+        why = "the clone is shallow (git fetch --unshallow brings the rest)"
+    if why and limit:
+        tree.leave_out("ages were", why, "stale-golden")
+    if why or not limit:
         return
-    if (git.common_folder(root) / "shallow").exists():
-        tree.notes.append("ages were not looked at: the clone is shallow (git fetch --unshallow brings the rest)")
-        return
-    kept, _ = kept_history(root, git.root_and_head(root)[1], tree.options, compare=False)
+    kept = kept_history(root, git.root_and_head(root)[1], tree.options, compare=False)
     last: dict[str, int] = {}
     for refresh in kept.refreshes:
         for golden in refresh.goldens:
@@ -210,9 +224,15 @@ def name_of(finding: Finding) -> str:
     return " ".join(part for part in (finding.kind, finding.path, finding.metric) if part)
 
 
-def against_baseline(report: AuditReport, listed: Sequence[str], path: str, again: Command) -> AuditReport:
-    """The report with what is listed as info, and with what is listed and no longer wrong as a failure."""
-    names, waiting = set(listed), set(listed)
+def against_baseline(
+    report: AuditReport, listed: Sequence[str], path: str, again: Command, *, whole: bool = True
+) -> AuditReport:
+    """The report with what is listed as info, and with what is listed and no longer wrong as a failure.
+
+    Of what was not looked at, and unless it is the `whole` tree, nothing is known to be no longer wrong.
+    """
+    names = set(listed)
+    waiting = {name for name in listed if whole and name.partition(" ")[0] not in report.unjudged}
     findings, known = [], 0
     for finding in report.findings:
         name = name_of(finding)

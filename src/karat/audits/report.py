@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from karat.audits.audit import AuditReport
-from karat.findings import KINDS, Finding
+from karat.findings import KINDS, Severity
 from karat.goldens.paths import common_root
 from karat.report import sarif
 from karat.report.html import page, text
-from karat.report.json import encode_report
 from karat.report.terminal import Line, by_kind
 from karat.report.words import count, severity_counts
 
-SCHEMA = "karat.audit/1"
 _ADVICE = {
     "copied-golden": "Refresh the one that is wrong; delete the other if it is no test's.",
     "empty": "Refresh it, or delete it: a test that expects nothing passes whatever happens.",
@@ -25,7 +23,7 @@ _ADVICE = {
     "untested-golden": "Delete it, or bring its test back.",
 }
 _STYLE = """
-h2 { font-size: 16px; margin: 22px 0 4px; } table { border-collapse: collapse; width: 100%; }
+summary { font-size: 15px; margin: 18px 0 4px; cursor: pointer; } table { border-collapse: collapse; width: 100%; }
 td { border-top: 1px solid var(--line); padding: 3px 8px; vertical-align: top; overflow-wrap: anywhere; }
 .fail { color: var(--fail); } .warn { color: var(--warn); } .info, .note { color: var(--dim); } code { font-family: var(--mono); font-size: 12px; }
 """
@@ -33,18 +31,11 @@ td { border-top: 1px solid var(--line); padding: 3px 8px; vertical-align: top; o
 
 def totals(report: AuditReport) -> str:
     """The answer, in one line."""
-    worst = {f.path for f in report.findings if f.severity.value == "fail"}
+    worst = len({f.path for f in report.findings if f.severity is Severity.FAIL})
     parts = [f"{count(report.goldens, 'golden')}: {severity_counts(report.findings) or 'nothing to object to'}"]
-    if worst:
-        parts.append(
-            f"{count(len(worst), 'file')} must not stay as they are"
-            if len(worst) > 1
-            else "1 file must not stay as it is"
-        )
-    if report.tests:
-        parts.append(count(report.tests, "test"))
-    if report.known:
-        parts.append(f"{report.known:,} known")
+    parts += [f"{count(worst, 'file')} must not stay so"] if worst else []
+    parts += [count(report.tests, "test")] if report.tests else []
+    parts += [f"{report.known:,} known"] if report.known else []
     return " · ".join(parts)
 
 
@@ -62,36 +53,25 @@ def _title(kind: str) -> str:
     return KINDS[kind].meaning if kind in KINDS else kind
 
 
-def render_json(report: AuditReport, fail_on: tuple[str, ...]) -> bytes:
-    """Schema karat.audit/1."""
-    return encode_report(SCHEMA, report, fail_on=fail_on)
-
-
 def render_sarif(report: AuditReport, version: str, exit_code: int) -> bytes:
-    """For code scanning; what is known is left out."""
+    """For code scanning, without what is info."""
     tool = sarif.Tool(name="karat audit", version=version, tags=("goldens",), help=_ADVICE)
-    known = [finding for finding in report.findings if finding.severity.value != "info"]
-    return sarif.render(known, tool, exit_code=exit_code, properties={"goldens": report.goldens})
+    shown = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    return sarif.render(shown, tool, exit_code=exit_code, properties={"goldens": report.goldens})
 
 
 def render_html(report: AuditReport, command: str) -> str:
-    """One page without a script."""
-    return page(title="Audit of goldens", body="\n".join(_body(report, command)), style=_STYLE)
-
-
-def _body(report: AuditReport, command: str) -> Iterator[str]:
-    yield f'<main><h1>Audit of goldens</h1><p class="totals">{text(totals(report))}</p><p class="note"><code>{text(command)}</code></p>'
-    yield from (f'<p class="note">{text(note)}</p>' for note in report.notes)
+    """One page without a script; info is folded."""
+    body = [f'<h1>Audit of goldens</h1><p class="totals">{text(totals(report))}</p>']
+    body += [f'<p class="note">{words}</p>' for words in (f"<code>{text(command)}</code>", *map(text, report.notes))]
     for (severity, kind), group in groupby(report.findings, key=lambda f: (f.severity, f.kind)):
         found = list(group)
-        folded = "" if severity.value != "info" else f"<details><summary>{count(len(found), 'finding')}</summary>"
-        yield f'<h2><span class="{severity.value}">{severity.value}</span> {text(kind)}: {len(found):,}</h2>'
-        yield f'<p class="note">{text(_title(kind))}. {text(_ADVICE.get(kind, ""))}</p>{folded}<table>'
-        yield from (_row(finding) for finding in found)
-        yield f"</table>{'</details>' if folded else ''}"
-    yield "</main>"
-
-
-def _row(finding: Finding) -> str:
-    then = f"<br><code>{text(str(finding.next))}</code>" if finding.next else ""
-    return f"<tr><td><code>{text(finding.path)}</code></td><td>{text(finding.message)}{then}</td></tr>"
+        opened = "" if severity is Severity.INFO else " open"
+        head = f'<b class="{severity}">{severity}</b> {text(kind)}: {len(found):,}'
+        advice = text(f"{_title(kind)}. {_ADVICE.get(kind, '')}")
+        body.append(f'<details{opened}><summary>{head} <span class="note">{advice}</span></summary><table>')
+        for finding in found:
+            then = f"<br><code>{text(str(finding.next))}</code>" if finding.next else ""
+            body.append(f"<tr><td><code>{text(finding.path)}</code></td><td>{text(finding.message)}{then}</td></tr>")
+        body.append("</table></details>")
+    return page(title="Audit of goldens", body="\n".join(["<main>", *body, "</main>"]), style=_STYLE)

@@ -7,7 +7,7 @@ would. What came of it lies in git's own folder: it is never committed, goes wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from karat.compare.change import Change, MetricChange, Verdict
+from karat.compare.change import Change, Verdict
 from karat.compare.history import Past
 from karat.findings import CannotVerify
 from karat.goldens.paths import PathFilter, identity_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SCHEMA = "karat.history/1"
 _AT_ONCE = 4000
 """Pairs that are compared before their curves and findings are let go."""
+_STEADY = frozenset({"steady", "warm_up"})
 _MOVED = frozenset({Verdict.NOISE, Verdict.DRIFT, Verdict.BREAK})
 
 
@@ -62,11 +63,15 @@ class KeptHistory(msgspec.Struct, array_like=True):
     metrics: list[str] = msgspec.field(default_factory=list)
     refreshes: list[Refresh] = msgspec.field(default_factory=list)
 
+    def replaced(self) -> Iterator[Replaced]:
+        """Every golden that was replaced, newest first."""
+        return (golden for refresh in self.refreshes for golden in refresh.goldens)
+
     def moves(self) -> dict[str, dict[str, list[float]]]:
         """Golden → metric → sizes; a pair that a merge brings a second time counts once."""
         found: dict[str, dict[str, list[float]]] = {}
         seen = set()
-        for one in (golden for refresh in self.refreshes for golden in refresh.goldens):
+        for one in self.replaced():
             key = one.path, one.old, one.new
             if one.sizes and key not in seen:
                 seen.add(key)
@@ -80,14 +85,14 @@ class KeptHistory(msgspec.Struct, array_like=True):
 def read_past(root: Path, commit: str, options: DiffOptions) -> Past:
     """The moves up to a commit. History helps; that it cannot be read is said, and costs nobody the diff."""
     try:
-        kept, missing = kept_history(root, commit, options, compare=True)
+        kept = kept_history(root, commit, options, compare=True)
         moves = kept.moves()
     except (CannotVerify, LookupError) as error:
         hint = f"in a partial clone, {git.REFETCH} brings what is missing"
-        return Past({}, {}, f"the history cannot be read: {error}; {hint}")
+        return Past({}, note=f"the history cannot be read: {error}; {hint}")
     total = sum(max(map(len, metrics.values()), default=0) for metrics in moves.values())
     notes = [f"held against {count(total, 'earlier update')} of goldens in {count(len(kept.refreshes), 'commit')}"]
-    if missing:
+    if missing := sum(one.sizes is None for one in kept.replaced()):
         notes.append(f"{count(missing, 'earlier version')} not in this clone ({git.REFETCH} brings them)")
     if (git.common_folder(root) / "shallow").exists():
         notes.append("the clone is shallow, so its history is cut (git fetch --unshallow brings the rest)")
@@ -95,62 +100,58 @@ def read_past(root: Path, commit: str, options: DiffOptions) -> Past:
     return Past(moves, platforms, "; ".join(notes))
 
 
-def kept_history(root: Path, commit: str, options: DiffOptions, *, compare: bool) -> tuple[KeptHistory, int]:
-    """The refreshes up to a commit, from the cache as far as it has them, and how many versions git does not have."""
+def kept_history(root: Path, commit: str, options: DiffOptions, *, compare: bool) -> KeptHistory:
+    """The refreshes up to a commit, from the cache as far as it has them."""
     # Other patterns find other goldens; other rules measure timings otherwise.
-    steady = [
-        (r.pattern, r.path, sorted(r.sets.items()))
-        for r in options.rules.rules
-        if {"steady", "warm_up"} & r.sets.keys()
-    ]
+    steady = [(r.pattern, r.path, sorted(r.sets.items())) for r in options.rules.rules if _STEADY & r.sets.keys()]
     asked = repr((_SCHEMA, [*options.globs], [*options.exclude], steady)).encode("utf-8", "backslashreplace")
     file = git.history_folder(root) / f"{sha256(asked).hexdigest()[:16]}.msgpack"
     kept = _load(file)
     changed = False
     if kept.tip != commit:
-        fresh, gone = _since(root, kept, commit, options)
-        changed = bool(fresh) or not kept.tip
-        if fresh or gone:
-            kept = _joined(kept, fresh, gone)
-        kept.tip = commit
-    missing = 0
-    if not compare:
-        return kept, missing  # and nothing is written: whoever finds it would take the rest for compared
-    compared, missing = _compare(root, kept, options)
-    if changed or compared:
+        kept, changed = _extended(kept, root, commit, options)
+    # What is not compared is not written: whoever finds it would take it for what a diff has asked for.
+    if compare and (_compare(root, kept, options) or changed):
         with suppress(OSError):  # a cache that cannot be written costs time, never the work
             file.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(file, msgspec.msgpack.encode(kept), durable=False)
-    return kept, missing
+    return kept
 
 
 def _load(file: Path) -> KeptHistory:
     """What is kept; nothing where it is damaged, or somebody else's."""
     with suppress(OSError, ValueError, RecursionError, MemoryError):
-        data = bytes_of(file)
-        kept = msgspec.msgpack.decode(data, type=KeptHistory) if data else KeptHistory()
-        numbers = [golden for refresh in kept.refreshes for golden in refresh.goldens]
-        good = git.is_commit_id(kept.tip) and all(0 <= one.path < len(kept.paths) for one in numbers)
-        metrics = {metric for one in numbers for metric in one.sizes or ()}
-        if good and kept.schema == _SCHEMA and all(0 <= metric < len(kept.metrics) for metric in metrics):
+        kept = msgspec.msgpack.decode(bytes_of(file) or b"", type=KeptHistory)
+        metrics = {metric for one in kept.replaced() for metric in one.sizes or ()}
+        numbers = all(0 <= one.path < len(kept.paths) for one in kept.replaced())
+        if numbers and metrics <= {*range(len(kept.metrics))} and git.is_commit_id(kept.tip) and kept.schema == _SCHEMA:
             return kept
     return KeptHistory()
 
 
-def _since(
-    root: Path, kept: KeptHistory, commit: str, options: DiffOptions
-) -> tuple[list[tuple[str, int, git.GitChange]], set[str]]:
-    """What is new since the kept tip, and the kept commits that do not lead here."""
-    paths = [_pathspec(glob) for glob in options.globs]
-    gone = {refresh.commit for refresh in kept.refreshes}
-    commits = commit
+def _extended(kept: KeptHistory, root: Path, commit: str, options: DiffOptions) -> tuple[KeptHistory, bool]:
+    """The history up to another commit, and whether it goes on from what is kept, and not back.
+
+    What was compared once is not compared again.
+    """
+    gone, commits = {refresh.commit for refresh in kept.refreshes}, commit
     if kept.tip:
         with suppress(CannotVerify):  # the tip is gone: a branch that was rewritten and collected
             gone = set(git.run_git(root, "rev-list", kept.tip, f"^{commit}").decode().split())
             commits = f"{kept.tip}..{commit}"
     is_golden = PathFilter(options.globs, options.exclude)
-    fresh = [entry for entry in git.history(root, commits, *paths) if is_golden(entry[2].path) and not entry[2].special]
-    return fresh, gone
+    known = {(one.path, one.old, one.new): one.sizes for one in kept.replaced()}
+    numbers = {path: number for number, path in enumerate(kept.paths)}
+    new: dict[str, Refresh] = {}
+    for name, seconds, change in git.history(root, commits, *map(_pathspec, options.globs)):
+        if is_golden(change.path) and not change.special:
+            path = numbers.setdefault(change.path, len(numbers))
+            key = path, bytes.fromhex(change.old or ""), bytes.fromhex(change.new or "")
+            sizes = known.get(key) if change.old and change.new else {}
+            new.setdefault(name, Refresh(name, seconds, [])).goldens.append(Replaced(*key, sizes))
+    rest = [refresh for refresh in kept.refreshes if refresh.commit not in gone and refresh.commit not in new]
+    joined = KeptHistory(tip=commit, paths=[*numbers], metrics=kept.metrics, refreshes=[*new.values(), *rest])
+    return joined, bool(new) or not gone
 
 
 def _pathspec(glob: str) -> str:
@@ -161,25 +162,11 @@ def _pathspec(glob: str) -> str:
     return f":(top,glob){loose}"
 
 
-def _joined(kept: KeptHistory, fresh: Sequence[tuple[str, int, git.GitChange]], gone: set[str]) -> KeptHistory:
-    """The kept history with new refreshes and without others; what was compared once is not compared again."""
-    known = {(one.path, one.old, one.new): one.sizes for refresh in kept.refreshes for one in refresh.goldens}
-    numbers = {path: number for number, path in enumerate(kept.paths)}
-    new: dict[str, Refresh] = {}
-    for commit, seconds, change in fresh:
-        path = numbers.setdefault(change.path, len(numbers))
-        key = path, bytes.fromhex(change.old or ""), bytes.fromhex(change.new or "")
-        sizes = known.get(key) if change.old and change.new else {}
-        new.setdefault(commit, Refresh(commit, seconds, [])).goldens.append(Replaced(*key, sizes))
-    rest = [refresh for refresh in kept.refreshes if refresh.commit not in gone and refresh.commit not in new]
-    return KeptHistory(paths=[*numbers], metrics=kept.metrics, refreshes=[*new.values(), *rest])
-
-
-def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> tuple[bool, int]:
-    """Fills in the sizes of what is not compared yet: whether there was any, and how many versions git does not have."""
-    waiting = [one for refresh in kept.refreshes for one in refresh.goldens if one.sizes is None]
+def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> bool:
+    """Fills in the sizes of what is not compared yet, where git has both versions; whether there was any."""
+    waiting = [one for one in kept.replaced() if one.sizes is None]
     if not waiting:
-        return False, 0
+        return False
     from karat.diffs.sides import Blob, Item
     from karat.diffs.workers import Task, compare_items
 
@@ -188,41 +175,35 @@ def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> tuple[bool,
     waiting.sort(key=lambda one: one.path)
     task = Task(cases=(), rules=options.rules, status=options.status)
     numbers = {metric: number for number, metric in enumerate(kept.metrics)}
-    missing = done = 0
+    where, done = str(root), 0
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
-        where = str(root)
-        items = [
-            Item(kept.paths[one.path], Blob(where, one.old.hex()), Blob(where, one.new.hex()), certain=True)
-            for one in part
-        ]
+        blobs = [(Blob(where, one.old.hex()), Blob(where, one.new.hex())) for one in part]
+        items = [Item(kept.paths[one.path], *both, certain=True) for one, both in zip(part, blobs, strict=True)]
         for one, change in zip(part, compare_items(items, task, jobs=options.jobs).changes, strict=True):
-            if any(finding.kind == "cannot-read" for finding in change.findings):
-                missing += 1
-                continue
-            done += 1
-            rows = change.metrics if change.verdict is not Verdict.UNREADABLE else ()
-            one.sizes = {numbers.setdefault(row.metric, len(numbers)): row.size for row in rows if row.size is not None}
+            if not any(finding.kind == "cannot-read" for finding in change.findings):
+                done += 1
+                sized = ((row.metric, row.size) for row in change.metrics)
+                one.sizes = {numbers.setdefault(name, len(numbers)): size for name, size in sized if size is not None}
         if options.progress is not None:
             options.progress(min(start + _AT_ONCE, len(waiting)), len(waiting))
     kept.metrics = [*numbers]
-    return done > 0, missing
+    return done > 0
 
 
 def with_history(changes: Iterable[Change], past: Past) -> Iterator[Change]:
     """The changes, each row that moved held against the past; its finding says so."""
     for change in changes:
-        rows = tuple(_held(row, change, past) for row in change.metrics)
+        platform = change.identity.get("platform", "")
+        rows = tuple(
+            msgspec.structs.replace(row, history=past.about(size, row.metric, change.path, platform))
+            if (size := row.size) and row.verdict in _MOVED
+            else row
+            for row in change.metrics
+        )
         said = {row.metric: row.history.sentence for row in rows if row.history is not None}
         findings = tuple(
             replace(f, message=f"{f.message}; {said[f.metric]}") if f.kind == "value-drift" and f.metric in said else f
             for f in change.findings
         )
         yield replace(change, metrics=rows, findings=findings)
-
-
-def _held(row: MetricChange, change: Change, past: Past) -> MetricChange:
-    if not row.size or row.verdict not in _MOVED:
-        return row
-    found = past.about(row.size, row.metric, change.path, change.identity.get("platform", ""))
-    return msgspec.structs.replace(row, history=found)
