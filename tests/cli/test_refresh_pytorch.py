@@ -178,3 +178,42 @@ def test_a_suite_that_shares_another_s_table_makes_none_of_its_own(
     ci.shard("cpu_inductor_freezing_avx2_timm", 1, 1, ONE, machine="linux.10xlarge.avx2", config="linux-jammy-py3.9")
     done = refresh(forge, tree, tmp_path / "cache")
     assert (done.code, tables(tree)) == (0, [f"{TIMM}.csv", f"rocm/{TIMM}.csv"]), done.out
+
+
+def test_a_job_that_died_before_its_table_is_missed_where_it_has_one(
+    ci: PyTorchCi, forge: Forge, tree: Repository, tmp_path: Path
+) -> None:
+    tree.write(f"{FOLDER}/inductor_huggingface_training.csv", OLD)
+    tree.commit()
+    both(ci)
+    nothing = {"test/test-reports/a.xml": "<testsuites/>"}
+    died = ci.shard("inductor_huggingface", 1, 1, (), conclusion="failure", more=nothing)
+    ci.shard("inductor_huggingface", 1, 1, (), machine=ROCM, conclusion="failure", more=nothing)
+    ci.shard("inductor_torchbench", 1, 1, (), conclusion="failure", more=nothing)
+    done = refresh(forge, tree, tmp_path / "cache")
+    assert (done.code, read(tree)) == (3, NEW), done.out
+    assert done.out.count("left no golden values") == 1, done.out
+    assert f"gh run rerun --job {died.id}" in done.out
+
+
+DATA = Path(__file__).parents[2].parent / "shared/data/pytorch/pairs"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the public tables beside the project")
+@pytest.mark.parametrize(
+    "pair", ["01bcf9a40d_inductor_huggingface_training", "396630ed78_aot_eager_torchbench_training"]
+)
+def test_real_tables_come_out_as_the_project_itself_wrote_them(
+    ci: PyTorchCi, forge: Forge, repository: Repository, tmp_path: Path, pair: str
+) -> None:
+    name = pair.partition("_")[2]
+    suite, _, phase = name.rpartition("_")
+    old, new = ((DATA / f"{pair}.{side}.csv").read_text() for side in ("old", "new"))
+    tree = configured(repository, forge, {name: old})
+    rows = [line.split(",") for line in new.splitlines()[1:] if line]
+    shards = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    for number, some in enumerate(shards, 1):
+        lines = [f"{model},4,{accuracy},9,{breaks}.0" for model, accuracy, breaks in some]
+        ci.shard(suite, number, 2, lines, phase=phase, more=BESIDE)
+    done = refresh(forge, tree, tmp_path / "cache", "--prune")
+    assert (done.code, read(tree, name)) == (0, new), done.out

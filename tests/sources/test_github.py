@@ -172,16 +172,6 @@ def test_a_bad_token_is_named(forge: Forge, env: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_an_attempt_must_exist(forge: Forge, env: dict[str, str]) -> None:
-    run = forge.github.run("owner/name", run_id=1, attempts=2)
-    run.job("t", attempt=1)
-    run.job("t", attempt=2)
-    assert len(listed(env, run_id=1, attempt=2).jobs) == 2
-    with pytest.raises(UsageError, match="from 1 to 2"):
-        listed(env, run_id=1, attempt=3)
-
-
-@pytest.mark.slow
 def test_trouble_while_listing_passes(forge: Forge, env: dict[str, str]) -> None:
     run = forge.github.run("owner/name", run_id=1)
     for i in range(130):
@@ -216,7 +206,7 @@ def test_what_is_no_repository_is_refused(env: dict[str, str], repo: str) -> Non
     [
         ({}, "neither"),
         ({"run_id": 1, "sha": SHA}, "both"),
-        ({"run_id": "1/../2"}, "number of a run"),
+        ({"run_id": "1/../2"}, "number in the run"),
         ({"sha": "main"}, "SHA of a commit"),
         ({"sha": "--x"}, "SHA of a commit"),
     ],

@@ -52,13 +52,20 @@ def placeholders(pattern: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.findall(r"\{([a-z_]+)\}", pattern)))
 
 
-def read_identity(texts: Iterable[str], patterns: Iterable[str], known: Identity | None = None) -> Identity | None:
+def read_identity(
+    texts: Iterable[str],
+    patterns: Iterable[str],
+    known: Identity | None = None,
+    values: Mapping[str, Sequence[str]] | None = None,
+) -> Identity | None:
     """The identity that the first fitting pattern reads off the first fitting text, or None.
 
     What is already known (a run's id) is put into the pattern first, so that it cannot be
-    mistaken for a part of a name.
+    mistaken for a part of a name. Names that have a few `values` only take those.
     """
     choices = list(texts)
+    plain = {name: words for name, words in (values or {}).items() if not any(set("*?[") & set(w) for w in words)}
+    forms = {**_FORMS, **{name: "|".join(map(re.escape, words)) for name, words in plain.items()}}
     for pattern in patterns:
         filled = pattern
         given = {k: v for k, v in (known or {}).items() if f"{{{k}}}" in pattern}
@@ -66,7 +73,7 @@ def read_identity(texts: Iterable[str], patterns: Iterable[str], known: Identity
             # Braces in a value would read as a placeholder; no run id has any.
             if "{" not in value and "*" not in value:
                 filled = filled.replace(f"{{{name}}}", value)
-        whole = case_pattern(filled, tuple(_FORMS.items()))
+        whole = case_pattern(filled, tuple(forms.items()))
         for text in choices:
             if (found := whole.match(text)) is not None:
                 return {**found, **given}
@@ -257,7 +264,7 @@ class Targets:
         self._settings, self._is_golden, self._cases = settings, is_golden, cases
         self.known = frozenset(known)
         # By the last two parts: thousands of goldens share a file name, few a folder as well.
-        self._places: dict[str, dict[str, list[Identity]]] = {}
+        self._lookups: dict[str | None, Lookup[tuple[Identity, str]]] = {}
         self._by_name: dict[str, list[str]] = {}
         self._by_tail: dict[tuple[str, ...], list[str]] = {}
         self._by_casefold: dict[str, list[str]] = {}
@@ -285,7 +292,7 @@ class Targets:
         else:
             filled, why = fill(target, identity), ""
             if filled.missing:
-                told, why = self._told_by_tree(target, identity, filled.missing)
+                told, why = self._told_by_tree(identity, filled.missing)
                 filled = fill(target, {**identity, **told})
             if filled.unsafe:
                 return refused("archive-refused", f"expected plain names, found {filled.unsafe}")
@@ -315,22 +322,29 @@ class Targets:
             return refused("outside-goldens", f"it would go to {path}, which is not under the golden paths")
         return path
 
-    def _told_by_tree(self, target: str, identity: Identity, missing: Sequence[str]) -> tuple[Identity, str]:
+    def goldens(self, platform: str) -> Lookup[tuple[Identity, str]]:
+        """The tree's goldens with the identities that a platform's target reads off their paths; `cases` without one."""
+        target, values = self._settings.target_of(platform), self._settings.values
+        if target not in self._lookups:
+            read = (
+                read_identity([p], [target], values=values) if target else identity_of(p, self._cases)
+                for p in self.known
+            )
+            found = ((identity, path) for identity, path in zip(read, self.known, strict=True) if identity)
+            self._lookups[target] = Lookup((one[0], one) for one in found)
+        return self._lookups[target]
+
+    def _told_by_tree(self, identity: Identity, missing: Sequence[str]) -> tuple[Identity, str]:
         """The folders of the only place where the tree has the case; else nothing, and why.
 
         What a file's name tells, such as the platform, is never taken from another golden of the case.
         """
-        case = identity.get("case")
-        if case is None or not set(missing) <= set(placeholders(target.rpartition("/")[0])):
+        case, platform = identity.get("case"), identity.get("platform", "")
+        folders = (self._settings.target_of(platform) or "").rpartition("/")[0]
+        if case is None or not set(missing) <= set(placeholders(folders)):
             return {}, ""
-        if target not in self._places:
-            found = self._places[target] = {}
-            for path in self.known:
-                if (read := read_identity([path], [target])) is not None:
-                    found.setdefault(read.get("case", "").casefold(), []).append(read)
-        places = sorted(
-            {tuple(read[name] for name in missing) for read in self._places[target].get(case.casefold(), ())}
-        )
+        found = self.goldens(platform).agreeing({"case": case})
+        places = sorted({tuple(read[name] for name in missing) for read, _ in found})
         if len(places) == 1:
             return dict(zip(missing, places[0], strict=True)), ""
         under = " and ".join("/".join(place) for place in places[:3])

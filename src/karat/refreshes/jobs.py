@@ -163,6 +163,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs and artifacts that the configuration says make no goldens."""
     superseded: tuple[str, ...] = ()
     """Names of artifacts of attempts that do not count: earlier ones, or not finished."""
+    unmatched: tuple[str, ...] = ()
+    """Names of artifacts that no pattern knows."""
 
 
 class JobBook:
@@ -185,18 +187,8 @@ class JobBook:
         return tuple(g for g in found if run_id is None or g.key[0] == run_id)
 
 
-class Matched(msgspec.Struct, frozen=True, kw_only=True):
-    """Every artifact with the jobs it may be of, and what was left out."""
-
-    matches: Sequence[Match]
-    unmatched: Sequence[str]
-    """Names of artifacts that no pattern knows."""
-    skipped: int
-    """Jobs that make no goldens, and artifacts of unknown jobs that hold none."""
-
-
-def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: RefreshSettings) -> Matched:
-    """Tie artifacts to jobs by their names."""
+def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: RefreshSettings) -> Choice:
+    """Every artifact with the jobs it may be of, by their names."""
     matches: list[Match] = []
     unmatched: list[str] = []
     book = JobBook(groups)
@@ -229,7 +221,7 @@ def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: Refr
     for artifact in _artifacts_by_url(groups, settings, listing):
         if artifact.job_id not in listed:
             match(artifact)
-    return Matched(matches=matches, unmatched=unmatched, skipped=len(set(skipped.values())))
+    return Choice(matches=tuple(matches), unmatched=tuple(unmatched), skipped=len(set(skipped.values())))
 
 
 def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing) -> list[Artifact]:
@@ -265,7 +257,7 @@ def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, lis
     return found
 
 
-def choose(matched: Matched, groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
+def choose(matched: Choice, groups: Sequence[JobGroup], options: RefreshOptions) -> Choice:
     """The artifacts to download: those that may be wanted, as far as names can tell."""
     # A table needs all of its shards, also those of jobs that passed.
     tables = options.settings.tables is not None
@@ -286,9 +278,7 @@ def choose(matched: Matched, groups: Sequence[JobGroup], options: RefreshOptions
             chosen.append(match)
         else:
             out_of_scope += 1
-    return Choice(
-        matches=tuple(chosen), out_of_scope=out_of_scope, skipped=matched.skipped, superseded=tuple(superseded)
-    )
+    return structs.replace(matched, matches=tuple(chosen), out_of_scope=out_of_scope, superseded=tuple(superseded))
 
 
 def is_platform(name: str, wanted: Sequence[str]) -> bool:

@@ -18,18 +18,18 @@ from msgspec import structs
 
 from karat.diffs.result import groups_of
 from karat.findings import Finding, KaratError, Severity, UsageError, fail, info, warn
-from karat.goldens.paths import PathFilter, identity_of, narrow
+from karat.goldens.paths import PathFilter, narrow
 from karat.goldens.provenance import RefreshRecord, write_record
 from karat.refreshes.acceptance import is_asked_for
 from karat.refreshes.apply import Target, apply_claims
 from karat.refreshes.claims import Claim, Claimant
-from karat.refreshes.identity import Lookup, Targets, is_wanted, renamed
+from karat.refreshes.identity import Targets, is_wanted, renamed
 from karat.refreshes.jobs import FAILING, Choice, JobGroup, choose, group_jobs, is_platform, match_artifacts
 from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all
 from karat.refreshes.settings import RefreshOptions
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count, few
-from karat.sources.source import Artifact, Listing, Source
+from karat.sources.source import Artifact, Listing, Run, Source
 from karat.system import git
 from karat.system.command import Command
 
@@ -44,7 +44,6 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     choice: Choice
     claims: tuple[Claim, ...]
     findings: tuple[Finding, ...]
-    unmatched: tuple[str, ...]
     out_of_scope: int
     received: int
     explained: frozenset[str] = frozenset()
@@ -63,7 +62,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         error.next_command = complete(error.advice, options.command, None)
         raise
     listing = gathered.listing
-    findings = [*gathered.findings, *_missing(gathered, goldens.paths, options)]
+    findings = [*gathered.findings, *_missing(gathered, targets, options)]
     # A transfer that may succeed next time; what an archive on the server lacks, it will lack then, too.
     cut = sum(int(f.numbers.get("artifacts") or 1) for f in findings if f.kind == "transfer-failed")
     outcomes: list[GoldenOutcome] = []
@@ -121,7 +120,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         superseded=len(gathered.choice.superseded),
         out_of_scope=gathered.out_of_scope,
         skipped=gathered.choice.skipped,
-        unmatched=gathered.unmatched,
+        unmatched=gathered.choice.unmatched,
         received=gathered.received,
         locks=tuple(written),
         groups=groups_of([o.change for o in outcomes if o.change and o.state is State.WRITTEN], options.rules),
@@ -142,8 +141,7 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
         said = f"expected --attempt from 1 to {last}, found {options.attempt}: {listing.origin} has no more"
         raise UsageError(said, next_command=Command("karat", "refresh", "--attempt", str(last)))
     groups = group_jobs(listing.jobs, listing.runs, options.settings, options.attempt)
-    matched = match_artifacts(listing, groups, options.settings)
-    choice = choose(matched, groups, options)
+    choice = choose(match_artifacts(listing, groups, options.settings), groups, options)
     if options.notice is not None:
         jobs = f"{count(len(listing.jobs), 'job')}, " if listing.jobs else ""
         found = count(len(listing.artifacts), "artifact")
@@ -172,7 +170,6 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
         choice=choice,
         claims=tuple(claims),
         findings=(*listing.findings, *findings),
-        unmatched=tuple(matched.unmatched),
         out_of_scope=out_of_scope,
         received=received,
         explained=frozenset(explained),
@@ -200,58 +197,55 @@ def _by_cause(told: Sequence[tuple[Artifact, Finding]]) -> Iterator[Finding]:
         yield finding
 
 
-def _missing(gathered: Gathered, known: frozenset[str], options: RefreshOptions) -> Iterator[Finding]:
+def _missing(gathered: Gathered, targets: Targets, options: RefreshOptions) -> Iterator[Finding]:
     """What to say of the jobs in scope that have a golden, and of which nothing came in."""
     settings = options.settings
     if not settings.jobs:
         return  # nothing tells which jobs make goldens
     served = {group.key for claim in gathered.claims for group in (claim.may_be if claim.job is None else (claim.job,))}
-    served |= {
-        group.key
-        for match in gathered.choice.matches
-        if match.artifact.id in gathered.explained
-        for group in match.jobs
-    }
-    cases = options.cases
-    goldens = Lookup((identity_of(p, cases), p) for p in known if narrow(p, options.only))
+    matches = gathered.choice.matches
+    served |= {g.key for match in matches if match.artifact.id in gathered.explained for g in match.jobs}
     runs = {run.id: run for run in gathered.listing.runs}
     # A job that was skipped made no golden.
     wanted = FAILING if options.only_failing else FAILING | {"success"}
-    lost: dict[str, list[JobGroup]] = {}
-    late: dict[str, list[JobGroup]] = {}
+    without: dict[tuple[str, bool], list[JobGroup]] = {}
     for group in gathered.groups:
-        platform, run = group.identity.get("platform", ""), runs.get(group.key[0])
+        run_id, platform = group.key[0], group.identity.get("platform", "")
+        going = run_id in runs and runs[run_id].conclusion is None and options.attempt is None
+        over = bool(group.conclusions & wanted)
         if (
-            group.key in served
-            or not is_wanted(renamed(group.identity, settings.rename), settings.values)
-            or (platform and not is_platform(platform, options.platforms))
+            (over or (going and group.current is None))
+            and group.key not in served
+            and is_wanted(renamed(group.identity, settings.rename), settings.values)
+            and (not platform or is_platform(platform, options.platforms))
             # Without patterns for goldens' paths, nothing tells which jobs have one.
-            or (cases and not goldens.agreeing(group.identity))
-        ):
-            continue
-        if group.conclusions & wanted:
-            lost.setdefault(group.key[0], []).append(group)
-        elif group.current is None and run and run.conclusion is None and options.attempt is None:
-            late.setdefault(run.id, []).append(group)
-    # Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had.
-    make, kind = (warn, "not-refreshed") if options.only_failing else (fail, "artifact-missing")
-    for run_id, groups in (*lost.items(), *late.items()):
-        over, whole = groups[0].current is not None, runs.get(run_id)
-        of_run = whole.rerun if whole else None
-        # Many jobs that left nothing have one cause, and one answer.
-        for some in [groups] if len(groups) > _JOBS_SHOWN else [[group] for group in groups]:
-            job, n = some[0].current, len(some)
-            ended = f" ({job.conclusion}, attempt {job.attempt})" if job else ""
-            who = f"job {some[0].name}{ended}" if n == 1 else f"{n} jobs ({few([g.name for g in some], _JOBS_SHOWN)})"
-            did = "left no golden values" if over else "has not finished" if n == 1 else "have not finished"
-            alone = job.rerun if job and (n == 1 or not all(group.failing for group in some)) else of_run
-            yield (fail if over else make)(
-                "artifact-missing" if over else kind,
-                f"{who} {did}; {'its' if n == 1 else 'their'} goldens stay as they were",
-                path=some[0].key[1] if n == 1 else "",
-                numbers={} if n == 1 else {"jobs": n, "names": ", ".join(g.name for g in some)},
-                next=alone or Command("karat", "refresh"),
+            and (
+                not (settings.target or options.cases)
+                or any(narrow(path, options.only) for _, path in targets.goldens(platform).agreeing(group.identity))
             )
+        ):
+            without.setdefault((run_id, over), []).append(group)
+    for (run_id, over), groups in without.items():
+        # Many jobs of a run that left nothing have one cause, and one answer.
+        for some in [groups] if len(groups) > _JOBS_SHOWN else [[group] for group in groups]:
+            yield _left_nothing(some, runs.get(run_id), over=over, asked_for=over or not options.only_failing)
+
+
+def _left_nothing(groups: Sequence[JobGroup], run: Run | None, *, over: bool, asked_for: bool) -> Finding:
+    """Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had."""
+    job, n = groups[0].current, len(groups)
+    ended = f" ({job.conclusion}, attempt {job.attempt})" if job else ""
+    who = f"job {groups[0].name}{ended}" if n == 1 else f"{n} jobs ({few([g.name for g in groups], _JOBS_SHOWN)})"
+    did = "left no golden values" if over else "has not finished" if n == 1 else "have not finished"
+    of_job = job is not None and (n == 1 or not all(group.failing for group in groups))
+    again = job.rerun if job and of_job else run.rerun if run else None
+    return (fail if asked_for else warn)(
+        "artifact-missing" if asked_for else "not-refreshed",
+        f"{who} {did}; {'its' if n == 1 else 'their'} goldens stay as they were",
+        path=groups[0].key[1] if n == 1 else "",
+        numbers={} if n == 1 else {"jobs": n, "names": ", ".join(g.name for g in groups)},
+        next=again or Command("karat", "refresh"),
+    )
 
 
 def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
@@ -266,7 +260,7 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     return fail(
         "nothing-compared",
         f"expected golden values{which} in {listing.origin}, found none: {len(listing.artifacts)} artifacts,"
-        f" {len(gathered.unmatched)} of unknown name, {len(gathered.choice.superseded)} superseded,"
+        f" {len(gathered.choice.unmatched)} of unknown name, {len(gathered.choice.superseded)} superseded,"
         f" {gathered.out_of_scope} out of scope",
         next="karat refresh --help" if narrowed else "karat config --show-origin",
     )

@@ -103,7 +103,6 @@ class GitHub(Forge):
         run_id: int | str | None = None,
         sha: str | None = None,
         workflows: Sequence[str] = (),
-        attempt: int | None = None,
         env: Mapping[str, str] | None = None,
         retry: Retry | None = None,
         limits: Limits | None = None,
@@ -115,7 +114,7 @@ class GitHub(Forge):
                 next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
             )
         if (run_id is None) == (sha is None):
-            said = "expected a run or a commit to refresh from, found " + ("neither" if run_id is None else "both")
+            said = f"expected one of --run-id N and --sha SHA, found {'neither' if run_id is None else 'both'}"
             raise UsageError(
                 said,
                 next_command=Command(
@@ -123,13 +122,13 @@ class GitHub(Forge):
                 ),
             )
         if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
-            said = f"expected the number of a run, found {run_id!r}"
+            said = f"expected --run-id to be the number in the run's URL, found {run_id!r}"
             raise UsageError(said, next_command=Command("gh", "run", "list", "--repo", repo))
         if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
             said = f"expected the SHA of a commit, found {sha!r}"
             raise UsageError(said, next_command=Command("git", "rev-parse", sha))
         env = os.environ if env is None else env
-        self._repo, self._sha, self._workflows, self._attempt = repo, sha, tuple(workflows), attempt
+        self._repo, self._sha, self._workflows = repo, sha, tuple(workflows)
         self._run_id = None if run_id is None else int(run_id)
         self._home = f"/repos/{repo}"
         root = github_root(env)
@@ -212,10 +211,6 @@ class GitHub(Forge):
             raise self._no_such(
                 error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
             ) from None
-        newest = run.run_attempt or 1
-        if self._attempt is not None and not 1 <= self._attempt <= newest:
-            said = f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}"
-            raise UsageError(said, next_command=self._command())
         going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 

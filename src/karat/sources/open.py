@@ -126,17 +126,6 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     if not repo or repo.count("/") != 1 or not all(repo.split("/")):
         said = f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}"
         raise UsageError(said, next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all")
-    if (options.run_id is None) == (options.sha is None):
-        said = "expected one of --run-id N and --sha SHA with --source github"
-        raise UsageError(
-            said,
-            next_command=Command(
-                "karat", "refresh", "--source", "github", "--repo", repo, "--run-id", "N", "--scope", "all"
-            ),
-        )
-    if options.run_id is not None and not options.run_id.isdecimal():
-        said = f"expected --run-id to be the number in the run's URL, found {options.run_id!r}"
-        raise UsageError(said, next_command="gh run list")
     workflows = (options.workflow,) if options.workflow else settings.workflows
     return GitHub(repo, run_id=options.run_id, sha=options.sha, workflows=workflows, notice=notice)
 
