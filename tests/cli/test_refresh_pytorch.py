@@ -196,6 +196,37 @@ def test_a_job_that_died_before_its_table_is_missed_where_it_has_one(
     assert f"gh run rerun --job {died.id}" in done.out
 
 
+def test_a_retry_counts_and_a_table_without_one_of_its_shards_stays(
+    ci: PyTorchCi, forge: Forge, tree: Repository, tmp_path: Path
+) -> None:
+    tree.write(f"{FOLDER}/inductor_huggingface_training.csv", OLD)
+    tree.commit()
+    ci.shard("inductor_timm", 1, 2, ("a,4,pass,10,1",))
+    ci.shard("inductor_timm", 2, 2, ("b,4,fail_to_run,1,",), conclusion="failure")
+    ci.shard("inductor_timm", 2, 2, TWO, attempt=2)
+    ci.shard("inductor_huggingface", 1, 2, ONE)
+    ci.shard("inductor_huggingface", 2, 2, ())
+    ci.shard("default", 1, 1, ("x,1,pass,1,1",))
+    ci.run("lint").job("lintrunner")
+    done = refresh(forge, tree, tmp_path / "cache")
+    assert (done.code, read(tree)) == (1, NEW), done.out
+    assert read(tree, "inductor_huggingface_training") == OLD
+    assert "1 of 2 shards are missing from the new results (2)" in done.out
+    assert "--prune" not in done.out, "rows that are gone with a shard are not meant to go"
+
+
+def test_a_removed_model_is_removed_only_with_prune(
+    ci: PyTorchCi, forge: Forge, tree: Repository, tmp_path: Path
+) -> None:
+    ci.shard("inductor_timm", 1, 1, ("a,4,pass,10,",))
+    refused = refresh(forge, tree, tmp_path / "cache")
+    assert refused.code == 1
+    assert "1 of 2 rows are gone: b; if that is meant, --prune" in refused.out
+    assert read(tree) == OLD
+    assert refresh(forge, tree, tmp_path / "cache", "--prune").code == 0
+    assert read(tree) == golden("a,pass,0")
+
+
 DATA = Path(__file__).parents[2].parent / "shared/data/pytorch/pairs"
 
 

@@ -217,7 +217,7 @@ def test_a_manifest_that_contradicts_a_file_s_name_is_a_conflict(world: World) -
     result = world.refresh(jobs, [(logs("a"), {member("dgx_h100"): NEW, "karat-manifest.json": told})])
     said = [f.message for f in result.all_findings() if f.kind == "identity-conflict"]
     assert len(said) == 1
-    assert "the manifest says platform=dgx_gb200, its own name platform=dgx_h100" in said[0]
+    assert "its manifest says platform=dgx_gb200, its name platform=dgx_h100" in said[0]
     assert world.status() == []
 
 

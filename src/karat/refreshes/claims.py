@@ -115,12 +115,10 @@ class Claimant:
                 return Claims(findings=(*findings, told))
             manifests[folder] = told
             declared = renamed(told.as_identity(), self._settings.rename)
-            if wrong := clashes(match.identity, declared):
-                said = (
-                    f"artifact {match.artifact.name}: its manifest says {_shown(declared, wrong)},"
-                    f" its name {_shown(match.identity, wrong)}; what the manifest speaks for was not taken"
-                )
-                findings.append(fail("identity-conflict", said, path=match.artifact.name, next=_MANIFEST))
+            if wrong := _contradiction(
+                f"artifact {match.artifact.name}", match.artifact.name, declared, match.identity
+            ):
+                findings.append(wrong)
                 contradicted.append(told)
         claims: list[Claim] = []
         skipped = 0
@@ -155,12 +153,8 @@ class Claimant:
     ) -> Claim | Finding | None:
         """The claim of a file, the finding that speaks against it, or None if it is not wanted; `own` is its name's."""
         declared = renamed(manifest.as_identity(), self._settings.rename)
-        if wrong := clashes(own, declared):
-            said = (
-                f"{name} of artifact {match.artifact.name}: the manifest says {_shown(declared, wrong)},"
-                f" its own name {_shown(own, wrong)}; it was not taken"
-            )
-            return fail("identity-conflict", said, path=name, next=_MANIFEST)
+        if wrong := _contradiction(f"{name} of artifact {match.artifact.name}", name, declared, own):
+            return wrong
         outside = {**match.identity, **own, **declared}
         # The jobs that agree with what is inside.
         jobs: Sequence[JobGroup] = [g for g in match.jobs if not clashes(own, g.identity)]
@@ -286,6 +280,13 @@ def _restart(claim: Claim) -> list[tuple[int, str]]:
 
 def _shown(identity: Identity, names: Iterable[str]) -> str:
     return ", ".join(f"{name}={identity[name]}" for name in sorted(names))
+
+
+def _contradiction(what: str, path: str, declared: Identity, named: Identity) -> Finding | None:
+    """What a manifest and a name say differently, if anything."""
+    wrong = clashes(named, declared)
+    said = f"{what}: its manifest says {_shown(declared, wrong)}, its name {_shown(named, wrong)}; it was not taken"
+    return fail("identity-conflict", said, path=path, next=_MANIFEST) if wrong else None
 
 
 def _conflict(name: str, match: Match, inside: Identity) -> Finding:

@@ -192,9 +192,8 @@ def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: Refr
     matches: list[Match] = []
     unmatched: list[str] = []
     book = JobBook(groups)
-    others = [job for job in listing.jobs if settings.skips(job.name)]
-    others = [job for job in others if is_wanted(_job_identity(job, None, settings) or {}, settings.values)]
-    skipped = {job.id: job.name for job in others}
+    others = ((job, _job_identity(job, None, settings)) for job in listing.jobs if settings.skips(job.name))
+    skipped = {job.id: job.name for job, read in others if read is not None and is_wanted(read, settings.values)}
 
     def match(artifact: Artifact) -> None:
         known = {"run_id": artifact.run_id} if artifact.run_id else {}
@@ -207,9 +206,8 @@ def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: Refr
         if settings.skips(artifact.name):
             skipped.setdefault(job_id or artifact.id, artifact.name)
         elif is_wanted(identity, settings.values) and job_id not in skipped:
-            told = structs.replace(
-                artifact, job_id=job_id, attempt=artifact.attempt or (int(attempt) if attempt else None)
-            )
+            number = artifact.attempt or (int(attempt) if attempt else None)
+            told = structs.replace(artifact, job_id=job_id, attempt=number)
             jobs = book.possible(told, identity)
             if not jobs and "machine" in identity:
                 identity = {**platform_of(settings, [identity["machine"]], [artifact.name]), **identity}
