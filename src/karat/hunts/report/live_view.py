@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.text import Text
 
 from karat.hunts.report.live import LEVEL_OF, RUNNING, UNKNOWN, HuntProgress
-from karat.hunts.report.sentences import duration, ends, percent, sure, value
+from karat.hunts.report.sentences import duration, ends, levels, sure
 from karat.report.words import count, elide, printable
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -53,9 +53,7 @@ def _lines(progress: HuntProgress, width: int, now: float, *, roomy: bool) -> It
         moved = ""
         if span.before is not None and span.after is not None:
             unit = progress.units.get(span.metric, "")
-            of = f" {unit}" if unit not in {"", span.metric} else ""
-            by = percent(span.before, span.after)
-            moved = f"{value(span.before)} → {value(span.after)}{of}{f' ({by})' if by else ''}, "
+            moved = f"{levels(span.before, span.after, '' if unit == span.metric else unit)}, "
         text = Text().append(f"{span.kind:<12}", style=_STATES[LEVEL_OF.get(span.kind, "moved")][1])
         yield text.append(f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}")
     for point, why, since in list(progress.running.values())[:8]:

@@ -59,9 +59,13 @@ def amount(change: ChangeReport, unit: str = "") -> str:
         return "works → fails"
     if span.before is None or span.metric == CRASH:
         return "fails → works again"
-    moved = percent(span.before, span.after)
-    shown = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}"
-    return f"{shown} ({moved})" if moved else shown
+    return levels(span.before, span.after, unit)
+
+
+def levels(old: float, new: float, unit: str) -> str:
+    """`577.4 → 536.7 MLUPS (−7.0%)`."""
+    shown, by = f"{value(old)} → {value(new)}{f' {unit}' if unit else ''}", percent(old, new)
+    return f"{shown} ({by})" if by else shown
 
 
 def sure(confidence: float) -> str:
