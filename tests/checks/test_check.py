@@ -341,3 +341,10 @@ def test_two_columns_are_never_renamed_into_one(tmp_path: Path) -> None:
     golden, actual = "name,graph_breaks\na,3\n", "name,speed,graph_breaks\na,9,3\n"
     report = run(tmp_path, golden, actual, settings=settings)
     assert outcomes(report)["graph_breaks"] == "pass"
+
+
+def test_what_is_farthest_beyond_its_tolerance_comes_first(tmp_path: Path) -> None:
+    old = {name: curves(1)["lm loss"] for name in ("a loss", "b loss", "c loss", "d loss")}
+    new = {**old, "a loss": old["a loss"] * 1.06, "b loss": old["b loss"] * 3, "c loss": old["c loss"] * 1.2}
+    results = only(run(tmp_path, golden_text(old), golden_text(new), suffix="json")).results
+    assert [r.metric for r in results] == ["b loss", "c loss", "a loss", "d loss"]

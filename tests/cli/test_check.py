@@ -145,7 +145,7 @@ def test_on_github_there_are_annotations_and_a_summary(project: Repository, tmp_
     assert len(annotations) == 1
     assert annotations[0].startswith(f"::error file={GOLDEN},title=karat check%3A out-of-tolerance::")
     written = summary.read_text()
-    assert written.startswith("before\n## karat check: fail\n")
+    assert written.startswith("before\n## karat check: fail: 1 golden, ")
     assert "`lm loss`" in written
     assert "--repo o/n --run-id 42 --scope only-failing" in written
     quiet = karat(*words, "--no-github", cwd=project.root, **there)

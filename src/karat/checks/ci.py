@@ -63,7 +63,7 @@ def summary(report: CheckReport, room: int) -> str:
     if left <= 0:
         return ""
     text = "".join(f"\n{prose(f.message, _LONGEST)}\n" for f in report.findings)
-    out = [f"## karat check: {report.outcome.value}\n{text}"]
+    out = [f"## karat check: {report.headline()}\n{text}"]
     left -= len(out[0].encode("utf-8", "backslashreplace"))
     for done, checked in enumerate(report.checks):
         piece = _section(checked)

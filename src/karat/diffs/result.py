@@ -9,7 +9,7 @@ in common and the other goldens of the platform have not: a model, or a word of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -260,9 +260,11 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
                 family = rule.family or finding.metric.rsplit(".", 1)[-1]
             key = (platform, finding.kind, family, direction, finding.severity)
             found[key].append((size, change.path, finding.metric))
-    words: defaultdict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    words = {change.path: _words(change) for change in changes}
+    reach: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
-        words[change.identity.get("platform", "")][change.path] = _words(change)
+        # The empty word is every golden's.
+        reach[change.identity.get("platform", "")].update(("", *words[change.path]))
     names, other = labels(changes, ""), "changed " if unchanged else ""
     groups = []
     for key, members in found.items():
@@ -270,7 +272,7 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
         where = f" on {key[0]}" if key[0] else ""
         common = f"{names[min(paths)].removesuffix(where)}{where}"
         if len(paths) > 1:
-            common = _common(paths, words[key[0]], other, where)
+            common = _common([words[path] for path in paths], reach[key[0]], other, where)
         groups.append(_group(key, members, common))
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, g.family != "loss", -len(g.members), g.title)))
 
@@ -285,23 +287,19 @@ def _words(change: Change) -> dict[str, int]:
     return words | {f"{value} cases": int(key != "model") for key, value in named.items()}
 
 
-def _common(paths: AbstractSet[str], words: Mapping[str, Mapping[str, int]], other: str, where: str) -> str:
-    """`all 17 moe cases on gb200`: what these have in common, out of all that are on their platform."""
-    reach = {
-        word: sum(word in mine for mine in words.values())
-        for word in set.intersection(*(set(words[path]) for path in paths))
-    }
-    rank = words[min(paths)]
+def _common(members: Sequence[Mapping[str, int]], reach: Mapping[str, int], other: str, where: str) -> str:
+    """`all 17 moe cases on gb200`: which of their words the others on the platform lack; `reach` counts all that have one."""
+    rank, n, of, noun = members[0], len(members), reach[""], "goldens"
+    shared = set(rank).intersection(*members[1:])
     # The narrowest word says most; of equals, the model rather than a word of the name.
-    word = min(reach, key=lambda w: (reach[w], rank[w], w), default="")
-    of, noun = len(words), "goldens"
+    word = min(shared, key=lambda w: (reach[w], rank[w], w), default="")
     # What most of the others have, too, says nothing.
-    if word and (2 * reach[word] <= of or (reach[word] == len(paths) and (rank[word] < 2 or reach[word] < of))):
+    if word and (2 * reach[word] <= of or (reach[word] == n and (rank[word] < 2 or n < of))):
         noun = f"cases {word}" if rank[word] == 2 else word
-        if 2 * len(paths) < reach[word]:
-            return f"{len(paths):,} of {of:,} {other}goldens{where}, all {noun}"
+        if 2 * n < reach[word]:
+            return f"{n:,} of {of:,} {other}goldens{where}, all {noun}"
         of = reach[word]
-    return f"{'all' if len(paths) == of else f'{len(paths):,} of'} {of:,} {other}{noun}{where}"
+    return f"{'all' if n == of else f'{n:,} of'} {of:,} {other}{noun}{where}"
 
 
 def _group(key: _Key, members: Sequence[_Member], common: str) -> FindingGroup:
