@@ -182,13 +182,22 @@ def _foreign(kept: KeptHistory, how: str) -> bytes:
         first.sizes = {-1: 1.0}
     elif how == "a tip that is an option":
         kept.tip = "--output=/tmp/x"
+    elif how == "a day that never comes":
+        kept.refreshes[0].seconds = 2**63
     elif how == "another schema":
         kept.schema = "karat.history/2"
     return msgspec.msgpack.encode(kept)
 
 
 @pytest.mark.parametrize(
-    "how", ["a path that is not there", "a metric that is not there", "a tip that is an option", "another schema"]
+    "how",
+    [
+        "a path that is not there",
+        "a metric that is not there",
+        "a tip that is an option",
+        "a day that never comes",
+        "another schema",
+    ],
 )
 def test_a_foreign_cache_is_made_anew(project: Repository, how: str) -> None:
     expected = held(diff(cwd=project.root, history=True))
@@ -244,6 +253,18 @@ def test_a_tip_that_was_rewritten_away(project: Repository) -> None:
     project.git("gc", "--quiet", "--prune=now")
     project.write(ONE, golden_text(noisy(42)))
     assert held(diff(cwd=project.root)).own == 10
+
+
+@pytest.mark.parametrize("date", ["", "banana +0000", "-5 +0000", "99999999999999999999999 +0000"])
+def test_a_commit_may_claim_any_date(project: Repository, date: str) -> None:
+    tree, parent = project.git("rev-parse", "HEAD~1^{tree}").strip(), project.git("rev-parse", "HEAD").strip()
+    odd = f"tree {tree}\nparent {parent}\nauthor t <t@example.invalid> {date}\ncommitter t <t@example.invalid> {date}\n\nm\n"
+    words = ["git", "hash-object", "-t", "commit", "-w", "--stdin", "--literally"]
+    made = subprocess.run(words, cwd=project.root, input=odd.encode(), check=True, capture_output=True).stdout
+    project.git("reset", "--quiet", "--soft", made.decode().strip())
+    assert held(diff(cwd=project.root, history=True)).own == 13
+    assert held(diff(cwd=project.root)).own == 13
+    assert karat_here("audit", "--quiet", cwd=project.root).code == 0
 
 
 def test_a_merge_does_not_count_twice(project: Repository) -> None:

@@ -202,7 +202,7 @@ def _stale(tree: _Tree, now: float) -> Iterator[Finding]:
         for golden in refresh.goldens:
             path = kept.paths[golden.path]
             last[path] = max(last.get(path, 0), refresh.seconds)
-    platforms = {path: known.get("platform", "") for path, known in tree.goldens.items() if path in last}
+    platforms = {path: known.get("platform", "") for path, known in tree.goldens.items() if last.get(path)}
     ages: dict[str, list[int]] = defaultdict(list)
     for path in sorted(platforms, key=last.__getitem__):
         ages[platforms[path]].append(last[path])

@@ -11,7 +11,7 @@ from karat.goldens.paths import common_root
 from karat.report import sarif
 from karat.report.html import page, text
 from karat.report.terminal import Line, by_kind
-from karat.report.words import count, severity_counts
+from karat.report.words import count, severity_counts, short_path
 
 _ADVICE = {
     "copied-golden": "Refresh the one that is wrong; delete the other if it is no test's.",
@@ -62,7 +62,8 @@ def render_sarif(report: AuditReport, version: str, exit_code: int) -> bytes:
 
 def render_html(report: AuditReport, command: str) -> str:
     """One page without a script; info is folded."""
-    body = [f'<h1>Audit of goldens</h1><p class="totals">{text(totals(report))}</p>']
+    root = common_root(finding.path for finding in report.findings if finding.path)
+    body = [f'<h1>Audit of goldens {text(root)}</h1><p class="totals">{text(totals(report))}</p>']
     body += [f'<p class="note">{words}</p>' for words in (f"<code>{text(command)}</code>", *map(text, report.notes))]
     for (severity, kind), group in groupby(report.findings, key=lambda f: (f.severity, f.kind)):
         found = list(group)
@@ -70,8 +71,7 @@ def render_html(report: AuditReport, command: str) -> str:
         head = f'<b class="{severity}">{severity}</b> {text(kind)}: {len(found):,}'
         advice = text(f"{_title(kind)}. {_ADVICE.get(kind, '')}")
         body.append(f'<details{opened}><summary>{head} <span class="note">{advice}</span></summary><table>')
-        for finding in found:
-            then = f"<br><code>{text(str(finding.next))}</code>" if finding.next else ""
-            body.append(f"<tr><td><code>{text(finding.path)}</code></td><td>{text(finding.message)}{then}</td></tr>")
+        cells = ((short_path(finding.path, root), finding.message) for finding in found)
+        body += [f"<tr><td><code>{text(path)}</code></td><td>{text(said)}</td></tr>" for path, said in cells]
         body.append("</table></details>")
     return page(title="Audit of goldens", body="\n".join(["<main>", *body, "</main>"]), style=_STYLE)

@@ -124,6 +124,7 @@ def _load(file: Path) -> KeptHistory:
         kept = msgspec.msgpack.decode(bytes_of(file) or b"", type=KeptHistory)
         metrics = {metric for one in kept.replaced() for metric in one.sizes or ()}
         numbers = all(0 <= one.path < len(kept.paths) for one in kept.replaced())
+        numbers = numbers and all(0 <= refresh.seconds < 10**11 for refresh in kept.refreshes)
         if numbers and metrics <= {*range(len(kept.metrics))} and git.is_commit_id(kept.tip) and kept.schema == _SCHEMA:
             return kept
     return KeptHistory()

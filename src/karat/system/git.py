@@ -253,7 +253,7 @@ def _change(meta: bytes, path: bytes, *, worktree: bool = False) -> GitChange:
 
 
 def history(root: Path, commits: str, *paths: str, follow: bool = False) -> Iterator[tuple[str, int, GitChange]]:
-    """(commit, its time in seconds, a path that it changed) along first parents, newest first.
+    """(commit, its time in seconds or 0, a path that it changed) along first parents, newest first.
 
     With `follow` there is one path, taken literally and followed through renames; else they are pathspecs.
     """
@@ -266,7 +266,8 @@ def history(root: Path, commits: str, *paths: str, follow: bool = False) -> Iter
         text = field.strip(b"\n")
         if text.startswith(b"\x02"):
             commit, _, when = text[1:].decode().partition(" ")
-            seconds = int(when)
+            # Whoever made the commit may have claimed anything.
+            seconds = int(when) if re.fullmatch("[0-9]{1,11}", when) else 0
         elif text.startswith(b":"):
             name = next(fields, b"")
             if text.rpartition(b" ")[2][:1] in {b"R", b"C"}:

@@ -117,10 +117,7 @@ def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
     found: list[Version] = []
     for commit, seconds, change in history(root, "HEAD", path, follow=True):
-        try:
-            when = datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):  # whoever made the commit may have claimed anything
-            when = _NEVER
+        when = datetime.fromtimestamp(seconds, UTC)
         found.append(Version(commit=commit, when=when, path=change.path, blob=change.new or ""))
     return found[::-1]
 
