@@ -1,9 +1,14 @@
-"""`karat diff` end to end against a straightforward reference, and its growth with the number of files.
+"""`karat diff` end to end against a straightforward reference, and how it and `karat check` grow with the number of files.
 
 The reference is what a careful person writes first: one `git show` per file, `json`, Python floats.
 It has two parts, timed apart: the seed's formula alone, and all the numbers that karat gives for
 each (file, metric). Every process is fresh, every golden of the generated repository differs from
-HEAD, and the numbers of both sides must be equal. Run: make bench
+HEAD, and the numbers of both sides must be equal. The runs of all programs take turns, so that whatever else the machine does
+slows each of them; with `--script`, a suite's own script is one of them.
+
+Run: make bench
+     python benchmarks/diff_speed.py --files 269 --steps 50 100 --script CLONE/tests/…/compare_golden_values_kl.py --growth --check
+     python benchmarks/diff_speed.py --files 0 --growth 100000 --check 10000
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "mem-max-allocated-bytes", "iteration-time")
-STEPS = 262
+STEPS = (262,)
 KARAT = Path(sys.executable).with_name("karat")
 
 REFERENCE = """
@@ -88,81 +94,102 @@ with open(sys.argv[1], "w") as file:
     json.dump(rows, file)
 """
 
-# Runs a script and leaves its peak memory; ru_maxrss would count the launching process's.
+# Runs a script and leaves its peak memory; ru_maxrss would count the launching process's. karat leaves without tidying up.
 MEASURED = """
-import runpy, sys
+import os, runpy, sys
 report, *sys.argv = sys.argv[1:]
+here, leave = os.getpid(), os._exit
+
+def measured(code):
+    if os.getpid() == here:
+        with open("/proc/self/status") as status, open(report, "w") as out:
+            out.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+    leave(code)
+
+os._exit = measured
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
-except SystemExit:
-    pass
 finally:
-    with open("/proc/self/status") as status, open(report, "w") as out:
-        out.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+    measured(0)
 """
 
 
-def golden(rng: np.random.Generator, metrics: int) -> dict[str, dict[str, Any]]:
-    blocks: dict[str, dict[str, Any]] = {}
-    for name in METRICS[:metrics]:
-        counted = name.startswith(("mem", "num"))
-        scale = 1e9 if name.startswith("mem") else 2e3 if counted else 10.0
-        drawn = np.round(scale * rng.random(STEPS), 0 if counted else 5).tolist()
-        values: dict[str, Any] = {str(i): value for i, value in enumerate(drawn, 1)}
-        if name == "iteration-time":
-            values["1"] = "nan"
-        blocks[name] = {"start_step": 1, "end_step": STEPS, "step_interval": 1, "values": values}
-    return blocks
+class Texts:
+    """Goldens as text, old and moved, without making each anew: a few are drawn, and one loss tells files apart."""
+
+    def __init__(self, rng: np.random.Generator, steps: Sequence[int], kinds: int = 60) -> None:
+        self._drawn = [self._draw(rng, 5 if i % 3 else 4, steps[i % len(steps)]) for i in range(kinds)]
+
+    @staticmethod
+    def _draw(rng: np.random.Generator, metrics: int, steps: int) -> tuple[str, str, int, int]:
+        sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for name in METRICS[:metrics]:
+            counted = name.startswith(("mem", "num"))
+            scale, digits = (1e9 if name.startswith("mem") else 2e3, 0) if counted else (10.0, 5)
+            old = scale * rng.random(steps)
+            for side, drawn in zip(sides, (old, old * (1 + 1e-3 * rng.standard_normal(steps))), strict=True):
+                values: dict[str, Any] = {str(i): v for i, v in enumerate(np.round(drawn, digits).tolist(), 1)}
+                values["1"] = "nan" if name == "iteration-time" else "LOSS" if name == "lm loss" else values["1"]
+                side[name] = {"start_step": 1, "end_step": steps, "step_interval": 1, "values": values}
+        one, other = (json.dumps(side, indent=4) for side in sides)
+        return one, other, metrics, metrics * steps
+
+    def of(self, number: int) -> tuple[str, str, int, int]:
+        """The old and the new text of a file; its rows and points."""
+        old, new, rows, points = self._drawn[number % len(self._drawn)]
+        return (
+            old.replace('"LOSS"', f"{10 + number / 1e5:.5f}"),
+            new.replace('"LOSS"', f"{10.01 + number / 1e5:.5f}"),
+            rows,
+            points,
+        )
 
 
-def moved(blocks: dict[str, dict[str, Any]], rng: np.random.Generator) -> None:
-    for name, block in blocks.items():
-        digits = 0 if name.startswith(("mem", "num")) else 5
-        noise = (1 + 1e-3 * rng.standard_normal(STEPS)).tolist()
-        for (step, value), factor in zip(block["values"].items(), noise, strict=True):
-            if value != "nan":
-                block["values"][step] = round(value * factor, digits)
+def git(folder: Path, *words: str, data: Iterable[bytes] = ()) -> None:
+    command = ["git", "-C", str(folder), *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.writelines(data)
+    assert process.returncode == 0, words
 
 
-def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *words], check=True, stdout=subprocess.DEVNULL)
-
-
-def build(folder: Path, files: int) -> tuple[int, int]:
+def build(folder: Path, files: int, steps: Sequence[int] = STEPS) -> tuple[int, int]:
     """A repository whose every golden differs from HEAD; returns rows and points."""
-    rng = np.random.default_rng(files)
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "gc.auto", "0")
-    rows = 0
-    paths = []
-    for i in range(files):
-        path = folder / f"tests/functional_tests/test_cases/gpt/case_{i:05d}/golden_values_dev_dgx_h100.json"
-        path.parent.mkdir(parents=True)
-        blocks = golden(rng, 5 if i % 3 else 4)
-        rows += len(blocks)
-        path.write_text(json.dumps(blocks, indent=4), encoding="utf-8")
-        paths.append(path)
-    git(folder, "add", "-A")
-    git(folder, "-c", "user.name=b", "-c", "user.email=b@example.invalid", "commit", "-qm", "old")
-    for path in paths:
-        blocks = json.loads(path.read_text(encoding="utf-8"))
-        moved(blocks, rng)
-        path.write_text(json.dumps(blocks, indent=4), encoding="utf-8")
-    return rows, rows * STEPS
+    texts = Texts(np.random.default_rng(files), steps)
+    git(folder.parent, "init", "-q", "-b", "main", folder.name)
+    names = [
+        f"tests/functional_tests/test_cases/gpt/case_{i:06d}/golden_values_dev_dgx_h100.json" for i in range(files)
+    ]
+
+    def committed() -> Iterator[bytes]:
+        yield b"commit refs/heads/main\ncommitter b <b@example.invalid> 1700000000 +0000\ndata 3\nold\n"
+        for number, name in enumerate(names):
+            text = texts.of(number)[0].encode()
+            yield b"M 100644 inline %s\ndata %d\n%s\n" % (name.encode(), len(text), text)
+
+    git(folder, "fast-import", "--quiet", data=committed())
+    git(folder, "read-tree", "HEAD")
+    rows = points = 0
+    for number, name in enumerate(names):
+        _, new, more_rows, more_points = texts.of(number)
+        rows, points = rows + more_rows, points + more_points
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(new, encoding="utf-8")
+    return rows, points
 
 
-def timed(command: list[str], folder: Path, repeats: int) -> float:
-    """The best of some runs, in seconds, as a user waits for it."""
+def timed(commands: Mapping[str, Sequence[str]], folder: Path, repeats: int) -> dict[str, float]:
+    """The best of some runs of each command, in seconds, as a user waits for it; one of each after the other."""
     # A user's interpreter keeps compiled modules; one that is told not to measures the compiler.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    best = float("inf")
+    best = dict.fromkeys(commands, float("inf"))
     for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        subprocess.run(
-            command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        best = min(best, time.perf_counter() - begin)
+        for name, command in commands.items():
+            begin = time.perf_counter()
+            subprocess.run(
+                command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            best[name] = min(best[name], time.perf_counter() - begin)
     return best
 
 
@@ -204,56 +231,81 @@ def same_csv(rows: Path, reference: Path) -> None:
     assert all(abs(ours[r["file"], r["metric"]] - r["avg_rel_diff"]) <= 1e-12 for r in theirs)
 
 
-def against_the_reference(files: int, repeats: int) -> None:
+def against_the_reference(files: int, steps: Sequence[int], repeats: int, theirs: Path | None) -> None:
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         folder = top / "repository"
-        rows, points = build(folder, files)
+        rows, points = build(folder, files, steps)
         print(f"{files:,} files, {rows:,} rows, {points:,} points on each side; {os.cpu_count()} cores")
         script = top / "reference.py"
         script.write_text(REFERENCE, encoding="utf-8")
-        seed = [sys.executable, str(script), str(top / "seed.json"), "seed"]
-        full = [sys.executable, str(script), str(top / "all.json"), "all"]
         karat = [str(KARAT), "diff", "--quiet", "--csv", str(top / "karat.csv")]
-        slow_seed = timed(seed, folder, max(repeats // 2, 1))
-        slow_full = timed(full, folder, max(repeats // 2, 1))
-        fast = timed(karat, folder, repeats)
-        alone = timed([*karat, "--jobs", "1"], folder, repeats)
+        commands = {
+            "reference, the seed's formula only": [sys.executable, str(script), str(top / "seed.json"), "seed"],
+            "reference, all of karat's numbers": [sys.executable, str(script), str(top / "all.json"), "all"],
+            "karat diff, one process": [*karat, "--jobs", "1"],
+            "karat diff": karat,
+            "karat diff, nothing to compare": [str(KARAT), "diff", "--quiet", "--only", "nothing"],
+        }
+        if theirs:
+            words = [sys.executable, str(theirs.resolve()), "--top", "20", "--csv", str(top / "theirs.csv")]
+            commands = {theirs.name: words, **commands}
+        best = timed(commands, folder, repeats)
         subprocess.run([KARAT, "diff", "-q", "--json", str(top / "karat.json")], cwd=folder, check=False)
         agree = same_numbers(top / "karat.json", top / "all.json")
         same_csv(top / "karat.csv", top / "seed.json")
-        memory = peak(top, folder, karat)
+        assert not theirs or (top / "theirs.csv").stat().st_size, "the script of the suite wrote nothing"
         print(f"every number agrees to 1e-12 in {agree:,} rows")
-        print(f"reference, the seed's formula only   {slow_seed:7.3f} s")
-        print(f"reference, all of karat's numbers    {slow_full:7.3f} s")
-        print(f"karat diff, one process              {alone:7.3f} s")
-        print(f"karat diff                           {fast:7.3f} s   peak memory {memory:.0f} MB")
-        print(f"ratio to the seed's formula only     {slow_seed / fast:7.1f} x")
-        print(f"ratio to all of karat's numbers      {slow_full / fast:7.1f} x")
+        for what, seconds in best.items():
+            ratio = "" if what.startswith("karat") else f"{seconds / best['karat diff']:6.1f} x"
+            print(f"{what:40} {seconds:7.3f} s {ratio}".rstrip())
+        print(f"peak memory of karat diff {peak(top, folder, karat):.0f} MB")
 
 
-def growth(sizes: list[int]) -> None:
+def growth(sizes: Sequence[int], steps: Sequence[int]) -> None:
     for files in sizes:
         with tempfile.TemporaryDirectory() as name:
             top = Path(name)
             folder = top / "repository"
-            build(folder, files)
+            build(folder, files, steps)
             words = [str(KARAT), "diff", "--quiet", "--csv", str(top / "karat.csv")]
-            seconds = timed(words, folder, 2)
-            memory = peak(top, folder, words)
-            each = 1e3 * seconds / files
-            print(f"{files:6,} files  {seconds:7.3f} s  {each:6.3f} ms a file  {memory:6.0f} MB")
+            told("diff", files, timed({"": words}, folder, 2 if files <= 10_000 else 0)[""], peak(top, folder, words))
+
+
+def checks(sizes: Sequence[int], steps: Sequence[int]) -> None:
+    for files in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            top = Path(name)
+            texts = Texts(np.random.default_rng(files), steps)
+            for number in range(files):
+                for side, text in zip(("goldens", "results"), texts.of(number)[:2], strict=True):
+                    path = top / side / f"case_{number:06d}" / "golden_values.json"
+                    path.parent.mkdir(parents=True)
+                    path.write_text(text, encoding="utf-8")
+            words = [str(KARAT), "check", "results", "--golden", "goldens", "--quiet"]
+            told("check", files, timed({"": words}, top, 2)[""], peak(top, top, words))
+
+
+def told(verb: str, files: int, seconds: float, memory: float) -> None:
+    print(
+        f"karat {verb:6} {files:7,} files  {seconds:7.3f} s  {1e3 * seconds / files:6.3f} ms a file  {memory:6.0f} MB"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=900)
+    parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="of one file after the other")
+    parser.add_argument("--script", type=Path, help="a suite's own comparison script, to be timed beside the reference")
     parser.add_argument("--growth", type=int, nargs="*", default=[100, 1_000, 10_000])
+    parser.add_argument("--check", type=int, nargs="*", default=[1_000])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    against_the_reference(options.files, options.repeats)
-    growth(options.growth)
-    version = timed([str(KARAT), "--version"], Path.cwd(), 10)
+    if options.files:
+        against_the_reference(options.files, options.steps, options.repeats, options.script)
+    growth(options.growth, options.steps)
+    checks(options.check, options.steps)
+    version = timed({"": [str(KARAT), "--version"]}, Path.cwd(), 10)[""]
     print(f"karat --version  {1e3 * version:.0f} ms")
 
 
