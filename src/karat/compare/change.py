@@ -44,7 +44,7 @@ StepOrKey = int | str
 """Where in a metric: a step of a curve, a row of a table, an index path of a document."""
 
 
-class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
+class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One (file, metric) row: the seed's two numbers, and those that keep them honest.
 
     A Struct rather than a dataclass: thousands are made, and they travel between processes.

@@ -119,6 +119,7 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
     unchanged = found.unchanged + compared.unchanged
     unchanged += sum(map(is_case, cases.unchanged)) if cases else 0
     changes = mark_moves(compared.changes, compared.digests)
+    compared.changes = []
     bundles: list[Change] = []
     if cases and (pairs := [pair for pair in cases.pairs() if is_case(pair.path)]):
         from karat.diffs.bundles import compare_cases
@@ -136,16 +137,16 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         known = read_past(old.root, old.commit, options)
         changes, past = list(with_history(changes, known)), known.note
     # Comparing is pure and does not know where the two sides came from; here they meet.
-    advised = [
-        replace(c, findings=tuple(f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings))
-        for c in changes
-    ]
-    advised.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.beyond, c.path))
+    for at, c in enumerate(changes):  # in place, because a hundred thousand of them are large
+        if c.findings:
+            told = (f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings)
+            changes[at] = replace(c, findings=tuple(told))
+    changes.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.beyond, c.path))
     return Diff(
         old=old.name,
         new=new.name,
-        changes=tuple(advised),
-        groups=groups_of(advised, options.rules, unchanged=unchanged),
+        changes=tuple(changes),
+        groups=groups_of(changes, options.rules, unchanged=unchanged),
         findings=(
             *found.findings,
             *(cases.findings(bundles, found.items) if cases else ()),

@@ -132,14 +132,13 @@ def _serve(queue: int, worker: Worker[Any], file: IO[bytes]) -> None:
 def _results(file: IO[bytes], kind: type[R]) -> dict[int, R]:
     """The whole results in a worker's file; a worker that was killed may have left half of one."""
     file.seek(0)
-    data = memoryview(file.read())
     decoder = msgspec.msgpack.Decoder(tuple[int, kind])  # type: ignore[valid-type]
     found: dict[int, R] = {}
-    while len(data) >= _NUMBER.size:
-        end = _NUMBER.size + _NUMBER.unpack(data[: _NUMBER.size])[0]
-        if end > len(data):
+    # One by one: all of them at once would be in memory twice.
+    while len(size := file.read(_NUMBER.size)) == _NUMBER.size:
+        message = file.read(_NUMBER.unpack(size)[0])
+        if len(message) < _NUMBER.unpack(size)[0]:
             break
-        number, result = decoder.decode(data[_NUMBER.size : end])
+        number, result = decoder.decode(message)
         found[number] = result
-        data = data[end:]
     return found

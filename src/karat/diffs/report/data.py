@@ -84,10 +84,11 @@ def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
     return sorted(moved, key=lambda entry: gravity(entry[1]))
 
 
-def render_csv(diff: Diff) -> str:
+def render_csv(diff: Diff) -> bytes:
     """The CSV text; floats in full precision."""
-    out = io.StringIO()
-    writer = csv.writer(out)
+    out = io.BytesIO()
+    text = io.TextIOWrapper(out, "utf-8", "backslashreplace", newline="")
+    writer = csv.writer(text)
     tensors = [entry for entry in tensor_rows(diff) if entry[2].numbers is not None]
     more = TENSOR_COLUMNS if tensors else ()
     writer.writerow((*COLUMNS, *more))
@@ -97,6 +98,7 @@ def render_csv(diff: Diff) -> str:
         numbers = [getattr(tensor.numbers, name) for name in TENSOR_COLUMNS]
         elements = tensor.numbers.elements if tensor.numbers else 0
         writer.writerow((_cell(change.path), _cell(row.metric), elements, "", *numbers))
+    text.detach()
     return out.getvalue()
 
 
