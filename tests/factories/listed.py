@@ -97,5 +97,6 @@ def artifact(name: str, *, attempt: int = 1, id: str | None = None, **more: obje
         name=name,
         run_id="7",
         created=1000.0 * attempt + 400,
+        look=Command("gh", "run", "download", "7", "--name", name),
         **more,  # type: ignore[arg-type]
     )

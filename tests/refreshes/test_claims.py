@@ -77,7 +77,7 @@ def test_an_artifact_of_a_current_or_an_old_attempt_is_not_guessed(world: World)
     ]
     result = world.refresh(jobs, [(logs("a"), {member(): NEW})])
     (finding,) = [f for f in result.all_findings() if f.kind == "ambiguous-job"]
-    assert finding.next == "gh run download 7 --name logs-a-7-ab12 --repo owner/name", "--scope all was given"
+    assert finding.next == "gh run download 7 --name logs-a-7-ab12", "--scope all was given"
     assert kinds(result) == ["ambiguous-job"]
     assert world.read("a") == OLD
 

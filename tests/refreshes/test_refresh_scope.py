@@ -176,7 +176,7 @@ def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_i
     jobs = [Job(id=str(n), run_id="7", name="gpt/a - dev", attempt=n, conclusion="failure") for n in (1, 2)]
     result = world.refresh(jobs, [(logs("a"), {member(): NEW})])
     (finding,) = [f for f in result.findings if f.severity is Severity.FAIL]
-    assert finding.next == "gh run download 7 --name logs-a-7-ab12 --repo owner/name"
+    assert finding.next == "gh run download 7 --name logs-a-7-ab12"
 
 
 def test_what_to_run_next_is_the_command_that_was_typed(world: World) -> None:

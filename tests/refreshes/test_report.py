@@ -48,13 +48,12 @@ def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
         ("karat refresh --scope all", "karat refresh --source folder x --scope all"),
         ("karat refresh --help", "karat refresh --help"),
         ("karat diff", "karat diff"),
-        ("gh run rerun --job 5", "gh run rerun --job 5 --repo owner/name"),
+        ("gh run rerun --job 5", "gh run rerun --job 5"),
         (None, None),
     ],
 )
 def test_findings_are_completed(advice: str | None, expected: str | None) -> None:
     finding = Finding(kind="empty", severity=Severity.FAIL, message="", next=advice and Command(*advice.split()))
-    (done,) = complete_all(
-        [finding], Command(*["karat", "refresh", "--source", "folder", "x", "--scope", "only-failing"]), "owner/name"
-    )
+    typed = Command("karat", "refresh", "--source", "folder", "x", "--scope", "only-failing")
+    (done,) = complete_all([finding], typed)
     assert done.next == expected

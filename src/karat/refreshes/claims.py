@@ -218,7 +218,7 @@ class Claimant:
                 "ambiguous-job",
                 f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {artifact.name} is; it was not taken",
                 path=artifact.name,
-                next=Command("gh", "run", "download", job.key[0], "--name", artifact.name),
+                next=artifact.look,
             )
         if artifact.job_id is not None:
             by_id = {one.id: one.conclusion for one in job.attempts}

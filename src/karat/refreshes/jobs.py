@@ -224,34 +224,19 @@ def match_artifacts(listing: Listing, groups: Sequence[JobGroup], settings: Refr
 
 def _artifacts_by_url(groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing) -> list[Artifact]:
     """One artifact per job at the address the configuration gives, for CIs that keep them elsewhere."""
-    scheme, _, rest = (settings.artifact_url or "").partition("://")
-    found = []
-    for group in groups if settings.artifact_url else ():
+    address, found = settings.artifact_url or "", []
+    for group in groups if address else ():
         job = group.current
         if job is None or not is_wanted(group.identity, settings.values):
             continue
-        facts = {
-            **group.identity,
-            "run_id": job.run_id,
-            "job_id": job.id,
-            "attempt": str(job.attempt),
-            "repo": listing.repo or group.identity.get("repo", ""),
-        }
-        filled = {name: facts.get(name, "") for name in placeholders(rest)}
-        if all(filled.values()):
-            # A repository is OWNER/NAME: its slash is part of the path, no other value's is.
-            safe = {name: quote(value, safe="/" if name == "repo" else "") for name, value in filled.items()}
-            url = f"{scheme}://{re.sub(r'{([a-z_]+)}', lambda m: safe[m[1]], rest)}"  # noqa: B023 - called at once
-            found.append(
-                Artifact(
-                    id=f"url-{job.id}",
-                    name=url.rpartition("/")[2],
-                    run_id=job.run_id,
-                    job_id=job.id,
-                    attempt=job.attempt,
-                    url=url,
-                )
-            )
+        own = {"run_id": job.run_id, "job_id": job.id, "attempt": str(job.attempt), "repo": listing.repo or ""}
+        facts = {name: {**group.identity, **own}.get(name, "") for name in placeholders(address)}
+        # A repository is OWNER/NAME: its slash is part of the path, no other value's is.
+        safe = {name: quote(value, safe="/" if name == "repo" else "") for name, value in facts.items()}
+        if all(safe.values()):
+            url = re.sub(r"{([a-z_]+)}", lambda m: safe[m[1]], address)  # noqa: B023 - called at once
+            known = Artifact(id=f"url-{job.id}", name=url.rpartition("/")[2], run_id=job.run_id, job_id=job.id)
+            found.append(structs.replace(known, attempt=job.attempt, url=url))
     return found
 
 
@@ -292,6 +277,5 @@ def ambiguous(match: Match, jobs: Sequence[JobGroup], *, by_scope: bool) -> Find
         f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
         " and neither a name nor a manifest inside tells which; nothing was taken from it"
     )
-    look = Command("gh", "run", "download", jobs[0].key[0], "--name", match.artifact.name)
-    then = Command("karat", "refresh", "--scope", "all") if by_scope else look
+    then = Command("karat", "refresh", "--scope", "all") if by_scope else match.artifact.look
     return fail("ambiguous-job", said, path=match.artifact.name, next=then)

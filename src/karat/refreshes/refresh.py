@@ -59,7 +59,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     try:
         gathered = gather(source, targets, options)
     except KaratError as error:
-        error.next_command = complete(error.advice, options.command, None)
+        error.next_command = complete(error.advice, options.command)
         raise
     listing = gathered.listing
     findings = [*gathered.findings, *_missing(gathered, targets, options)]
@@ -90,7 +90,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
             locks.read(claim.target for claim in gathered.claims)
             try:
                 for outcome in apply_claims(gathered.claims, target, options):
-                    advised = complete_all(outcome.findings, options.command, listing.for_gh or listing.repo)
+                    advised = complete_all(outcome.findings, options.command)
                     outcomes.append(structs.replace(outcome, findings=tuple(advised)))
             finally:  # whatever ends it: what was written has its line
                 written, unwritten = ([], []) if options.dry_run else locks.write(temporary)
@@ -112,7 +112,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         scope=RefreshScope(name=options.scope, jobs={p: dict(sorted(jobs[p].items())) for p in sorted(jobs)}),
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
-        findings=tuple(complete_all(findings, options.command, listing.for_gh or listing.repo)),
+        findings=tuple(complete_all(findings, options.command)),
         command=options.command,
         # A test is a job, or a folder of goldens where no job is known.
         tests=len({c.job.key if c.job else (c.artifact.id, c.target.rpartition("/")[0]) for c in gathered.claims}),

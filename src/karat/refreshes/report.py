@@ -155,19 +155,17 @@ def with_options(typed: Command, *words: str) -> Command:
     return typed.without(gone, flags=_FLAGS).plus(*words)
 
 
-def complete_all(findings: Iterable[Finding], typed: Command, repo: str | None) -> list[Finding]:
+def complete_all(findings: Iterable[Finding], typed: Command) -> list[Finding]:
     """The findings with commands that can be pasted."""
-    return [replace(f, next=str(complete(f.next, typed, repo))) if f.next is not None else f for f in findings]
+    return [replace(f, next=str(complete(f.next, typed))) if f.next is not None else f for f in findings]
 
 
-def complete(advice: str, typed: Command, repo: str | None) -> str:
+def complete(advice: str, typed: Command) -> str:
     """A `Command` that says only what is to change, with all the rest that was typed; other advice as it is.
 
     Where findings are made, nobody knows the command line.
     """
     words = advice.words if isinstance(advice, Command) else ()
-    if words[:2] == ("gh", "run") and repo and "--repo" not in words:
-        return Command(*words, "--repo", repo)
     if words[:2] != ("karat", "refresh") or words[2:] == ("--help",):
         return advice
     # A source that names itself only means: the same once more, as it was typed.

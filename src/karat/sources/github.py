@@ -34,7 +34,6 @@ class _GitHubRun(msgspec.Struct, frozen=True):
     head_sha: str | None = None
     status: str | None = None
     conclusion: str | None = None
-    html_url: str | None = None
     path: str | None = None
     workflow_id: int | None = None
 
@@ -59,7 +58,6 @@ class _GitHubJob(msgspec.Struct, frozen=True):
     runner_group_name: str | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    html_url: str | None = None
 
 
 class _Artifact(msgspec.Struct, frozen=True):
@@ -110,17 +108,13 @@ class GitHub(Forge):
     ) -> None:
         if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
             raise UsageError(
-                f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
+                f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
                 next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
             )
         if (run_id is None) == (sha is None):
             said = f"expected one of --run-id N and --sha SHA, found {'neither' if run_id is None else 'both'}"
-            raise UsageError(
-                said,
-                next_command=Command(
-                    "karat", "refresh", "--source", "github", "--repo", repo, "--run-id", "N", "--scope", "all"
-                ),
-            )
+            example = ("--source", "github", "--repo", repo, "--run-id", "N", "--scope", "all")
+            raise UsageError(said, next_command=Command("karat", "refresh", *example))
         if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
             said = f"expected --run-id to be the number in the run's URL, found {run_id!r}"
             raise UsageError(said, next_command=Command("gh", "run", "list", "--repo", repo))
@@ -164,7 +158,6 @@ class GitHub(Forge):
             source="github",
             origin=f"{self._asked()} of {self._repo}",
             repo=self._repo,
-            for_gh=self._for_gh,
             runs=tuple(
                 Run(
                     id=str(run.id),
@@ -172,7 +165,6 @@ class GitHub(Forge):
                     commit=run.head_sha,
                     name=run.name or "",
                     conclusion=run.conclusion if run.status == "completed" else None,
-                    url=run.html_url,
                     rerun=self._rerun(run, str(run.id), "--failed"),
                 )
                 for run in runs
@@ -193,24 +185,21 @@ class GitHub(Forge):
     def _request(self, artifact: Artifact) -> ArtifactRequest:
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
-        run = (str(artifact.run_id or self._run_id or ""), "--repo", self._for_gh)
-        job = ("--job", artifact.job_id, "--repo", self._for_gh) if artifact.job_id else run
+        what = ("--job", artifact.job_id) if artifact.job_id else (str(artifact.run_id or self._run_id or ""),)
         return ArtifactRequest(
             artifact=artifact,
             address=ArtifactAddress(url=self._client.url(path), lasting=True),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
-            look=Command("gh", "run", "download", *run, "--name", artifact.name),
-            remake=Command("gh", "run", "rerun", *job),
-            newer=Command("gh", "run", "list", "--repo", self._for_gh),
+            look=artifact.look,
+            remake=self._gh("rerun", *what),
+            newer=self._gh("list"),
         )
 
     def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
         try:
             run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
         except Refused as error:
-            raise self._no_such(
-                error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
-            ) from None
+            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
         going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 
@@ -223,9 +212,7 @@ class GitHub(Forge):
                 sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
             found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         except Refused as error:
-            raise self._no_such(
-                error, f"{self._asked()} in {self._repo}", Command("gh", "run", "list", "--repo", self._for_gh)
-            ) from None
+            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
         runs = [run for page in found for run in page.items]
         if self._workflows:
             runs = [run for run in runs if any(run.is_of(name) for name in self._workflows)]
@@ -236,19 +223,21 @@ class GitHub(Forge):
             raise CannotVerify(
                 f"expected completed runs{of} of commit {sha} in {self._repo}, found none"
                 + (f"; still going: {', '.join(run.label for run in going)}" if going else ""),
-                next_command=Command("gh", "run", "list", "--repo", self._for_gh, "--commit", sha),
+                next_command=self._gh("list", "--commit", sha),
             )
         findings += [self._still_going(run, "is left out") for run in going]
         return [run for _, run in done], findings
 
     def _rerun(self, run: _GitHubRun, *words: str) -> Command:
         """Runs some of it again; what has not finished cannot be."""
-        what = ("rerun", *words) if run.status == "completed" else ("watch", str(run.id))
-        return Command("gh", "run", *what, "--repo", self._for_gh)
+        return self._gh("rerun", *words) if run.status == "completed" else self._gh("watch", str(run.id))
+
+    def _gh(self, *words: str) -> Command:
+        return Command("gh", "run", *words, "--repo", self._for_gh)
 
     def _still_going(self, run: _GitHubRun, so: str) -> Finding:
         said = f"{run.label} has not finished ({run.status}); it {so}"
-        return warn("not-refreshed", said, next=Command("gh", "run", "watch", str(run.id), "--repo", self._for_gh))
+        return warn("not-refreshed", said, next=self._gh("watch", str(run.id)))
 
     def _jobs(self, run: _GitHubRun, findings: list[Finding]) -> list[CiJob]:
         path = f"{self._home}/actions/runs/{run.id}/jobs"
@@ -264,7 +253,6 @@ class GitHub(Forge):
                 labels=tuple(dict.fromkeys(filter(None, (*job.labels, job.runner_name, job.runner_group_name)))),
                 started=job.started_at.timestamp() if job.started_at else None,
                 completed=job.completed_at.timestamp() if job.completed_at else None,
-                url=job.html_url,
                 rerun=self._rerun(run, "--job", str(job.id)),
             )
             for _, job in sorted(found.items())
@@ -283,6 +271,7 @@ class GitHub(Forge):
                 expired=artifact.expired,
                 created=artifact.created_at.timestamp() if artifact.created_at else None,
                 digest=artifact.digest,
+                look=self._gh("download", str(run.id), "--name", artifact.name),
             )
             for _, artifact in sorted(found.items())
         ]

@@ -39,7 +39,6 @@ class _Pipeline(msgspec.Struct, frozen=True):
     project_id: int | None = None
     sha: str | None = None
     status: str = ""
-    web_url: str | None = None
 
 
 class _Bridge(msgspec.Struct, frozen=True):
@@ -68,7 +67,6 @@ class _GitLabJob(msgspec.Struct, frozen=True):
     failure_reason: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    web_url: str | None = None
     artifacts_file: _JobArchive | None = None
     artifacts_expire_at: datetime | None = None
 
@@ -86,7 +84,6 @@ class _GitLabJob(msgspec.Struct, frozen=True):
             stage=self.stage,
             started=self.started_at.timestamp() if self.started_at else None,
             completed=self.finished_at.timestamp() if self.finished_at else None,
-            url=self.web_url,
         )
 
     def outdated(self, now: float) -> bool:
@@ -253,7 +250,6 @@ class GitLab(Forge):
             commit=pipeline.sha,
             name=place.name,
             conclusion=over,
-            url=pipeline.web_url,
             rerun=self._glab(place.project, f"pipelines/{place.pipeline}", "retry" if over else ""),
         )
         seen[place.pipeline] = _Seen(run, place.project, jobs, bridges)

@@ -123,11 +123,8 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     from karat.sources.github import GitHub
 
     repo = options.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
-    if not repo or repo.count("/") != 1 or not all(repo.split("/")):
-        said = f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}"
-        raise UsageError(said, next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all")
     workflows = (options.workflow,) if options.workflow else settings.workflows
-    return GitHub(repo, run_id=options.run_id, sha=options.sha, workflows=workflows, notice=notice)
+    return GitHub(repo or "", run_id=options.run_id, sha=options.sha, workflows=workflows, notice=notice)
 
 
 def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:

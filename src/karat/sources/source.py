@@ -31,7 +31,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The workflow's name; for a child pipeline, the name of the bridge that started it."""
     conclusion: str | None = None
     """None while it has not finished."""
-    url: str | None = None
     rerun: str | None = None
     """The command that runs its failed jobs again, once it has finished; until then, one that waits for that."""
 
@@ -51,7 +50,6 @@ class CiJob(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     completed: float | None = None
     """POSIX seconds."""
-    url: str | None = None
     rerun: str | None = None
     """The command that runs it again, once its run has finished; until then, one that waits for that."""
 
@@ -72,6 +70,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     """`sha256:…` of the archive, where the server says."""
     url: str | None = None
+    look: str | None = None
+    """The command that shows it as it is."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +83,6 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What it was asked for, for people: `run 123 of owner/name`, a path, a URL without secrets."""
     repo: str | None = None
     """OWNER/NAME, where the source has one."""
-    for_gh: str | None = None
-    """The same as `gh --repo` wants it: with the host, where that is not github.com."""
     runs: tuple[Run, ...] = ()
     jobs: tuple[CiJob, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

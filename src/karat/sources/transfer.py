@@ -53,10 +53,6 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What it is called if the server does not know it: GitLab forgets what has expired."""
 
 
-class _OtherBytes(Unusable):
-    """Bytes that the server's digest denies: whoever is between may have changed them, so it is asked once more."""
-
-
 class Forge(ABC):
     """What GitHub and GitLab have in common: a client with its cache, and artifacts fetched side by side."""
 
@@ -174,7 +170,7 @@ class Forge(ABC):
         except Cut:
             raise
         except Unusable as error:
-            if error.kind not in DAMAGE or not (leftovers or isinstance(error, _OtherBytes)):
+            if error.kind not in DAMAGE or not (leftovers or fetch.denied):
                 shelf.forget()
                 raise
         except Changed:
@@ -194,6 +190,7 @@ class _ArtifactFetch:
         self, client: Client, shelf: Shelf, request: ArtifactRequest, limits: Limits, watch: TransferProgress
     ) -> None:
         self._shelf, self._request, self._limits, self._watch = shelf, request, limits, watch
+        self.denied = False  # by the server's digest: whoever is between may have changed the bytes
         # A server that names a size means it, give or take how it counts.
         said = request.artifact.size
         most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY
@@ -223,12 +220,10 @@ class _ArtifactFetch:
         found = sha256_file(whole)
         kind, _, expected = (self._request.artifact.digest or "").partition(":")
         if kind == "sha256" and expected.lower() != found:
-            try:
-                with whole.open("rb") as file:
-                    find_directory(file)  # a page, or half an archive, has a name of its own
-            except Unusable as error:
-                raise _OtherBytes(error.kind, str(error)) from None
-            raise _OtherBytes("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
+            self.denied = True
+            with whole.open("rb") as file:
+                find_directory(file)  # a page, or half an archive, has a name of its own
+            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
         kept = self._shelf.keep_archive(whole, found)
         self._shelf.drop_parts()
         return self._unpacked(kept, wanted)
