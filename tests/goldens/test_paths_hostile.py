@@ -18,6 +18,7 @@ SLOW = {
     "anything": ("**a" * 30 + "b", "a" * 200),
     "few stars, a long path": ("**a**a**a**b", "a" * 4000),
     "choices": ("{a,aa,aaa}*" * 20 + "b", "a" * 200),
+    "choices alone": ("{a,aa}" * 30 + "b", "a" * 45),
 }
 
 
@@ -27,6 +28,13 @@ def test_no_glob_takes_long(glob: str, path: str) -> None:
     assert not Globs([glob]).fullmatch(path)
     assert Globs([glob]).fullmatch(path + "b")
     assert time.process_time() - begin < 1
+
+
+def test_a_list_of_globs_takes_what_its_globs_take() -> None:
+    globs = [pattern.format(n) for n in range(200) for pattern in ("*a*a*ac{}", "**a**a**ac{}", "**/**/*a*b{}")]
+    begin = time.process_time()
+    assert not any(map(Globs(globs).fullmatch, ("a" * 250, "a/" * 60 + "a" * 130)))
+    assert time.process_time() - begin < 5
 
 
 @given(st.text("a/*?", max_size=8).map(lambda text: text.replace("?", "{a,aa}")), st.text("ab/", max_size=12))

@@ -15,6 +15,7 @@ from karat.findings import CannotVerify, UsageError
 from karat.hunts.timelines.packages import changed_packages, releases, same_version, versions_between
 from karat.net import package_index
 from karat.net.package_index import IndexAddress, IndexFile, files, find_address, pages, plain_name, without_password
+from karat.system.foreign.limits import Limit
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
 HERE = sys.version_info[:3]
@@ -119,7 +120,7 @@ def test_a_project_is_asked_for_by_its_plain_name() -> None:
 
 
 def test_an_answer_without_an_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.net.package_index.LARGEST", 100)
+    monkeypatch.setattr("karat.net.package_index.INDEX", Limit("KARAT_MAX_INDEX_MB", 100))
     with PackageIndex() as index:
         index.add("toy", "1.0")
         with pytest.raises(CannotVerify, match="found more than 100 bytes"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+import tracemalloc
 
 import pytest
 
@@ -18,6 +19,7 @@ PAGES = {
     "an address": "<a href='http://[x/toy-1.tar.gz'>x</a>",
     "brackets": "<" * 200_000,
     "quotes": '<a href="' * 20_000,
+    "a tag without end": "<a " * 1_000_000,
 }
 
 
@@ -46,6 +48,22 @@ def test_a_page_is_read_or_refused(page: str) -> None:
     except CannotVerify as error:
         assert "found a page that is no HTML" in str(error)  # noqa: PT017 - either will do
     assert time.process_time() - begin < 2
+
+
+def test_a_tag_that_does_not_end_costs_no_memory_and_hides_no_other() -> None:
+    tracemalloc.start()
+    found = listed("<a " * 300_000 + "><a href='toy-1.0.tar.gz'>toy</a>" + "<a " * 300_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [one.filename for one in found] == ["toy-1.0.tar.gz"]
+    assert peak < 40 << 20
+
+
+@pytest.mark.parametrize(("size", "kind"), [(2 << 20, "application/json"), (1 << 19, "text/html")])
+def test_an_answer_beyond_the_limit_names_it(monkeypatch: pytest.MonkeyPatch, size: int, kind: str) -> None:
+    monkeypatch.setenv("KARAT_MAX_INDEX_MB", "1")
+    with pytest.raises(CannotVerify, match="KARAT_MAX_INDEX_MB changes the limit"):
+        listed(" " * size, kind)
 
 
 @pytest.mark.parametrize("page", ["[" * 100_000, "{}", '{"files": ' + "9" * 5000 + "}", "\x00"])

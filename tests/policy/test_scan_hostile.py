@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
 import pytest
 
+from factories.commands import karat_here
 from karat.policy.scan.prefilter import Tangled, imported_modules
 
 LINES = {
@@ -17,6 +19,7 @@ LINES = {
     "spaces": b" ",
     "dots": b". ",
     "comments": b"#(import a\n",
+    "names in names": b"import a" + b".a" * 5000 + b"\n",
 }
 
 
@@ -30,6 +33,19 @@ def test_time_grows_with_the_file(part: bytes) -> None:
         return time.process_time() - begin
 
     assert min(seconds(200_000) for _ in range(2)) < 1.5
+
+
+def test_one_name_of_many_parts_is_left_to_the_parser() -> None:
+    with pytest.raises(Tangled):
+        imported_modules(b"import a" + b".a" * 50_000)
+
+
+@pytest.mark.slow
+def test_a_file_of_such_names_is_scanned_in_a_moment(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_bytes(b"import op_test\nimport a" + b".a" * 50_000 + b"\n")
+    begin = time.process_time()
+    assert karat_here("policy", "scan", ".", cwd=tmp_path).code == 3
+    assert time.process_time() - begin < 5
 
 
 def test_what_is_imported_is_still_found() -> None:

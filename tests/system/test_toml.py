@@ -24,7 +24,10 @@ hostile = pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 
 @hostile
 def test_it_is_one_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^(a whole number of more than 64 bits|its values are nested too deeply)$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^(a whole number of more than 64 bits|its values are nested too deeply|a line of more than 2,000 dots)$",
+    ):
         loads(text)
 
 
@@ -46,6 +49,17 @@ def test_in_hunt_toml(text: str) -> None:
 def test_in_exemptions(text: str) -> None:
     (found,) = exemptions.parse(text.encode()).findings
     assert found.message.startswith("exemptions.toml: expected TOML, found: ")
+
+
+@pytest.mark.parametrize("text", ["a" + ".a" * 100_000 + "=1", "[a" + '."b"' * 100_000 + "]"])
+def test_a_key_of_many_parts_is_refused_before_it_is_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a line of more than 2,000 dots"):
+        loads(text)
+
+
+def test_more_than_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(ValueError, match="KARAT_MAX_TOML_MB changes the limit"):
+        loads("a=[" + "1," * (1 << 19) + "]")
 
 
 def test_whole_numbers_of_64_bits_are_numbers() -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
@@ -45,6 +45,7 @@ _WILDCARDS: dict[str, tuple[str, Step]] = {
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|[^*?{]+|.", re.DOTALL)
 _LONGEST, _LONGEST_NAME = 4096, 255
 """Characters of a path, and of a name in it: no file system has longer ones, but an archive may."""
+_STARS, _FOLDERS = frozenset({"*", "**"}), frozenset({"**/", "**"})
 _FEW = 3
 """Wildcards up to which a regular expression is quick on a path of ordinary length; it may try each at every place."""
 
@@ -55,15 +56,22 @@ class Globs:
     def __init__(self, patterns: Iterable[str]) -> None:
         quick, self._all, self._others = [], [], []
         for pattern in patterns:
-            regex, steps, count = "", [], 0
+            regex, steps = "", []
+            folders = stars = loose = twofold = 0
             for token in _TOKEN.findall(pattern):
                 choices = token[1:-1].split(",") if token[0] == "{" and token[-1] == "}" else [token]
                 plain = f"(?:{'|'.join(map(re.escape, choices))})", wildcards.words(*choices)
                 expression, step = _WILDCARDS.get(token, plain)
-                regex, count = regex + expression, count + ("*" in token and token in _WILDCARDS)
+                regex += expression
                 steps.append(step)
+                # A star beside another, folders, and a word that begins another are tried at every place, and all after them.
+                stars = 0 if "/" in token else stars
+                loose += bool(stars) and token in _STARS
+                stars += token in _STARS
+                folders += token in _FOLDERS
+                twofold += any(longer.startswith(word) for word, longer in pairwise(sorted(set(choices))))
             self._all.append(steps)
-            if count > _FEW:
+            if loose > 1 or loose + folders > 2 or twofold > _FEW:
                 self._others.append(steps)
             else:
                 quick.append(f"(?:{regex})")

@@ -27,7 +27,7 @@ from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.system.command import Command
 from karat.system.foreign import toml
-from karat.system.foreign.limits import TEXT, read_plain
+from karat.system.foreign.limits import INDEX, TEXT, read_plain
 from karat.system.secrets import Secret
 
 PYPI = "https://pypi.org/simple"
@@ -35,8 +35,6 @@ _VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 _SEPARATORS = re.compile(r"[-_.]+")
 _PIP_SECONDS = 20.0
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-LARGEST = 64 << 20
-"""Bytes of an answer; PyPI's longest is a tenth of that."""
 RETRY = Retry(attempts=3, first_wait=1.0, spread=0.0, limit_wait=60.0, connect_timeout=30.0, read_timeout=30.0)
 
 
@@ -161,6 +159,8 @@ def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
         )
     if answer.headers.get("content-type", "").partition(";")[0].strip().endswith("json"):
         return tuple(_of_json(answer.body, address))
+    if len(answer.body) > INDEX.value() // 4:
+        raise _too_long(address, INDEX.value() // 4, answer)
     try:
         return tuple(_of_html(answer.body.decode("utf-8", "replace")))
     except (AssertionError, ValueError) as error:  # what the parser makes of odd declarations, digits and addresses
@@ -196,11 +196,15 @@ def _get(address: IndexAddress, url: str, accept: str) -> Reply:
     look = Command("curl", "-I", _plain(url))
     root, advice = f"{parts.scheme}://{parts.netloc}", Advice(again=look, login=look)
     with closing(Client(root, token, retry=RETRY, advice=advice)) as client:
-        reply = client.fetch(url, {"Accept": accept}, most=LARGEST)
-    if len(reply.body) > LARGEST:
-        said = f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes"
-        raise CannotVerify(said, next_command=look)
+        reply = client.fetch(url, {"Accept": accept}, most=INDEX.value())
+    if len(reply.body) > INDEX.value():
+        raise _too_long(address, INDEX.value(), reply)
     return reply
+
+
+def _too_long(address: IndexAddress, most: int, reply: Reply) -> CannotVerify:
+    said = f"expected a list of files from {address.shown}, found more than {most:,} bytes; {INDEX.setting}"
+    return CannotVerify(said, next_command=Command("curl", "-I", shown(str(reply.url))))
 
 
 def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
@@ -231,7 +235,11 @@ def _moment(value: Any) -> dt.datetime | None:
 
 def _of_html(text: str) -> Iterator[IndexFile]:
     reader = _Anchors()
-    reader.feed(_NO_TAG.sub("&lt;", text))
+    # Nor does what does not end soon begin a tag: the parser takes a hundred times its length.
+    *pieces, rest = (
+        f"{piece[:-_LONGEST_TAG].replace('<', '&lt;')}{piece[-_LONGEST_TAG:]}" for piece in text.split(">")
+    )
+    reader.feed(_NO_TAG.sub("&lt;", ">".join([*pieces, rest.replace("<", "&lt;")])))
     for attributes in reader.found:
         try:
             path = urlsplit(attributes.get("href") or "").path
@@ -246,6 +254,7 @@ def _of_html(text: str) -> Iterator[IndexFile]:
             )
 
 
+_LONGEST_TAG = 8192
 _NO_TAG = re.compile(r"<(?![A-Za-z/!?])")
 """What begins nothing: the parser would look for its end over and over."""
 

@@ -149,6 +149,9 @@ def imported_modules(source: bytes) -> frozenset[str]:
             statements.update(names)
     found: set[str] = set()
     for module in statements:
+        budget -= len(module) * module.count(b".")
+        if budget < 0:
+            raise Tangled
         text = module.decode("utf-8", "replace")
         found.add(text)
         while "." in text.strip("."):

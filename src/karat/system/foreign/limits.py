@@ -48,6 +48,10 @@ GOLDEN = Limit("KARAT_MAX_GOLDEN_MB", 64, unit=_MB)
 """Bytes of one golden."""
 TEXT = Limit("KARAT_MAX_TEXT_MB", 4, unit=_MB)
 """Bytes of karat.toml, hunt.toml, exemptions.toml, a manifest, a list of keys, and whatever else people write by hand."""
+TOML = Limit("KARAT_MAX_TOML_MB", 1, unit=_MB)
+"""Characters of a text in TOML, a megabyte of which takes seconds to read."""
+INDEX = Limit("KARAT_MAX_INDEX_MB", 32, unit=_MB)
+"""Bytes that a package index may answer with; a quarter of them in HTML. PyPI's longest has six megabytes."""
 SOURCE = Limit("KARAT_MAX_SOURCE_MB", 32, unit=_MB)
 """Bytes of one Python file."""
 COLUMNS = Limit("KARAT_MAX_COLUMNS", 10_000)

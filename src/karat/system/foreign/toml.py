@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from karat.system.foreign.limits import TOML
+
 
 def loads(text: str) -> dict[str, Any]:
     """The tables in a text."""
     import tomllib
 
+    if len(text) > TOML.value():
+        raise ValueError(f"{len(text):,} characters, at most {TOML.value():,} are taken; {TOML.setting}")
+    if any(line.count(".") > _DOTS for line in text.split("\n")):
+        raise ValueError(f"a line of more than {_DOTS:,} dots")  # a key's parts take the square of their number
     try:
         found = tomllib.loads(text)
         _check(found)
@@ -21,6 +27,7 @@ def loads(text: str) -> dict[str, Any]:
     return found
 
 
+_DOTS = 2000
 _TOO_LONG = "a whole number of more than 64 bits"
 
 
