@@ -82,6 +82,15 @@ def test_a_golden_of_too_many_bytes_is_one_finding(monkeypatch: pytest.MonkeyPat
     )
 
 
+@pytest.mark.parametrize("data", [b"a\n" * 1_000_001, b"[" + b"1," * 1_000_001 + b"1]", b"1 2\n" * 1_000_001])
+def test_a_golden_of_too_many_values_is_one_finding(data: bytes) -> None:
+    begin = time.process_time()
+    (found,) = formats.read(data, "a.json").findings
+    assert (found.kind, found.path) == ("unreadable", "a.json")
+    assert "at most 1,000,000 lines and values, found 1,000,001; KARAT_MAX_VALUES changes the limit" in found.message
+    assert time.process_time() - begin < 1
+
+
 def test_a_limit_that_is_no_number_is_said() -> None:
     with pytest.raises(UsageError, match=r"from 1 to .* in KARAT_MAX_ROWS, found 'all'"):
         ROWS.value({"KARAT_MAX_ROWS": "all"})

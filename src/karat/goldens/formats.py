@@ -52,8 +52,8 @@ class Format(Protocol):
 
 def read(data: bytes, path: str = "") -> Reading:
     """The golden in the bytes, whatever its format; never raises on any bytes."""
-    if len(data) > limits.GOLDEN.value():
-        return Reading(None, (too_long(len(data), path),))
+    if (refused := refusal(data, path)) is not None:
+        return Reading(None, (refused,))
     series = read_fast(data)
     if series is not None:
         return Reading(series, (), "series-json")
@@ -61,6 +61,17 @@ def read(data: bytes, path: str = "") -> Reading:
     if not path or not reading.findings:
         return reading
     return structs.replace(reading, findings=tuple(replace(finding, path=path) for finding in reading.findings))
+
+
+def refusal(data: bytes, path: str = "") -> Finding | None:
+    """Why bytes are more than a golden may have, if they are."""
+    if len(data) > limits.GOLDEN.value():
+        return too_long(len(data), path)
+    found, most = max(data.count(b"\n"), data.count(b",")), limits.VALUES
+    if found <= most.value():
+        return None
+    said = f"expected a golden of at most {most.value():,} lines and values, found {found:,}; {most.setting}"
+    return fail("unreadable", said, path=path)
 
 
 def too_long(size: int, path: str = "") -> Finding:

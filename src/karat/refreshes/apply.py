@@ -237,11 +237,12 @@ class _Batch:
                 data = read_plain(winner.file, GOLDEN)
             except OSError as error:
                 return _refused(path, claims, [_cannot_read(winner, error)])
+            refused = formats.refusal(data, path)
             shards.append(
                 Shard(
                     number=int(number),
                     of=int(winner.identity["num_shards"]),
-                    reading=read_table(data, settings.key or None),
+                    reading=Reading(None, (refused,)) if refused else read_table(data, settings.key or None),
                     where=winner.artifact.name,
                 )
             )

@@ -46,6 +46,8 @@ class Limit(NamedTuple):
 _MB = 1 << 20
 GOLDEN = Limit("KARAT_MAX_GOLDEN_MB", 64, unit=_MB)
 """Bytes of one golden."""
+VALUES = Limit("KARAT_MAX_VALUES", 1_000_000)
+"""Lines, and values between commas, of one golden: what takes its time and memory."""
 TEXT = Limit("KARAT_MAX_TEXT_MB", 4, unit=_MB)
 """Bytes of karat.toml, hunt.toml, exemptions.toml, a manifest, a list of keys, and whatever else people write by hand."""
 TOML = Limit("KARAT_MAX_TOML_MB", 1, unit=_MB)
