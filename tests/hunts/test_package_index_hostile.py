@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
