@@ -33,7 +33,7 @@ ADVICE = {"next", "next_command", "look", "remake", "again", "login", "advice"}
 """Keywords that take a command for the reader."""
 KEPT = {"then", "following", "fetch", "edit", "command", "instead", *ADVICE} - {"next", "look"}
 """Names of variables that hold one before it is given."""
-QUOTING = {"Command", "NextCommand", "quoted", "_quoted", "plus", "_word"}
+QUOTING = {"Command", "NextCommand", "quoted", "_quoted", "plus", "_word", "_glab"}
 PROGRAM = re.compile(
     r"(karat|git|ls|cat|curl|gh|glab|df|unset|export|python|pytest|pip|uv|edit|sed|ray|podman|docker|chmod|mv|cp|aws|gsutil"
     r"|gcloud|az|tail|head|sqlite3|readlink|ssh-keygen|cd|touch|mkdir) (?!could not|did not)"
