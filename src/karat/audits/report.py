@@ -69,8 +69,8 @@ def render_html(report: AuditReport, command: str) -> str:
         found = list(group)
         opened = "" if severity is Severity.INFO else " open"
         head = f'<b class="{severity}">{severity}</b> {text(kind)}: {len(found):,}'
-        advice = text(f"{_title(kind)}. {_ADVICE.get(kind, '')}")
-        body.append(f'<details{opened}><summary>{head} <span class="note">{advice}</span></summary><table>')
+        about = text(f"{_title(kind)}. {_ADVICE.get(kind, '')}")
+        body.append(f'<details{opened}><summary>{head} <span class="note">{about}</span></summary><table>')
         cells = ((short_path(finding.path, root), finding.message) for finding in found)
         body += [f"<tr><td><code>{text(path)}</code></td><td>{text(said)}</td></tr>" for path, said in cells]
         body.append("</table></details>")
