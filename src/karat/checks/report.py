@@ -286,6 +286,6 @@ def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next
         metric=result.metric,
         where=None if first is None else _place(first),
         message=message,
-        numbers={**counts, **{name: getattr(first, name) for name in fields}},
+        numbers={**counts, **{name: getattr(first, name) for name in fields}, "origin": result.origin},
         next=next_command,
     )
