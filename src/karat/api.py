@@ -126,7 +126,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     refresh_ = config.refresh
     tables = refresh_.tables
 
-    def mapped(path: str, known: Mapping[str, str]) -> str | None:
+    def mapped(path: str, known: Mapping[str, str]) -> tuple[str | None, Mapping[str, str]]:
         from karat.refreshes.identity import target_of_result
 
         return target_of_result(path, known, refresh_)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.commands import karat as run_karat
-from factories.repositories import Repository
+from factories.repositories import Repository, curves, golden_text
 from karat.api import check
 from karat.checks.report import CheckReport
 from karat.compare.gate.result import CheckOutcome
@@ -125,3 +125,19 @@ def test_shards_named_together_are_joined(tmp_path: Path) -> None:
     assert [c.outcome for c in report.checks] == [CheckOutcome.PASS]
     (tmp_path / "2.csv").write_text(HEAD + "b,fail_accuracy,1\n")
     assert check(["1.csv", "2.csv"], "golden.csv", cwd=tmp_path).exit_code is ExitCode.FAIL
+
+
+def test_the_artifacts_name_tells_the_case_where_it_is_unique(repository: Repository) -> None:
+    repository.write("karat.toml", 'preset = "megatron-lm"\n')
+    repository.write(".gitignore", "logs/\n")
+    golden = "tests/functional_tests/test_cases/{}/golden_values_dev_dgx_h100.json"
+    for case in ("gpt/one", "gpt/two", "moe/two"):
+        repository.write(golden.format(case), golden_text(curves(1)))
+    results = "logs/logs-{}-12-ab34/results/0/0/assets/basic/x/golden_values_dev_dgx_h100.json"
+    repository.write(results.format("one"), golden_text(curves(1)))
+    repository.commit()
+    assert outcomes(check("logs", cwd=repository.root)) == {golden.format("gpt/one"): CheckOutcome.PASS}
+    repository.write(results.format("two"), golden_text(curves(1)))
+    report = check("logs", cwd=repository.root)
+    assert [c.golden for c in report.checks if c.outcome is CheckOutcome.PASS] == [golden.format("gpt/one")]
+    assert "missing-golden" in {f.kind for f in report.all_findings()}

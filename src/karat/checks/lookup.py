@@ -93,8 +93,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity = msgspec.field(default_factory=dict)
     patterns: tuple[str, ...] = ()
     """Where the names of --identity may come from, besides `cases` and `settings`."""
-    mapped: Callable[[str, Identity], str | None] | None = None
-    """Path of a file that a CI left, and what else is known of it → the golden it is a result of."""
+    mapped: Callable[[str, Identity], tuple[str | None, Identity]] | None = None
+    """Path of a file that a CI left, and what else is known of it → the golden it is a result of, or its identity."""
 
     def from_here(self, path: Path) -> str:
         """A path as a command typed here would name it."""
@@ -209,9 +209,13 @@ class Tree:
                 )
             if others:
                 return self.at(others[0]), ""
-        target = self._where.mapped(path, self._where.identity) if self._where.mapped else None
-        if target is not None and target.startswith(self._below):
-            return self.at(target.removeprefix(self._below)), ""
+        if self._where.mapped is not None:
+            target, told_by_names = self._where.mapped(path, self._where.identity)
+            alike = self._by_identity.fitting(told_by_names)
+            if target is None and len(alike) == 1:
+                return self.at(alike[0]), ""
+            if target is not None and target.startswith(self._below):
+                return self.at(target.removeprefix(self._below)), ""
         where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
         said = f" or the identity {told(identity)}" if identity else ""
         return None, f"none of the {where} has its name{said}"

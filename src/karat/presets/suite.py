@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -100,8 +100,8 @@ class Suite:
 
     def _of_test(self, folder: str) -> Iterator[PartialRule]:
         name = self._settings.metrics
-        file = f"{folder}/{name}" if folder else name
-        text = self._read(file) if name and file else None
+        file = f"{folder}/{name}" if folder else str(name)
+        text = self._read(file) if name else None
         if text is None or (found := _listed(text)) is None:
             return
         line, metrics = found
@@ -189,23 +189,25 @@ def _rows(node: ast.AST, needle: str) -> Iterator[tuple[str, str, int]]:
         yield from _rows(child, needle)
 
 
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_ITEM = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|(\w[\w .-]*?))\s*")
+
+
 def _listed(text: str) -> tuple[int, list[str] | None] | None:
     """The line of METRICS and what it lists; no list: None; in a way that is not understood: nothing at all."""
-    found: tuple[int, list[str] | None] | None = (1, None)
-    lines = [re.sub(r"(^|\s)#.*$", "", line).rstrip() for line in text.splitlines()]
-    for number, line in enumerate(lines, 1):
-        if not (head := re.fullmatch(r"METRICS:\s*(.*)", line)):
-            continue
-        inline = re.fullmatch(r"\[(.*)\]", head[1])
-        if head[1] and not inline:
+    heads = list(re.finditer(r"(?m)^METRICS:(.*)$", text))
+    if not heads:
+        return 1, None
+    head = heads[-1]  # of several, the last one holds
+    said, items = _COMMENT.sub("", head[1]).strip(), []
+    if said:
+        if said[0] + said[-1] != "[]":
             return None
-        items: list[Any] = inline[1].split(",") if inline else []
-        for below in lines[number:] if not inline else ():
-            if below and not (item := re.fullmatch(r"\s*-\s+(.+)", below)):
-                break
-            items += [item[1]] if below and item else []
-        plain = [re.fullmatch(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([\w][\w .-]*?))\s*", one) for one in items if one.strip()]
-        if not all(plain):
-            return None
-        found = number, [next(filter(None, match.groups()), "") for match in plain if match]
-    return found
+        items = said[1:-1].split(",")
+    for line in () if said else text[head.end() :].splitlines():
+        if (below := _COMMENT.sub("", line).strip()) and not below.startswith("- "):
+            break
+        items.append(below[2:])
+    plain = [_ITEM.fullmatch(item) for item in items if item.strip()]
+    names = [next(filter(None, match.groups()), "") for match in plain if match]
+    return (text.count("\n", 0, head.start()) + 1, names) if len(names) == len(plain) else None

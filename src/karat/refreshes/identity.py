@@ -137,29 +137,29 @@ def fill(template: str, identity: Identity) -> Filled:
     return Filled(None if missing or unsafe else path, missing, unsafe)
 
 
-def target_of_result(path: str, known: Identity, settings: RefreshSettings) -> str | None:
+def target_of_result(path: str, known: Identity, settings: RefreshSettings) -> tuple[str | None, Identity]:
     """The golden that a file on this disk is a result of, by the names that it and the folders around it have.
 
     The folder may be an artifact as the CI calls it, or the files of one may lie here without it: then `known` has to
-    say the rest.
+    say the rest. Where something is not known, what is known of the case.
     """
     folders = path.split("/")
     tails = [pattern.rpartition("/")[2] for pattern in settings.members]
     ends = ["/".join(folders[n:]) for n in range(len(folders))]
     own = read_identity(ends, settings.members) or read_identity(ends[-1:], tails)
     if own is None or any(map(settings.skips, folders)):
-        return None
+        return None, {}
     artifacts = [name for folder in folders[:-1] for name in (folder, f"{folder}.zip")]
     outer = renamed({**(read_identity(artifacts, settings.artifacts) or {}), **known}, settings.rename)
     identity = {**outer, **renamed(own, settings.rename)}
     if clashes(outer, identity) or not is_wanted(identity, settings.values):
-        return None
+        return None, {}
     if "platform" not in identity:
         told = identity.get("machine", path).casefold()
         names = {name for glob, name in settings.platforms.items() if fnmatchcase(told, glob.casefold())}
         identity |= {"platform": names.pop()} if len(names) == 1 else {}
     target = settings.target_of(identity.get("platform", ""))
-    return fill(target, identity).path if target else None
+    return fill(target, identity).path if target else None, identity if outer else {}
 
 
 class Lookup(Generic[T]):
