@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench frameworks bench-gradients soak soak-index soak-kills fuzz clean
+.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients soak soak-index soak-kills fuzz clean
 
 # Every package at the version and with the hashes of requirements/dev.txt; karat itself from here.
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -74,6 +74,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bundle_compare.py
 	$(BIN)/python benchmarks/capture_overhead.py
 	$(BIN)/python benchmarks/refresh_download.py
+
+# Every golden commit of a clone, `make bench-history CLONE=../Megatron-LM`; without one, of histories made for the purpose.
+bench-history: $(STAMP)
+	$(BIN)/python benchmarks/golden_history.py $(or $(CLONE),--generate 40) $(ARGS)
+	$(if $(CLONE),,$(BIN)/python benchmarks/golden_history.py --generate 40 --preset pytorch-dynamo $(ARGS))
 
 # These need frameworks that karat does not.
 frameworks: $(STAMP)

@@ -167,7 +167,7 @@ def build(folder: Path, files: int, steps: Sequence[int] = STEPS) -> tuple[int, 
             text = texts.of(number)[0].encode()
             yield b"M 100644 inline %s\ndata %d\n%s\n" % (name.encode(), len(text), text)
 
-    git(folder, "fast-import", "--quiet", data=committed())
+    git(folder, "-c", "core.compression=1", "fast-import", "--quiet", data=committed())
     git(folder, "read-tree", "HEAD")
     rows = points = 0
     for number, name in enumerate(names):

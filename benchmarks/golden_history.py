@@ -272,7 +272,7 @@ def shown(done: Replayed, planted: dict[str, Planted]) -> Iterator[str]:
     for title, names in (("planted faults", FAULTS), ("planted, and harmless", HARMLESS)):
         yield f"{title:32} planted     fail     warn"
         for name in names:
-            if found := planted.get(name):
+            if (found := planted.get(name)) and found.planted:
                 yield f"  {name:30} {found.planted:7}  {found.fails:7}  {found.warns:7}"
 
 
