@@ -42,6 +42,7 @@ _FOLDED = 200
 _FOLDED_IN_A_COMMENT = 10
 """Names in a folded list; a comment has room for fewer."""
 _NAMED = 8
+_EXAMPLES = 3
 _MESSAGE = 1000
 
 
@@ -72,8 +73,8 @@ def must_look(diff: Diff, folded: int = _FOLDED) -> list[Section]:
         lines = []
         for group in groups[:_SHOWN]:
             head = f"**{group.severity.value}** {prose(group.title)}{span(group.low, group.high, ', by ')}"
-            several = [code(name) for name in group.names(names)][: None if len(group.paths) > 1 else 0]
-            lines.append(_folding(head, several, folded) if several else f"- {head}")
+            members = [code(name) for name in group.names(names)]
+            lines.append(_folding(head, members, folded) if len(members) > 1 else f"- {head}")
         if len(groups) > _SHOWN:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
         found.append(Section("## Groups, one likely cause each", "\n".join(lines)))
@@ -96,9 +97,7 @@ def _folding(head: str, items: Sequence[str], most: int, *, sentences: bool = Fa
     shown = f"{between if sentences else ' '}{few(items, most, between)}"
     if len(items) <= (_NAMED if sentences else _NAMED // 2):
         return f"- {head}:{shown}"
-    return (
-        f"- {head}:\n  <details><summary>all {len(items):,}</summary>\n\n {shown.removeprefix(chr(10))}\n\n  </details>"
-    )
+    return f"- {head}:\n  <details><summary>all {len(items):,}</summary>\n\n  {shown.lstrip()}\n\n  </details>"
 
 
 def gravest_rows(diff: Diff, top: int) -> Section | None:
@@ -275,9 +274,9 @@ def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
     moved = [path for path, verdict in largest_first if verdict in {Verdict.DRIFT, Verdict.BREAK}]
     parts = []
     if moved:
-        parts.append(f"moved in {count(len(moved), 'file')}: {few(_names(moved, root), _NAMED)}")
+        parts.append(f"moved in {count(len(moved), 'file')}: {few(_names(moved, root), _EXAMPLES)}")
     if cut:
-        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {few(_names(cut, root), _NAMED)}")
+        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {few(_names(cut, root), _EXAMPLES)}")
     yield f"{numbers} — {'; '.join(parts)}."
 
 
@@ -289,7 +288,7 @@ def _memory(rows: Sequence[Row], root: str) -> str:
     text = f"`mem-*`: {still} of {len(judged)} rows sit at `== 0` or `(0, 1e-6)`"
     if loud:
         names = [f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})" for c, row in loud]
-        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {few(names, _NAMED)}{cut}."
+        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {few(names, _EXAMPLES)}{cut}."
     return f"{text}; none lands above `[1e-4, 1e-3)`{cut}."
 
 
