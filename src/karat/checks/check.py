@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
 from glob import escape
-from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -89,7 +88,7 @@ def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckRepo
     work = nullcontext(lambda number: [_check(pairing, options) for pairing in chunks[number]])
     checks = [c for part in spread(len(chunks), lambda: work, list[Checked], helpers=helpers) for c in part]
     shown = [c for c in checks if c.outcome is not CheckOutcome.MISSING_GOLDEN or c.findings]
-    shown.sort(key=lambda c: (c.outcome.rank, -max((r.beyond for r in c.results), default=inf), c.name))
+    shown.sort(key=lambda c: (c.outcome.rank, c.name))
     report = CheckReport(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
     if report.outcome is not CheckOutcome.NOTHING_COMPARED or report.exit_code != 0:
         return report
@@ -261,7 +260,7 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
         golden=at.name,
         outcome=outcome,
         shape=got.golden.shape if got.golden else None,
-        results=tuple(sorted(results, key=lambda r: (r.outcome.rank, -r.beyond, r.metric))),
+        results=tuple(sorted(results, key=lambda r: (r.outcome.rank, -(r.used or 0) * (r.outcome in SHUT), r.metric))),
         findings=tuple(sorted(placed, key=lambda f: f.severity.rank)),
         refresh=take,
     )

@@ -134,12 +134,10 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         """
         parts = [f"{f.kind}: {text(f.message)}" for f in self.findings if f.severity is Severity.FAIL][:1]
         if self.changes:
-            parts += _to_look_at(self.changes, labels(self.changes, self.root), name)
-        elif not parts:
-            parts.append("no golden changed")
-        if self.unchanged and not self.changes:
-            parts.append(f"{self.unchanged:,} unchanged")
-        said = "; ".join([*parts, *losses(self.changes)])
+            parts += [*_to_look_at(self.changes, labels(self.changes, self.root), name), *losses(self.changes)]
+        elif not parts or self.unchanged:
+            parts.append(f"no golden changed; {self.unchanged:,} unchanged" if self.unchanged else "no golden changed")
+        said = "; ".join(parts)
         return said[:1].upper() + said[1:]
 
     def headline(self) -> str:
@@ -169,46 +167,44 @@ def labels(changes: Sequence[Change], root: str) -> dict[str, str]:
 
 
 def _to_look_at(changes: Sequence[Change], names: Mapping[str, str], name: Callable[[str], str]) -> Iterator[str]:
-    failed = [c for c in changes if c.severity is Severity.FAIL]
-    look = len(failed) + sum(c.severity is Severity.WARN for c in changes)
-    needs = "needs" if look == 1 else "need"
-    yield f"{look:,} of {count(len(changes), 'golden')} {needs} a look" if look else _quiet(changes)
-    kinds = {c.path: [f.kind for f in c.findings if f.severity is Severity.FAIL] for c in failed}
-    unknown = [c.path for c in failed if UNVERIFIED.issuperset(kinds[c.path])]
-    bad = [c.path for c in failed if c.path not in unknown]
-    for paths, what in ((bad, "must not be merged"), (unknown, "could not be compared")):
+    severities = Counter(change.severity for change in changes)
+    goldens, look = count(len(changes), "golden"), severities[Severity.FAIL] + severities[Severity.WARN]
+    if look:
+        yield f"{look:,} of {goldens} {'needs' if look == 1 else 'need'} a look"
+    elif all(change.verdict is Verdict.SAME for change in changes):
+        yield f"{goldens}, the same on both sides"
+    else:
+        yield f"none of {goldens} needs a look" if len(changes) > 1 else "1 golden, no need to look"
+    kinds = {c.path: [f.kind for f in c.findings if f.severity is Severity.FAIL] for c in changes}
+    for what, unverified in (("must not be merged", False), ("could not be compared", True)):
+        paths = [path for path, found in kinds.items() if found and UNVERIFIED.issuperset(found) is unverified]
         if paths:
             said = few([f"{name(names[path])} ({kinds[path][0]})" for path in paths], _NAMED)
             yield f"{len(paths):,} {what}: {said}"
 
 
-def _quiet(changes: Sequence[Change]) -> str:
-    if all(change.verdict is Verdict.SAME for change in changes):
-        return f"{count(len(changes), 'golden')}, the same on both sides"
-    return f"none of {count(len(changes), 'golden')} needs a look" if len(changes) > 1 else "1 golden, no need to look"
-
-
 def losses(changes: Iterable[Change]) -> Iterator[str]:
     """Whether a loss moved, where there is one: `no loss moved`, or in how many goldens it did."""
-    moved: dict[str, set[str]] = {"up": set(), "down": set(), "": set()}
-    seen, cut, slightly = 0, set(), 0
+    seen: Counter[str] = Counter()
     for change in changes:
         told = {f.metric for f in change.findings if f.severity is not Severity.INFO}
-        for row in change.metrics:
-            if not row.metric.endswith("loss") or not change.has_baseline or row.verdict is Verdict.NEW:
-                continue
-            seen += 1
-            if row.verdict is Verdict.INCOMPLETE:
-                cut.add(change.path)
-            elif row.verdict in {Verdict.DRIFT, Verdict.BREAK}:
-                if row.metric in told:
-                    moved[row.direction].add(change.path)
-                else:
-                    slightly += 1
-    ways = [f"{way or 'changed'} in {len(paths):,}" for way, paths in moved.items() if paths]
-    still = f"no loss moved{' beyond its threshold' if slightly else ''}"
-    if seen:
-        yield (f"loss {', '.join(ways)}" if ways else still) + (f", not judged in {len(cut):,}" if cut else "")
+        mine = [row for row in change.metrics if change.has_baseline and row.metric.endswith("loss")]
+        seen.update({_way(row) if row.verdict is Verdict.INCOMPLETE or row.metric in told else "" for row in mine})
+        seen["slightly"] += any(row.metric not in told and row.verdict is Verdict.DRIFT for row in mine)
+    moved = [f"{way} in {seen[way]:,}" for way in ("up", "down", "changed") if seen[way]]
+    still = f"no loss moved{' beyond its threshold' if seen['slightly'] else ''}"
+    if +seen:
+        cut = f", not judged in {seen['cut']:,}" if seen["cut"] else ""
+        yield f"loss {', '.join(moved)}{cut}" if moved else f"{still}{cut}"
+
+
+def _way(row: MetricChange) -> str:
+    return "cut" if row.verdict is Verdict.INCOMPLETE else row.direction or "changed"
+
+
+def told(groups: Iterable[FindingGroup]) -> set[tuple[str, str, str | None]]:
+    """(kind, path, metric) of what a group of several goldens tells of."""
+    return {(g.kind, path, metric) for g in groups if len(g.paths) > 1 for path, metric in g.members}
 
 
 def mark_moves(changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]) -> list[Change]:

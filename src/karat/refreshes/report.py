@@ -13,7 +13,7 @@ from msgspec import structs
 
 from karat.compare.change import Change, Verdict
 from karat.diffs.report.data import change_json
-from karat.diffs.result import FindingGroup, labels, losses
+from karat.diffs.result import FindingGroup, labels, losses, told, verdict_counts
 from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
@@ -183,9 +183,11 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     root = common_root(outcome.path for outcome in result.outcomes)
     yield from _head(result, root)
     yield from group_lines(result.groups, labels([o.change for o in result.outcomes if o.change], root))
-    told = {(g.kind, path, metric) for g in result.groups if len(g.paths) > 1 for path, metric in g.members}
+    known = told(result.groups)
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
-    warns = [f for f in result.all_findings() if f.severity is Severity.WARN and (f.kind, f.path, f.metric) not in told]
+    warns = [
+        f for f in result.all_findings() if f.severity is Severity.WARN and (f.kind, f.path, f.metric) not in known
+    ]
     if fails:
         yield ()
         yield ((f"Not refreshed ({len(fails):,})", "bold"),)
@@ -228,12 +230,8 @@ def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     ]
     if any(n for n, _ in left):
         yield (("left out: " + ", ".join(f"{n:,} {why}" for n, why in left if n), ""),)
-    states = Counter(outcome.state for outcome in result.outcomes)
-    verb = {State.WRITTEN: "to be written" if result.dry_run else "written"}
-    counts = ", ".join(f"{states[s]:,} {verb.get(s, s.value)}" for s in State if states[s])
-    tally = Counter(o.change.verdict for o in result.in_state(State.WRITTEN) if o.change)
-    moved = ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
-    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "dim"),)
+    if moved := verdict_counts(o.change for o in result.in_state(State.WRITTEN) if o.change):
+        yield ((f"verdicts of what {'would be' if result.dry_run else 'was'} written: {moved}", "dim"),)
 
 
 def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from math import inf
 from typing import TypeAlias
 
 import msgspec
@@ -101,13 +100,6 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is exempted, by whom, and until when."""
     history: EarlierMoves | None = None
     """How far earlier refreshes moved it, where the repository's history was asked."""
-
-    @property
-    def beyond(self) -> float:
-        """How far beyond its tolerance, to put the farthest first; what nothing measures comes before, what passed has none."""
-        if self.outcome not in SHUT:
-            return 0.0
-        return inf if self.used is None else self.used
 
 
 Exempting: TypeAlias = Callable[[str, str | None], int | None]

@@ -7,8 +7,8 @@ from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import ranked_rows, ranked_tensors, row_cells, tensor_rows
-from karat.diffs.result import Diff, FindingGroup, labels, verdict_counts
-from karat.findings import Finding, Severity
+from karat.diffs.result import Diff, FindingGroup, labels, told, verdict_counts
+from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
 from karat.report.words import count, elide, few, printable, severity_counts, short_path, span
 
@@ -79,27 +79,18 @@ def group_lines(groups: Sequence[FindingGroup], names: dict[str, str]) -> Iterat
 
 def _single_findings(diff: Diff) -> Iterator[Line]:
     """All that fails, in full, and the warnings that no group of several goldens has told of."""
-    told = {(g.kind, path, metric) for g in diff.groups if len(g.paths) > 1 for path, metric in g.members}
-    found: dict[Severity, list[Finding]] = {severity: [] for severity in Severity}
-    for finding in diff.all_findings():
-        if finding.severity is Severity.FAIL or (finding.kind, finding.path, finding.metric) not in told:
-            found[finding.severity].append(finding)
-    whole = [finding for finding in diff.findings if finding.severity is not Severity.FAIL]
-    fails = found[Severity.FAIL]
-    warns = [finding for finding in found[Severity.WARN] if finding not in whole]
+    known, whole = told(diff.groups), [finding for finding in diff.findings if finding.severity is not Severity.FAIL]
+    found = [f for f in diff.all_findings() if (f.kind, f.path, f.metric) not in known or f.severity is Severity.FAIL]
+    fails = [finding for finding in found if finding.severity is Severity.FAIL]
+    warns = [finding for finding in found if finding.severity is Severity.WARN and finding not in whole]
     if whole or fails or warns:
         yield ()
         yield (("Single findings", "bold"),)
-    for finding in (*whole, *fails[:_FAILS_SHOWN]):
-        yield from finding_lines(finding, diff.root)
-    if len(fails) > _FAILS_SHOWN:
-        yield ()
-        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
-    for finding in warns[:_WARNS_SHOWN]:
-        yield from finding_lines(finding, diff.root)
-    if len(warns) > _WARNS_SHOWN:
-        yield ()
-        yield _more(f"… and {len(warns) - _WARNS_SHOWN:,} more single warnings (--json - lists all)")
+    for some, most, what in ((whole, len(whole), ""), (fails, _FAILS_SHOWN, "fail"), (warns, _WARNS_SHOWN, "warn")):
+        for finding in some[:most]:
+            yield from finding_lines(finding, diff.root)
+        if len(some) > most:
+            yield from ((), _more(f"… and {len(some) - most:,} more {what} findings (--json - lists all)"))
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
