@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -86,6 +87,14 @@ def test_what_lost_or_gained_values_has_no_size(spoilt: str) -> None:
 def test_a_timing_has_the_size_of_its_medians() -> None:
     row = MetricChange(metric="t", verdict=Verdict.DRIFT, because="", mean_abs_rel_diff=0.5, steady_rel_diff=-0.02)
     assert row.size == 0.02
+
+
+@pytest.mark.parametrize(("earlier", "most"), [(ENOUGH, 0.04), (20, 0.02), (60, 0.01)])
+def test_noise_is_seldom_called_unusual(earlier: int, most: float) -> None:
+    random = np.random.default_rng(15)
+    drawn = 10 ** random.normal(-4, 0.5, (1000, earlier + 1))
+    wrong = sum(about(float(row[-1]), row[:-1].tolist()).unusual for row in drawn)
+    assert wrong / len(drawn) <= most
 
 
 sizes = st.floats(0, 10, allow_nan=False)

@@ -31,7 +31,7 @@ td { border-top: 1px solid var(--line); padding: 3px 8px; vertical-align: top; o
 
 def totals(report: AuditReport) -> str:
     """The answer, in one line."""
-    worst = len({f.path for f in report.findings if f.severity is Severity.FAIL})
+    worst = len({f.path for f in report.findings if f.severity is Severity.FAIL and f.path})
     parts = [f"{count(report.goldens, 'golden')}: {severity_counts(report.findings) or 'nothing to object to'}"]
     parts += [f"{count(worst, 'file')} must not stay so"] if worst else []
     parts += [count(report.tests, "test")] if report.tests else []

@@ -276,7 +276,7 @@ def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next
         message += f"; likely: {result.likely}"
     if result.because:
         message += f"; {result.because}"
-    if result.history is not None:
+    if result.history is not None and result.history.compared_with:
         message += f"; {result.history.sentence}"
     fields = ("expected", "got", "error", "relative", "tolerance") if first is not None else ()
     counts = {"total": result.total, "failed": result.failed, "allowed": result.allowed}

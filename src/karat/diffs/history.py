@@ -193,7 +193,7 @@ def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> bool:
 
 
 def with_history(changes: Iterable[Change], past: Past) -> Iterator[Change]:
-    """The changes, each row that moved held against the past; its finding says so."""
+    """The changes, each row that moved held against the past; its finding says so, if there is a past."""
     for change in changes:
         platform = change.identity.get("platform", "")
         rows = tuple(
@@ -202,7 +202,7 @@ def with_history(changes: Iterable[Change], past: Past) -> Iterator[Change]:
             else row
             for row in change.metrics
         )
-        said = {row.metric: row.history.sentence for row in rows if row.history is not None}
+        said = {row.metric: row.history.sentence for row in rows if row.history and row.history.compared_with}
         findings = tuple(
             replace(f, message=f"{f.message}; {said[f.metric]}") if f.kind == "value-drift" and f.metric in said else f
             for f in change.findings

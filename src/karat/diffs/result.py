@@ -77,6 +77,8 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         """Which moves earlier refreshes hardly ever made, for people; nothing if no history was asked."""
         if not self.history:
             return
+        from karat.compare.history import ENOUGH
+
         held = [
             (change.path, row.metric, row.history) for change in self.changes for row in change.metrics if row.history
         ]
@@ -88,7 +90,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         if pooled := sum(found.pooled is not None for found in known):
             said.append(f"{pooled:,} of these by the moves of all goldens, for want of their own")
         if unknown := len(held) - len(known):
-            said.append(f"{unknown:,} with too few to tell")
+            said.append(f"{unknown:,} with too few earlier ones to tell ({ENOUGH} needed)")
         yield "; ".join([", ".join(said), self.history] if said else [self.history])
         for path, metric, found in unusual[:_UNUSUAL_SHOWN]:
             yield f"{short_path(path, self.root)} {metric}: {found.size:.1e}, {found.sentence}"
