@@ -68,20 +68,19 @@ def wrapped(line: Line, room: int | None) -> Iterator[Line]:
     first = line[0][0]
     hang = len(first) if len(line) > 1 and first.endswith(" ") and len(first) <= room // 4 else blanks or 2
     pieces: list[tuple[str, str]] = []
-    at, begun = 0, False
+    at = 0
     for text, style in line:
         words = _WORD.findall(text)
         # What is too long for any line, such as a path, breaks between its folders.
         parts = (_PART.findall(word) if len(word) > room - hang else (word,) for word in words)
         for word in chain.from_iterable(parts):
-            if at + len(word) > room and begun:
+            if at + len(word) > room and at > hang:
                 yield tuple(pieces[:-1] if pieces[-1][0].isspace() else pieces)
-                pieces, at, begun = [(" " * hang, "")], hang, False
+                pieces, at = [(" " * hang, "")], hang
                 if word.isspace():
                     continue
             pieces.append((word, style))
             at += len(word)
-            begun = begun or at > hang
     yield tuple(pieces)
 
 

@@ -251,7 +251,7 @@ def _interpretation(diff: Diff) -> Iterator[str]:
     if "iteration-time" in by_metric:
         yield _timing(by_metric["iteration-time"])
     if "num-zeros" in by_metric:
-        yield from _num_zeros(by_metric["num-zeros"])
+        yield from _num_zeros(by_metric["num-zeros"], known=bool(diff.history))
 
 
 def _size(row: Row) -> float:
@@ -309,7 +309,7 @@ def _timing(rows: Sequence[Row]) -> str:
     return f"`iteration-time`: the median after warm-up is at least 5% longer in {count(slower, 'file')} and at least 5% shorter in {count(faster, 'file')} of {len(rows)}{cut}; not a correctness problem of its own."
 
 
-def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
+def _num_zeros(rows: Sequence[Row], *, known: bool) -> Iterator[str]:
     loud = [row for row in rows if _size(row) >= 1e-3]
     if not loud:
         if _quiet(rows):
@@ -325,7 +325,8 @@ def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
         clusters[name] += 1
     ranked = sorted(clusters.items(), key=lambda item: (-item[1], item[0]))
     names = ", ".join(f"{code(name)} ({n})" for name, n in ranked[:_NAMED])
-    yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
+    past = "" if known else "; whether that is within historical variance, two sides do not say, but `--history` does"
+    yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}{past}."
 
 
 def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
