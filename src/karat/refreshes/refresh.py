@@ -25,7 +25,7 @@ from karat.refreshes.apply import Target, apply_claims
 from karat.refreshes.claims import Claim, Claimant
 from karat.refreshes.identity import Targets, is_wanted, renamed
 from karat.refreshes.jobs import FAILING, Choice, JobGroup, choose, group_jobs, is_platform, match_artifacts
-from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all
+from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all, how_many
 from karat.refreshes.settings import RefreshOptions
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count, few
@@ -64,7 +64,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     listing = gathered.listing
     findings = [*gathered.findings, *_missing(gathered, targets, options)]
     # A transfer that may succeed next time; what an archive on the server lacks, it will lack then, too.
-    cut = sum(int(f.numbers.get("artifacts") or 1) for f in findings if f.kind == "transfer-failed")
+    cut = sum(how_many(f) for f in findings if f.kind == "transfer-failed")
     outcomes: list[GoldenOutcome] = []
     written: list[str] = []
     # That is no reason to write half a refresh.

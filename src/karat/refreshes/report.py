@@ -129,7 +129,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"{len(refused):,} refused: {few(said, 3)}")
         if same:
             parts.append(f"{len(same):,} unchanged")
-        if undone := sum(f.severity is Severity.FAIL for f in self.findings):
+        if undone := sum(how_many(f) for f in self.findings if f.severity is Severity.FAIL):
             parts.append(f"{undone:,} more not refreshed")
         if look := sum(any(f.severity is not Severity.INFO for f in o.findings) for o in written):
             parts.append(f"{look:,} of them {'needs' if look == 1 else 'need'} a look")
@@ -138,6 +138,11 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     def headline(self) -> str:
         """The source, and the answer."""
         return f"{self.source}: {self.answer()}{' (dry run)' if self.dry_run else ''}"
+
+
+def how_many(finding: Finding) -> int:
+    """How many artifacts or jobs a finding speaks of."""
+    return int(finding.numbers.get("artifacts") or finding.numbers.get("jobs") or 1)
 
 
 _INSTEAD_OF = {

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify
+from karat.net.addresses import shown
 from karat.net.client import Advice, Client, Refused
 from karat.net.retry import Retry
 from karat.net.tokens import Token
@@ -145,9 +146,12 @@ class Forge(ABC):
             except CannotVerify as error:
                 status = error.status if isinstance(error, Refused) else None
                 kind = _BY_STATUS.get(status or 0, "transfer-failed")
+                said = self._client.scrub(str(error))
                 if status == 404 or (request.elsewhere and kind == "artifact-forbidden"):
                     kind = request.missing_means
-                raise Unusable(kind, self._client.scrub(str(error)), next_command=error.advice) from None
+                if request.elsewhere and kind == "artifact-missing":
+                    said = f"expected it at {shown(request.address.url)}, found nothing there that anyone may read (HTTP {status})"
+                raise Unusable(kind, said, next_command=error.advice) from None
 
         def then(problem: Unusable) -> str:
             if problem.kind == "artifact-expired" and request.newer:
