@@ -164,6 +164,63 @@ def test_megatrons_training_gate_around_each_threshold(metric: str, tmp_path: Pa
     assert seen == {True, False}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [True, False])
+def test_megatrons_training_gate_as_the_test_itself_says(tmp_path: Path, *, exact: bool) -> None:
+    names = ["lm loss", "num-zeros", "iteration-time", "mem-allocated-bytes"]
+    seen: set[bool] = set()
+
+    @settings(ROOMY, max_examples=40)
+    @given(st.none() | st.sets(st.sampled_from(names), min_size=1), st.fixed_dictionaries({n: moves(n) for n in names}))
+    def both_ways(metrics: set[str] | None, pairs: dict[str, tuple[dict[int, Any], dict[int, Any]]]) -> None:
+        listed = "".join(f"  - {name}\n" for name in sorted(metrics)) if metrics else ""
+        mode = f"ENV_VARS:\n  NVTE_ALLOW_NONDETERMINISTIC_ALGO: {0 if exact else 1}\n"
+        (tmp_path / "model_config.yaml").write_text(mode + (f"METRICS:\n{listed}" if metrics else ""))
+        gated = metrics or {"lm loss", "num-zeros"}
+        asked = structs.replace(options("megatron-lm"), rules=load(tmp_path, preset="megatron-lm").rule_book())
+        for one, other in ((0, 1), (1, 0)):
+            golden, run = ({name: block(pair[side]) for name, pair in pairs.items()} for side in (one, other))
+            (tmp_path / "golden.json").write_text(json.dumps(golden))
+            (tmp_path / "run.json").write_text(json.dumps(run))
+            (found,) = check([str(tmp_path / "run.json")], str(tmp_path / "golden.json"), asked).checks
+            for name, pair in pairs.items():
+                result, old, new = of(found, name), pair[one], pair[other]
+                if name not in gated:
+                    assert result.outcome is CheckOutcome.INFO
+                    continue
+                good = suite.training_metric(name, old, new, exact=exact)
+                seen.add(good)
+                assert good == passes(result) or (good and stricter(result, old, new)), (name, result)
+
+    both_ways()
+    assert seen == {True, False}
+
+
+@pytest.mark.slow
+def test_megatrons_inference_gate_compares_what_the_test_names(tmp_path: Path) -> None:
+    seen: set[bool] = set()
+
+    @settings(ROOMY, max_examples=80)
+    @given(st.sets(st.sampled_from(sorted(suite.INFERENCE_METRICS)), min_size=1), inferences())
+    def agrees(metrics: set[str], pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        (tmp_path / "model_config.yaml").write_text(
+            "MODE: inference\nMETRICS:\n" + "".join(f"- {m}\n" for m in metrics)
+        )
+        asked = structs.replace(options("megatron-lm"), rules=load(tmp_path, preset="megatron-lm").rule_book())
+        golden, run = pair
+        (tmp_path / "golden.json").write_text(json.dumps(golden))
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        (found,) = check([str(tmp_path / "run.json")], str(tmp_path / "golden.json"), asked).checks
+        good = suite.inference(golden, run, frozenset(metrics))
+        compared = any(r.compared for r in found.results if r.outcome is not CheckOutcome.INFO)
+        # Where not one request was left to compare, the suite has nothing to object to.
+        assert clean(found) == good or (good and not compared), found.findings
+        seen.add(good)
+
+    agrees()
+    assert seen == {True, False}
+
+
 def said_of(change: Change) -> dict[str, float]:
     """Metric → how many times the suite's own tolerance a diff says that it is off."""
     told = {}
