@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "net": {"system"},
     "optests": {"config", "gradients", "policy", "system"},
     "policy": {"config", "goldens", "gradients", "net", "report", "system"},
-    "presets": {"compare", "system"},
+    "presets": {"compare", "policy", "system"},
     "refreshes": {"compare", "diffs", "goldens", "report", "sources", "system"},
     "replays": {"bundles", "goldens", "report", "store", "system", "tensors"},
     "report": {"system"},

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from factories import suite_gates as suite
 from factories.commands import karat
@@ -16,6 +17,7 @@ from karat.checks.report import CheckReport
 from karat.compare.gate.result import CheckOutcome, MetricResult
 from karat.config import load
 from karat.findings import ExitCode
+from karat.presets.suite import Suite, SuiteSettings
 
 CASE = "tests/functional_tests/test_cases/gpt/case"
 GOLDEN = f"{CASE}/golden_values_dev_dgx_h100.json"
@@ -179,6 +181,26 @@ def test_a_condition_that_is_not_understood_exempts_nobody(pytorch: Repository) 
     assert (cuda.exit_code, rocm.exit_code) == (ExitCode.FAIL, ExitCode.FAIL)
 
 
+@given(
+    st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
+    st.sampled_from([b"", b"METRICS:\n- ", LIST.encode()]),
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_in_the_suites_files_is_no_crash(tmp_path: Path, noise: bytes, start: bytes) -> None:
+    (tmp_path / "suite").write_bytes(start + noise)
+    asked = SuiteSettings(metrics="suite", thresholds="suite", flaky={"accuracy": "suite"})
+    found = Suite(asked, tmp_path, [])
+    assert all(rule.origin.startswith("suite:") for rules in found.rules("x.json").values() for rule in rules)
+    assert all(column == "accuracy" for column, _, _ in found.flaky("rocm"))
+    assert found.facts(["x.json"]) == Suite(asked, tmp_path, []).facts(["x.json"])
+
+
+def test_nesting_and_size_are_no_crash(tmp_path: Path) -> None:
+    for text in ("(" * 5000, "x = " + "1+" * 20_000 + "1", "-" * 100_000, "flaky_models = {\0}"):
+        (tmp_path / "suite").write_text(text)
+        assert list(Suite(SuiteSettings(flaky={"accuracy": "suite"}), tmp_path, []).flaky("x")) == []
+
+
 def test_flaky_models_are_said_to_be_nothing_where_a_table_lacks_them(pytorch: Repository) -> None:
     pytorch.write(TABLE, accuracy("a,pass,0"))
     pytorch.write("out.csv", accuracy("a,pass,0"))
@@ -198,6 +220,7 @@ def test_flaky_lists_agree_with_the_second_writing_of_check_accuracy(pytorch: Re
         assert (report.exit_code is ExitCode.FAIL) == bool(failed or improved)
 
 
+@pytest.mark.slow
 def test_config_shows_what_the_suite_says_and_where(megatron: Repository) -> None:
     none = karat("config", "--from-suite", cwd=megatron.root)
     assert (none.code, "the preset's own rules hold" in none.err) == (3, True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.compare.rules import PartialRule
-from karat.system.foreign.limits import TEXT, read_plain
+from karat.system.foreign.limits import SOURCE, read_plain
 
 if TYPE_CHECKING:
     import ast
@@ -92,17 +92,18 @@ class Suite:
         ]
         return [*limits, *(SuiteFact(says, files[0], len(files)) for says, files in tests.items()), *flaky]
 
-    def _read(self, file: str) -> str | None:
+    def _read(self, file: str) -> bytes | None:
         try:
-            return read_plain(self._root / file, TEXT).decode("utf-8", "replace")
+            return read_plain(self._root / file, SOURCE)
         except (OSError, ValueError):
             return None
 
     def _of_test(self, folder: str) -> Iterator[PartialRule]:
         name = self._settings.metrics
         file = f"{folder}/{name}" if folder else str(name)
-        text = self._read(file) if name else None
-        if text is None or (found := _listed(text)) is None:
+        data = self._read(file) if name else None
+        text = data.decode("utf-8", "replace") if data else ""
+        if data is None or (found := _listed(text)) is None:
             return
         line, metrics = found
         gated = self._settings.default_metrics if metrics is None else tuple(metrics)
@@ -119,13 +120,32 @@ class Suite:
         for metric in sorted(stated.keys() - {*gated}):
             yield PartialRule(metric, {"check": "off"}, f"{file}:{line}")
 
-    def _parsed(self, file: str) -> ast.AST:
+    def _nodes(self, file: str) -> Iterator[tuple[str, ast.AST]]:
+        """Every node of a Python file, with the text that a path must contain for it to be run.
+
+        What stands under another condition is left out: nobody knows whether it holds.
+        """
+        data = self._read(file)
+        if data is None:
+            return
         import ast
 
+        from karat.policy.scan.source import Unreadable, parse
+
         try:
-            return ast.parse(self._read(file) or "")
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return ast.parse("")
+            stack: list[tuple[str, ast.AST]] = [("", parse(data))]
+        except Unreadable:
+            return
+        while stack:
+            needle, node = stack.pop()
+            children = ast.iter_child_nodes(node)
+            if isinstance(node, ast.If):
+                test = node.test
+                contains = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and not needle
+                needle = str(getattr(test.left, "value", "")) if isinstance(test, ast.Compare) and contains else ""
+                children = iter(node.body if needle else ())
+            yield needle, node
+            stack += [(needle, child) for child in reversed([*children])]
 
     @cached_property
     def _thresholds(self) -> tuple[PartialRule, ...]:
@@ -134,7 +154,7 @@ class Suite:
 
         file = self._settings.thresholds
         found = []
-        for node in ast.walk(self._parsed(file)) if file else ():
+        for _, node in self._nodes(file) if file else ():
             if not isinstance(node, ast.Assign) or not _named(node.targets[0], "CHECK_THRESHOLDS"):
                 continue
             for key, tests in zip(getattr(node.value, "keys", ()), getattr(node.value, "values", ()), strict=True):
@@ -151,7 +171,8 @@ class Suite:
         return [
             (column, needle, row, f"{file}:{line}")
             for column, file in self._settings.flaky.items()
-            for needle, row, line in _rows(self._parsed(file), "")
+            for needle, node in self._nodes(file)
+            for row, line in _rows(node)
         ]
 
 
@@ -164,29 +185,19 @@ def _number(node: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6 else None
 
 
-def _rows(node: ast.AST, needle: str) -> Iterator[tuple[str, str, int]]:
-    """Condition, text and line of all that is put into `flaky_models`; under a condition that is not understood, nothing."""
+def _rows(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """The texts, with their lines, that a statement puts into `flaky_models`."""
     import ast
 
-    values: Sequence[ast.AST] = ()
-    if isinstance(node, ast.If):
-        test = node.test
-        contains = (
-            isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and isinstance(test.left, ast.Constant)
-        )
-        for part in node.body if contains and not needle else ():
-            yield from _rows(part, str(getattr(getattr(test, "left", None), "value", "")))
-        return
+    values: Sequence[ast.AST | None] = ()
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        values = [node.value] if node.value and _named(target, "flaky_models") else ()
+        values = [node.value] if _named(target, "flaky_models") else ()
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
         values = node.args if _named(node.func.value, "flaky_models") else ()
     for item in (item for value in values for item in getattr(value, "elts", ())):
         if isinstance(item, ast.Constant) and isinstance(item.value, str):
-            yield needle, item.value, item.lineno
-    for child in ast.iter_child_nodes(node):
-        yield from _rows(child, needle)
+            yield item.value, item.lineno
 
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")

@@ -286,7 +286,7 @@ def _requests(golden: Any, actual: Any, judging: Judging) -> tuple[Any, Any, lis
     actual = {key: value for key, value in actual.items() if key not in new}
     for key in (key for key in asked if key in actual):
         ours, theirs = golden[key], actual[key]
-        judged = [name for name in ours if _judged(judging.rule(name))] if isinstance(ours, dict) else []
+        judged = [n for n in ours if mode_of(judging.rule(n)) not in SHOWN] if isinstance(ours, dict) else []
         if not judged:
             what = f"request {key}: expected something to compare, found nothing that a rule judges"
             findings.append(fail("nothing-compared", what, where=key))
@@ -295,10 +295,6 @@ def _requests(golden: Any, actual: Any, judging: Judging) -> tuple[Any, Any, lis
             golden[key] = {**ours, **{name: pair[0] for name, pair in pairs.items()}}
             actual[key] = {**theirs, **{name: pair[1] for name, pair in pairs.items()}}
     return golden, actual, findings
-
-
-def _judged(rule: Rule) -> bool:
-    return mode_of(rule) not in SHOWN
 
 
 def _side_by_side(golden: Any, actual: Any, name: str, rule: Rule) -> tuple[Any, Any]:
