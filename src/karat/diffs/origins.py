@@ -13,9 +13,11 @@ from pathlib import Path
 from karat.diffs.result import Diff
 from karat.diffs.sides import AnyFolder, Revision, Side, WorkTree
 from karat.findings import CannotVerify, Finding, warn
-from karat.goldens.provenance import LockEntry, decode_lock, lock_names, place_of
+from karat.goldens.provenance import LockEntry, decode_lock, lock_names, place_of, read_lock
 from karat.report.words import count, few
 from karat.system import git
+from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN
 
 Locks = Mapping[str, Mapping[str, LockEntry]]
 """Lock → name of a golden in it → its line."""
@@ -33,25 +35,27 @@ PLACES = {
 
 def read_locks(side: Side, globs: Sequence[str]) -> tuple[Locks, list[Finding]]:
     """Every lock that a side has, and a finding for each that cannot be read."""
-    names = sorted(lock_names(globs))
-    if isinstance(side, Revision):
-        with closing(git.Blobs(side.root)) as blobs:
-            texts = list(blobs.read([f"{side.commit}:{name}" for name in names]))
-    elif isinstance(side, WorkTree | AnyFolder):
-        files = [side.root / name for name in names]
-        texts = [file.read_bytes() if file.is_file() else None for file in files]
-    else:
-        return {}, []
-    locks: dict[str, Mapping[str, LockEntry]] = {}
-    findings = []
-    for name, data in zip(names, texts, strict=True):
+    locks, findings = {}, []
+    for name in sorted(lock_names(globs)):
         try:
-            if isinstance(data, bytes):
-                locks[name] = decode_lock(data, Path(name))
+            locks[name] = _lock(side, name)
         except CannotVerify as error:
             said = f"{side.name}: {error}; where its values came from is left out"
             findings.append(warn("unreadable", said, path=name, next=error.next_command))
-    return locks, findings
+    return {name: lines for name, lines in locks.items() if lines}, findings
+
+
+def _lock(side: Side, name: str) -> Mapping[str, LockEntry]:
+    if isinstance(side, WorkTree | AnyFolder):
+        return read_lock(side.root / name)
+    if not isinstance(side, Revision):
+        return {}
+    with closing(git.Blobs(side.root)) as blobs:
+        (data,) = blobs.read([f"{side.commit}:{name}"], GOLDEN.value())
+    if isinstance(data, int):
+        said = f"expected at most {GOLDEN.value():,} bytes in {name}, found {data:,}"
+        raise CannotVerify(said, next_command=Command("git", "show", f"{side.name}:{name}"))
+    return {} if data is None else decode_lock(data, Path(name))
 
 
 def origins(

@@ -258,11 +258,11 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
                 family = rule.family or finding.metric.rsplit(".", 1)[-1]
             key = (platform, finding.kind, family, direction, finding.severity)
             found[key].append((size, change.path, finding.metric))
-    words = {change.path: _words(change) for change in changes}
+    by_path = {change.path: change for change in changes}
     reach: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for change in changes:
+    for change in changes if found else ():
         # The empty word is every golden's.
-        reach[change.identity.get("platform", "")].update(("", *words[change.path]))
+        reach[change.identity.get("platform", "")].update(("", *_words(change)))
     names, other = labels(changes, ""), "changed " if unchanged else ""
     groups = []
     for key, members in found.items():
@@ -270,7 +270,7 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
         where = f" on {key[0]}" if key[0] else ""
         common = f"{names[min(paths)].removesuffix(where)}{where}"
         if len(paths) > 1:
-            common = _common([words[path] for path in paths], reach[key[0]], other, where)
+            common = _common([by_path[path] for path in paths], reach[key[0]], other, where)
         groups.append(_group(key, members, common))
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, g.family != "loss", -len(g.members), g.title)))
 
@@ -285,10 +285,12 @@ def _words(change: Change) -> dict[str, int]:
     return words | {f"{value} cases": int(key != "model") for key, value in named.items()}
 
 
-def _common(members: Sequence[Mapping[str, int]], reach: Mapping[str, int], other: str, where: str) -> str:
+def _common(members: Sequence[Change], reach: Mapping[str, int], other: str, where: str) -> str:
     """`all 17 moe cases on gb200`: which of their words the others on the platform lack; `reach` counts all that have one."""
-    rank, n, of, noun = members[0], len(members), reach[""], "goldens"
-    shared = set(rank).intersection(*members[1:])
+    rank, n, of, noun = _words(members[0]), len(members), reach[""], "goldens"
+    shared = set(rank)
+    for member in members:
+        shared = shared & _words(member).keys() if shared else shared
     # The narrowest word says most; of equals, the model rather than a word of the name.
     word = min(shared, key=lambda w: (reach[w], rank[w], w), default="")
     # What most of the others have, too, says nothing.
