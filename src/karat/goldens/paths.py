@@ -99,7 +99,7 @@ class PathFilter:
         self._only = tuple(only)
 
     def __call__(self, path: str) -> bool:
-        return self.covers(path) and narrow(path, self._only)
+        return self.covers(path) and (not self._only or narrow(path, self._only))
 
     def covers(self, path: str) -> bool:
         """Whether a path is a golden, asked for or not."""

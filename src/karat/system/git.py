@@ -181,12 +181,11 @@ _RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
 
 def _parse_tree(out: bytes) -> dict[str, str]:
     found = {}
-    for entry in out.split(b"\0"):
-        if entry:
-            meta, _, path = entry.partition(b"\t")
-            mode, _, oid = meta.split(b" ")
-            if mode.decode() not in {_LINK, _SUBMODULE}:
-                found[os.fsdecode(path)] = oid.decode()
+    # Decoded as a whole: no odd byte of a path reaches beyond the zero behind it.
+    for entry in os.fsdecode(out).split("\0"):
+        if entry and not entry.startswith((_LINK, _SUBMODULE)):
+            meta, _, path = entry.partition("\t")
+            found[path] = meta.rpartition(" ")[2]
     return found
 
 
@@ -198,12 +197,13 @@ class TreeComparison:
 
     def __init__(self, root: Path, old: str, new: str | None) -> None:
         self._worktree = new is None
-        self._tree = start_git(root, *_LS_TREE, old)
         if new is None:
-            self._others = start_git(root, *_LS_OTHERS)
+            settings = start_git(root, "config", "--list", "--null", "--show-scope", "--name-only")
+            self._tree, self._others = start_git(root, *_LS_TREE, old), start_git(root, *_LS_OTHERS)
             words = ("diff-index", *_RAW, "--ignore-submodules=dirty", old, "--")
-            self._changed = start_git(root, *_no_filters(root), *words)
+            self._changed = start_git(root, *_no_filters(finish_git(settings)), *words)
         else:
+            self._tree = start_git(root, *_LS_TREE, old)
             self._changed = start_git(root, "diff-tree", "-r", *_RAW, old, new, "--")
 
     def finish(self) -> tuple[list[GitChange], dict[str, str]]:
@@ -219,12 +219,12 @@ class TreeComparison:
         return list(changes.values()), _parse_tree(finish_git(self._tree))
 
 
-def _no_filters(root: Path) -> Iterator[str]:
+def _no_filters(settings: bytes) -> Iterator[str]:
     """Options by which git runs no filter that the clone's own configuration names, to see whether a file has changed.
 
     Those of the user's, as Git LFS installs itself, stay.
     """
-    listed = run_git(root, "config", "--list", "--null", "--show-scope", "--name-only").decode("utf-8", "replace")
+    listed = settings.decode("utf-8", "replace")
     scopes, names = (listed.split("\0")[first::2] for first in (0, 1))
     found = {name for scope, name in zip(scopes, names, strict=False) if scope in {"local", "worktree"}}
     for name in sorted(name for name in found if name.startswith("filter.")):
