@@ -123,7 +123,7 @@ def test_refresh_takes_results_from_a_folder(repository: Repository, tmp_path: P
     repository.commit("goldens")
     came = tmp_path / "results" / "job" / "goldens"
     came.mkdir(parents=True)
-    new = {step: 1.01 * value for step, value in loss.items()}
+    new = {step: (1.01 + 0.001 * (step % 2)) * value for step, value in loss.items()}
     (came / "golden_values_a.json").write_text(series_json({"lm loss": new}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CI", "true")

@@ -68,6 +68,21 @@ def test_tokens_are_exact() -> None:
     assert "exact" in change.metrics[0].because
 
 
+def test_an_answer_that_changed_from_its_first_token_on_is_a_break() -> None:
+    tokens = [3060 + 7 * n for n in range(30)]
+    old = {"0": {"generated_tokens": tokens, "generated_text": "a fox"}}
+    other = changed(old, {"0": {"generated_tokens": [t + 1 for t in tokens], "generated_text": "no"}})
+    assert other.verdict is Verdict.BREAK
+    assert other.findings[0].kind == "tokens-changed"
+    assert "from token 0 on: 0 of 30 are the common prefix, then 3060 → 3061" in other.findings[0].message
+    assert "value-drift" not in kinds(other), "token ids have no size"
+    tail = changed(old, {"0": {"generated_tokens": [*tokens[:12], *(t + 1 for t in tokens[12:])]}})
+    said = next(f for f in tail.findings if f.kind == "tokens-changed")
+    assert (said.severity, "from token 12 on: 12 of 30" in said.message) == (Severity.WARN, True)
+    shorter = changed(old, {"0": {"generated_tokens": tokens[:20], "generated_text": "a fox"}})
+    assert {"tokens-changed", "structure-changed"} <= kinds(shorter)
+
+
 def test_nan_gained_is_incomplete_and_nan_on_both_sides_is_said() -> None:
     gained = changed({"a": [1.0, 2.0]}, {"a": [1.0, math.nan]})
     both = changed({"a": math.nan}, {"a": math.nan})

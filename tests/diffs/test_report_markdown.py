@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.repositories import curves, golden_path, golden_text
+from factories.repositories import curves, golden_path, golden_text, moved
 from karat.config import load
 from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.report.markdown import pull_request_text, sections
@@ -31,7 +31,7 @@ def quiet(tmp_path: Path) -> Diff:
     """Four files whose loss moved by noise and whose memory did not move."""
     for i in range(4):
         old = curves(i)
-        new = {**old, "lm loss": old["lm loss"] * (1 + 2e-6 * i)}
+        new = {**old, "lm loss": moved(old["lm loss"], 1 + 2e-6 * i)}
         write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
         write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new))
     write(tmp_path / "new", golden_path("newcomer"), golden_text(curves(9)))
@@ -92,7 +92,7 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
     for i in range(3):
         old = curves(i)
         write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
-        new = {**old, "lm loss": old["lm loss"] * 1.004}
+        new = {**old, "lm loss": moved(old["lm loss"], 1.004)}
         write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None))
     text = pull_request_text(compared(tmp_path))
     assert text.startswith(
@@ -139,8 +139,8 @@ def test_the_github_text_keeps_what_matters_most_whatever_the_names(tmp_path: Pa
         name = golden_path(f"case{i}" + "y" * 190, f"platform{i % 40}")
         old = curves(i, steps=20)
         write(tmp_path / "old", name, golden_text(old))
-        moved = {**old, "lm loss": old["lm loss"] * 1.004}
-        write(tmp_path / "new", name, golden_text(moved, stop=9 if i == 77 else None))
+        new = {**old, "lm loss": moved(old["lm loss"], 1.004)}
+        write(tmp_path / "new", name, golden_text(new, stop=9 if i == 77 else None))
     text = pull_request_text(compared(tmp_path), github=True)
     assert len(text) <= 65_536
     assert "stops at step 9 of 20" in text

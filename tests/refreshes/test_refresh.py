@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from factories.listed import Listed, artifact, job
-from factories.repositories import Repository, curves, golden_path, golden_text
+from factories.repositories import Repository, curves, golden_path, golden_text, moved
 from factories.worlds import GB200, H100, LOCK, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import ExitCode, Finding, Severity, exit_code
 from karat.goldens.provenance import read_lock, read_record
@@ -102,7 +102,7 @@ def test_a_complete_file_of_a_stopped_job_is_taken_with_a_warning(world: World, 
 
 
 def test_far_moved_values_are_taken_and_left_to_karat_diff(world: World) -> None:
-    far = {name: curve * 3 for name, curve in curves(1).items()}
+    far = {name: moved(curve, 3) for name, curve in curves(1).items()}
     result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): golden_text(far)})])
     assert result.outcomes[0].state is State.WRITTEN
     assert exit_code(result.all_findings()) == ExitCode.OK

@@ -40,8 +40,26 @@ class Verdict(StrEnum):
 
 _ORDER = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
+MOVES = frozenset({"late-drift", "precision-cut", "reordered", "rescaled", "shifted", "stuck", "value-drift"})
+"""The kinds of findings that say how the values of a metric moved."""
+
 StepOrKey = int | str
 """Where in a metric: a step of a curve, a row of a table, an index path of a document."""
+
+
+class Explanation(msgspec.Struct, frozen=True, gc=False):
+    """One sentence about how a curve moved."""
+
+    kind: str
+    sentence: str
+    fit: float
+    """The share of the difference that it accounts for; 1: all of it, to the last digit."""
+    wrong: bool = False
+    """Nobody refreshes on purpose into this; `kind` is then the kind of a finding."""
+
+    def __str__(self) -> str:
+        share = "every value, to the last digit" if self.fit >= 1 else f"{self.fit:.0%} of the difference"
+        return f"{self.sentence} ({share})"
 
 
 class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -91,6 +109,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The curves themselves, kept only when a report needs to draw them."""
     tensor: Comparison | None = None
     """Of a bundle's tensor: dtype, shape, tolerance and numbers of its own; its findings are the change's."""
+    explanation: Explanation | None = None
+    """How a curve moved, where one sentence says it."""
     history: EarlierMoves | None = None
     """How far earlier refreshes moved it, where the repository's history was asked."""
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import msgspec
 
-from karat.compare.change import MetricChange
+from karat.compare.change import MOVES, MetricChange
 from karat.compare.judge import ValueSample, judge_values
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity
 from karat.report.words import count, few
 
 _KEYS_SHOWN = 5
+_BEGINNING = 0.1
+"""Share of a request's tokens: one that differs within them answers something else."""
 
 
 class _Differences(msgspec.Struct):
@@ -28,6 +30,8 @@ class _Differences(msgspec.Struct):
     samples: dict[str, ValueSample] = {}
     notes: dict[tuple[str, Severity, str, str], tuple[str, str, int]] = {}
     """Kind, severity, generic path and what is different → the first place, what is to say of it, and how many there are."""
+    sequences: set[str] = set()
+    """Generic paths of token ids that differ."""
 
     def note(self, kind: str, severity: Severity, at: tuple[str, str], what: str, details: str = "") -> None:
         """Remember a difference; the first of its kind at a generic path lends its details."""
@@ -98,6 +102,9 @@ def compare_structure(old: Any, new: Any, rules: RuleBook, path: str) -> tuple[l
                 found.note("structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN))
             stack += [(a[key], b[key], under_key(at, key)) for key in reversed([*a]) if key in b]
         elif kind == "list":
+            if at[1] and rules.rule_for(at[1], path).exact and (changed := _tokens(a, b)) is not None:
+                found.note("tokens-changed", changed[0], at, "tokens differ", changed[1])
+                found.sequences.add(at[1])
             if len(a) != len(b):
                 severity, word = (Severity.FAIL, "shorter") if len(b) < len(a) else (Severity.WARN, "longer")
                 found.note("structure-changed", severity, at, f"list {word}", f": {len(a)} → {len(b)} items")
@@ -115,8 +122,27 @@ def compare_structure(old: Any, new: Any, rules: RuleBook, path: str) -> tuple[l
             found.note("text-changed", Severity.WARN, at, "text changed", details)
         elif a != b:
             found.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
-    judged = judge_values(list(found.samples.values()), rules, path)
-    return [row for row, _ in judged], [*found.noted(), *(finding for _, more in judged for finding in more)]
+    rows, findings = [], [*found.noted()]
+    for row, more in judge_values(list(found.samples.values()), rules, path):
+        rows.append(row)
+        # How far the numbers of tokens moved means nothing; which is the first to differ is said.
+        findings += [f for f in more if f.kind not in MOVES or row.metric not in found.sequences]
+    return rows, findings
+
+
+def _tokens(old: list[Any], new: list[Any]) -> tuple[Severity, str] | None:
+    """How grave it is that two lists of token ids differ, and where they do; None if they do not, or are none."""
+    if old == new or not all(type(token) is int for token in (*old, *new)):
+        return None
+    shorter = min(len(old), len(new))
+    same = [a == b for a, b in zip(old, new, strict=False)]
+    prefix = same.index(False) if False in same else shorter
+    details = f" from token {prefix} on: {prefix} of {len(old)} are the common prefix"
+    if prefix < shorter:
+        details += f", then {old[prefix]} → {new[prefix]}; {sum(same)} of {len(old)} are where they were"
+    # Numerics may tip one choice, and all that follows with it; not the first one, and all others.
+    rewritten = prefix < _BEGINNING * shorter and sum(same) < shorter / 2
+    return Severity.FAIL if rewritten else Severity.WARN, details
 
 
 def _cut(text: str, at: int) -> str:

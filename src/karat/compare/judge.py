@@ -13,7 +13,7 @@ from math import inf, isfinite
 import msgspec
 import numpy as np
 
-from karat.compare.change import MetricChange, Verdict
+from karat.compare.change import Explanation, MetricChange, Verdict
 from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
@@ -116,8 +116,18 @@ def _steady(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     return MetricJudgement(Verdict.NOISE, _reason(moved, value, "noise", rule.noise, rule, "<") + tail)
 
 
+def explained(judgement: MetricJudgement, explanation: Explanation, rule: Rule) -> MetricJudgement:
+    """The judgement with what is to say of how the curve moved; what no run does is a break, however small it is."""
+    if not explanation.wrong:
+        return MetricJudgement(judgement.verdict, f"{judgement.because}; {explanation}", judgement.severity)
+    # How far a metric may drift is a matter of rules; what became of its digits is not.
+    severity = capped(Severity.FAIL, rule) if explanation.kind == "late-drift" else Severity.FAIL
+    verdict = Verdict.BREAK if severity is Severity.FAIL else judgement.verdict
+    return MetricJudgement(verdict, f"{explanation}; {judgement.because}", severity)
+
+
 def drift_finding(m: MetricChange, judgement: MetricJudgement) -> Finding | None:
-    """The `value-drift` finding of a judged metric, if it deserves one."""
+    """The finding that a judged metric moved, if it deserves one: `value-drift`, or of the kind that explains it."""
     if judgement.severity is None:
         return None
     which = {"up": " (new is larger)", "down": " (new is smaller)"}.get(m.direction, "")
@@ -132,11 +142,14 @@ def drift_finding(m: MetricChange, judgement: MetricJudgement) -> Finding | None
     tolerance = ""
     if m.tolerance_ratio is not None and m.tolerance_ratio > 1:
         tolerance = f", {m.tolerance_ratio:.1f}× the suite's own tolerance"
+    parts, kind = [f"{moved}{at}{tolerance}", judgement.because], "value-drift"
+    if m.explanation is not None and m.explanation.wrong:
+        parts, kind = parts[::-1], m.explanation.kind
     return Finding(
-        kind="value-drift",
+        kind=kind,
         severity=judgement.severity,
         metric=m.metric,
-        message=f"{m.metric}: {moved}{at}{tolerance}; {judgement.because}",
+        message=f"{m.metric}: {'; '.join(parts)}",
         numbers={"avg_rel_diff": m.avg_rel_diff, "max_abs_rel_diff": m.max_abs_rel_diff},
     )
 
@@ -219,12 +232,20 @@ def judge_values(
         if n is not plain and len({place.rpartition("[")[0] for place in sample.where}) > 1 and rule.window:
             n = msgspec.structs.replace(n, tolerance_ratio=None)  # a median of each list, which is not known here
         judgement = judge(n, rule)
+        explanation = None
+        if judgement.verdict is not Verdict.SAME and n.decimals_new is not None:
+            from karat.compare.explain import exactly  # few have moved
+
+            explanation = exactly(old.steps, old.values, new.values, (n.decimals_old, n.decimals_new), noun="place")
+        if explanation is not None:
+            judgement = explained(judgement, explanation, rule)
         shown = judgement
         if n.nan_gained:
             shown = MetricJudgement(Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite")
         row = metric_change(sample.name, n, rule, shown)
         row = msgspec.structs.replace(
             row,
+            explanation=explanation,
             max_step=None if n.max_step is None else sample.where[n.max_step],
             first_diff_step=None if n.first_diff_step is None else sample.where[n.first_diff_step],
             old=old,

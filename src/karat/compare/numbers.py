@@ -67,9 +67,13 @@ class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
     steady: float | None
     decimals_old: int | None
     decimals_new: int | None
+    suspect: bool
+    """The new curve may be made of the old one's very digits: worth a closer look, see `explain`."""
 
 
-class _Aligned(msgspec.Struct, frozen=True, gc=False):
+class Aligned(msgspec.Struct, frozen=True, gc=False):
+    """Two curves at the steps that both have."""
+
     steps: Steps
     old: Values
     new: Values
@@ -78,9 +82,10 @@ class _Aligned(msgspec.Struct, frozen=True, gc=False):
     placeholders_lost: int
 
 
-def _align(old: Metric, new: Metric) -> _Aligned:
+def align(old: Metric, new: Metric) -> Aligned:
+    """The two curves at the steps that both have, and what only one of them has."""
     if old.steps is new.steps or np.array_equal(old.steps, new.steps):
-        return _Aligned(old.steps, old.values, new.values, 0, 0, 0)
+        return Aligned(old.steps, old.values, new.values, 0, 0, 0)
     shared, at_old, at_new = np.intersect1d(old.steps, new.steps, assume_unique=True, return_indices=True)
     gone = np.ones(len(old.steps), dtype=bool)
     gone[at_old] = False
@@ -90,18 +95,20 @@ def _align(old: Metric, new: Metric) -> _Aligned:
     lost = int(np.count_nonzero(~np.isnan(old.values[gone])))
     gained = int(np.count_nonzero(~np.isnan(new.values[come])))
     placeholders = int(np.count_nonzero(gone)) - lost
-    return _Aligned(shared, old.values[at_old], new.values[at_new], lost, gained, placeholders)
+    return Aligned(shared, old.values[at_old], new.values[at_new], lost, gained, placeholders)
 
 
-def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[CurveNumbers]:
-    """The numbers of every pair, in order."""
+def score(pairs: Sequence[tuple[Metric, Metric, Rule]], *, curves: bool = False) -> list[CurveNumbers]:
+    """The numbers of every pair, in order; only `curves` can be suspects, their order means something."""
     if not pairs:
         return []
-    aligned = [_align(old, new) for old, new, _ in pairs]
+    aligned = [align(old, new) for old, new, _ in pairs]
     rules = [rule for _, _, rule in pairs]
     flat = _Flat.of(aligned)
     with np.errstate(all="ignore"):
         columns = _columns(flat, rules)
+        # The last two say how many digits there are.
+        columns.append(_suspects(flat, *columns[-2:]) if curves else np.zeros(len(pairs), dtype=bool))
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [_numbers(a, rule, row) for a, rule, row in zip(aligned, rules, rows, strict=True)]
 
@@ -118,7 +125,7 @@ class _Flat(msgspec.Struct, frozen=True):
     """The segments that are not empty, which reduceat alone would get wrong."""
 
     @classmethod
-    def of(cls, aligned: Sequence[_Aligned]) -> _Flat:
+    def of(cls, aligned: Sequence[Aligned]) -> _Flat:
         lengths = np.array([len(a.steps) for a in aligned])
         return cls(
             np.concatenate([a.steps for a in aligned]),
@@ -253,6 +260,42 @@ def _decimals(flat: _Flat) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.where(enough, before, -1), np.where(enough, after, -1)
 
 
+FURTHEST = 8
+"""Steps by which a curve may be shifted."""
+_PROBES = np.array([[0.15], [0.3], [0.5], [0.65], [0.8]])
+_ENDS_IN_ZEROS = (1 << 42) - 1
+"""The bits of a float that float16 and bfloat16 do not have."""
+
+
+def _suspects(flat: _Flat, before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which curves look scaled, offset, shifted, reordered, stuck or cut at five places: few, and none that are not."""
+    starts, known = flat.ends - flat.lengths, before >= 0
+    if not known.any():
+        return known
+    at = np.where(known, starts + (_PROBES * flat.lengths).astype(np.int64), 0)
+    old, new = flat.old[at], flat.new[at]
+    error, odd = new - old, ~np.isfinite(old - new)
+    unit = np.where(after < _MAX_DECIMALS, 10.0**-after, 0.0) + 1e-9 * np.abs(new)
+    factor = new[2] / old[2]
+    scaled = np.abs(new - factor * old) <= 2 * (1 + np.abs(factor)) * unit
+    offset = np.abs(error - error[2]) <= 4 * unit
+    found: NDArray[np.bool_] = ((scaled | odd).all(0) | (offset | odd).all(0)) & (np.abs(error) > unit).any(0)
+    coarse = [(values % 100 == 0, values.view(np.int64) & _ENDS_IN_ZEROS == 0) for values in (old, new)]
+    for was, now in zip(*coarse, strict=True):
+        found |= now.all(0) & ~was.all(0)
+    ends = np.maximum(flat.ends - 1, 0)
+    found |= (after < before) | (flat.new[ends] == flat.new[np.maximum(ends - 1, 0)])
+    for by in range(1, FURTHEST + 1):
+        for one, other in ((flat.old, flat.new), (flat.new, flat.old)):
+            later = other[np.minimum(at + by, len(other) - 1)]
+            found |= ((one[at] == later) | odd | (at + by >= flat.ends)).all(0)
+    moved = flat.new - flat.old
+    moved[~np.isfinite(moved)] = 0.0
+    found |= np.abs(flat.reduce(np.add, moved, np.float64)) <= 1e-9 * flat.lengths * np.fmax.reduce(np.abs(old))
+    found &= known & (np.diff(np.sort(old, axis=0), axis=0) != 0).any(0)
+    return found
+
+
 def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArray[np.int64]:
     """The most decimals that any value of each segment needs."""
     needed = np.zeros(segments, dtype=np.int64)
@@ -265,12 +308,12 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
     return needed
 
 
-def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
+def _numbers(a: Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
     # fmt: off
     (
         n, total, rise, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal, missing,
         nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
-        shift, known, raised, lowered, ratio, decimals_old, decimals_new,
+        shift, known, raised, lowered, ratio, decimals_old, decimals_new, suspect,
     ) = row
     # fmt: on
     steady = _steady(a, rule) if rule.steady else None
@@ -308,10 +351,11 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
         steady=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,
         decimals_new=decimals_new if decimals_new >= 0 else None,
+        suspect=suspect,
     )
 
 
-def _steady(a: _Aligned, rule: Rule) -> float | None:
+def _steady(a: Aligned, rule: Rule) -> float | None:
     """(old − new) / old of the medians after warm-up, over steps that both sides have."""
     begin = int(len(a.steps) * rule.warm_up)
     ok = np.isfinite(a.old) & np.isfinite(a.new)

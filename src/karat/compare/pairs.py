@@ -17,6 +17,7 @@ from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
 from karat.findings import UNVERIFIED, Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.report.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def compare_many(
     """The changes of many goldens, in order; with `keep_curves`, rows carry what a plot needs."""
     book = rules or RuleBook()
     curves = [list(pairs_of(*_both_series(pair), book, pair.path)) for pair in pairs]
-    numbers = iter(score([triple for triples in curves for triple in triples]))
+    numbers = iter(score([triple for triples in curves for triple in triples], curves=True))
     changes = []
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
@@ -111,7 +112,7 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         for f in old.findings
         if (f.kind, f.where) not in still
     ]
-    findings = [*new.findings, *repaired, *findings]
+    findings = [*_became_text(old.findings, new.findings), *repaired, *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
         if not any(f.kind == "empty" for f in findings):
             findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
@@ -130,6 +131,17 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         identity=pair.identity,
         same_bytes=pair.same_bytes,
     )
+
+
+def _became_text(old: Sequence[Finding], new: Sequence[Finding]) -> Sequence[Finding]:
+    """The new side's findings; that numbers became text is one, and nobody does it on purpose."""
+    text = [f for f in new if f.kind == "number-as-text"]
+    if not text or any(f.kind == "number-as-text" for f in old):
+        return new
+    n = sum(int(f.numbers.get("more") or 1) for f in text)
+    message = f"{count(n, 'number')} became text; {text[0].message}"
+    found = replace(text[0], severity=Severity.FAIL, message=message, numbers={"places": n})
+    return [found, *(f for f in new if f.kind != "number-as-text")]
 
 
 def _is_evidence_due(old: Golden, new: Golden, rows: Sequence[MetricChange]) -> bool:

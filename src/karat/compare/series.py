@@ -7,16 +7,16 @@ the others go on. The two need different words, so all metrics of a file are loo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import MetricJudgement, capped, drift_finding, judge, metric_change, truly
-from karat.compare.numbers import CurveNumbers
+from karat.compare.change import Explanation, MetricChange, Verdict
+from karat.compare.judge import MetricJudgement, capped, drift_finding, explained, judge, metric_change, truly
+from karat.compare.numbers import CurveNumbers, align
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric, Series
@@ -84,6 +84,9 @@ def judge_series(
 
 def _judge_metric(s: SharedMetric, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
     judgement = judge(s.numbers, s.rule)
+    explanation = None if judgement.verdict is Verdict.SAME else _explanation(s, judgement.severity)
+    if explanation is not None:
+        judgement = explained(judgement, explanation, s.rule)
     lost = list(_losses(s, stop, truncated=truncated))
     shown = judgement
     if truncated or any(f.severity is not Severity.INFO for f in lost):
@@ -93,8 +96,29 @@ def _judge_metric(s: SharedMetric, stop: int | None, *, truncated: bool) -> tupl
             because = f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
         shown = MetricJudgement(Verdict.INCOMPLETE, because)
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
-    maybe = (_no_usable_steps(s), _precision(s), drift_finding(row, judgement))
+    row = row if explanation is None else replace(row, explanation=explanation)
+    wrong = explanation is not None and explanation.wrong
+    maybe = (_no_usable_steps(s), None if wrong else _precision(s), drift_finding(row, judgement))
     return row, [*lost, *_gains(s), *(finding for finding in maybe if finding is not None)]
+
+
+def _explanation(s: SharedMetric, severity: Severity | None) -> Explanation | None:
+    # What is judged by its median, or counted in whole numbers, may well move in steps; nor is jitter worth a word.
+    n, whole = s.numbers, not s.numbers.decimals_old
+    rough = severity is not None and not s.rule.steady and not (whole and severity is Severity.INFO)
+    if not rough and not n.suspect:
+        return None
+    from karat.compare.explain import exactly, explain  # most goldens have not moved
+
+    pair = align(s.old, s.new)
+    decimals = n.decimals_old, n.decimals_new
+    if n.suspect and (found := exactly(pair.steps, pair.old, pair.new, decimals)) is not None:
+        return found
+    if not rough:
+        return None
+    usable = np.isfinite(pair.old) & np.isfinite(pair.new)
+    drift = inf if whole or s.rule.exact else s.rule.drift_mean
+    return explain(pair.steps[usable], pair.old[usable], pair.new[usable], drift=drift, decimals=n.decimals_old)
 
 
 def _no_usable_steps(s: SharedMetric) -> Finding | None:

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from karat.compare.change import Change, Verdict
+from karat.compare.change import MOVES, Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diffs.result import Diff, groups_of, mark_moves
 from karat.diffs.sides import (
@@ -221,6 +221,6 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffO
         words += ["--store", options.store]
     if not isinstance(new, OneFile):
         words += ["--only", change.path]
-    if finding.metric and finding.kind == "value-drift":
+    if finding.metric and finding.kind in MOVES:
         words += ["--only-metric", finding.metric]
     return str(Command(*words, "--html", "report.html"))

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from msgspec import structs
 
+from karat.compare.explain import decimals_of, exactly, explain
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
 from karat.compare.gate.tolerance import SHOWN, Gate, at_steps, gate, gate_median, mode_of, relative_error, share_used
 from karat.compare.gate.values import gate_leaves, missing_result
@@ -18,8 +19,6 @@ from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import Metric, Series, Steps, Values
 from karat.report.words import count
 
-_STEADY = 0.1
-"""A shift is constant if it varies by less than this share of itself."""
 _DEVIATIONS_KEPT = 50
 
 
@@ -239,7 +238,10 @@ def likely_kind(steps: Steps, expected: Values, got: Values, gate: Gate, *, timi
     bad = (gate.worse if gate.fails else gate.better)[usable]
     if not bad.any():
         return None
-    return _shape(steps[usable], expected[usable], got[usable], bad)
+    steps, expected, got = steps[usable], expected[usable], got[usable]
+    found = exactly(steps, expected, got, (decimals_of(expected), decimals_of(got)))
+    found = found or explain(steps, expected, got, off=bad)
+    return None if found is None else found.sentence
 
 
 def _absent(steps: Steps, gate: Gate) -> str | None:
@@ -258,44 +260,3 @@ def _absent(steps: Steps, gate: Gate) -> str | None:
         end = int(steps[np.flatnonzero(demanded)[-1]])
         return f"ends at step {last} of {end}: the run was cut off"
     return f"{count(int(np.count_nonzero(gone)), 'step')} without a value, the run goes on behind them"
-
-
-def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:
-    error, at = got - expected, np.flatnonzero(bad)
-    if (constant := _constant(expected, got, error)) is not None:
-        return constant
-    if len(at) == 1:
-        return f"a single step ({steps[at[0]]}) is off, the others are not"
-    onset = int(at[0])
-    if onset > 0 and bad[onset:].mean() >= 0.8:
-        return f"leaves the golden at step {steps[onset]} and stays away"
-    if bad.mean() <= 0.1:
-        return f"spikes at {len(at)} of {len(steps)} steps, the others hold"
-    ups = float((error[bad] > 0).mean())
-    if 0.2 <= ups <= 0.8:
-        return "off in both directions all along: noise that is wider than the tolerance"
-    word = "higher" if ups > 0.5 else "lower"
-    return f"{word} all along, by {np.median(np.abs(error[bad])):.3g} at the median"
-
-
-def _constant(expected: Values, got: Values, error: Values) -> str | None:
-    """A constant factor or a constant offset, if every value agrees on it."""
-    if len(error) < 3:
-        return None
-    if (got == got[0]).all() and not (expected == expected[0]).all():
-        return f"the same value ({got[0]:.6g}) at every step"
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        ratio = got / expected
-    shift = ratio - 1
-    if np.isfinite(shift).all() and _one_size(shift):
-        return f"scaled by {np.median(ratio):.6g} at every step"
-    if _one_size(error):
-        return f"offset by {np.median(error):+.6g} at every step"
-    return None
-
-
-def _one_size(values: Values) -> bool:
-    middle = float(np.median(values))
-    if not np.isfinite(middle) or middle == 0:
-        return False
-    return bool((np.abs(values - middle) <= _STEADY * abs(middle)).all())

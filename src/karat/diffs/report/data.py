@@ -186,4 +186,5 @@ def _metric_json(m: MetricChange) -> dict[str, Any]:
 
         tensor = comparison_json(m.tensor)
     history = None if m.history is None else m.history.data()
-    return {**plain, "verdict": m.verdict.value, "tensor": tensor, "history": history}
+    told = None if m.explanation is None else msgspec.to_builtins(m.explanation)
+    return {**plain, "verdict": m.verdict.value, "tensor": tensor, "explanation": told, "history": history}
