@@ -161,8 +161,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     out_of_scope: int = 0
     skipped: int = 0
     """Jobs and artifacts that the configuration says make no goldens."""
-    superseded: tuple[str, ...] = ()
-    """Names of artifacts of attempts that do not count: earlier ones, or not finished."""
+    superseded: int = 0
+    """Artifacts of attempts that do not count: earlier ones, or not finished."""
     unmatched: tuple[str, ...] = ()
     """Names of artifacts that no pattern knows."""
 
@@ -246,8 +246,7 @@ def choose(matched: Choice, groups: Sequence[JobGroup], options: RefreshOptions)
     tables = options.settings.tables is not None
     failing = {g.table for g in groups if g.failing} if tables else set()
     chosen: list[Match] = []
-    superseded: list[str] = []
-    out_of_scope = 0
+    superseded = out_of_scope = 0
     for match in matched.matches:
         # An artifact may be of a wanted platform if nothing tells; its inside may tell more.
         known = {match.identity.get("platform", "")}
@@ -256,12 +255,12 @@ def choose(matched: Choice, groups: Sequence[JobGroup], options: RefreshOptions)
         if known and "" not in known and not any(is_platform(name, options.platforms) for name in known):
             continue
         if match.jobs and all(group.supersedes(match.artifact) for group in match.jobs):
-            superseded.append(match.artifact.name)
+            superseded += 1
         elif not options.only_failing or not match.jobs or any(g.failing or g.table in failing for g in match.jobs):
             chosen.append(match)
         else:
             out_of_scope += 1
-    return structs.replace(matched, matches=tuple(chosen), out_of_scope=out_of_scope, superseded=tuple(superseded))
+    return structs.replace(matched, matches=tuple(chosen), out_of_scope=out_of_scope, superseded=superseded)
 
 
 def is_platform(name: str, wanted: Sequence[str]) -> bool:

@@ -117,7 +117,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         # A test is a job, or a folder of goldens where no job is known.
         tests=len({c.job.key if c.job else (c.artifact.id, c.target.rpartition("/")[0]) for c in gathered.claims}),
         found=len({claim.target for claim in gathered.claims}),
-        superseded=len(gathered.choice.superseded),
+        superseded=gathered.choice.superseded,
         out_of_scope=gathered.out_of_scope,
         skipped=gathered.choice.skipped,
         unmatched=gathered.choice.unmatched,
@@ -260,7 +260,7 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
     return fail(
         "nothing-compared",
         f"expected golden values{which} in {listing.origin}, found none: {len(listing.artifacts)} artifacts,"
-        f" {len(gathered.choice.unmatched)} of unknown name, {len(gathered.choice.superseded)} superseded,"
+        f" {len(gathered.choice.unmatched)} of unknown name, {gathered.choice.superseded} superseded,"
         f" {gathered.out_of_scope} out of scope",
         next="karat refresh --help" if narrowed else "karat config --show-origin",
     )
