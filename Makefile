@@ -74,6 +74,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bundle_compare.py
 	$(BIN)/python benchmarks/capture_overhead.py
 	$(BIN)/python benchmarks/refresh_download.py
+	$(BIN)/python benchmarks/history_speed.py --share 0.025
 
 # Every golden commit of a clone, `make bench-history CLONE=../Megatron-LM`; without one, of histories made for the purpose.
 bench-history: $(STAMP)

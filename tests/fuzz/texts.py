@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from factories import hunt_files
 from factories.repositories import curves, golden_text
 from fuzz.reader import READERS, Read, Reader, in_file, reader, text_of
 from karat import api, config
 from karat.checks.ci import render_junit
 from karat.checks.text import lines as check_lines
+from karat.diffs import history
 from karat.diffs.report import (
     data as data_report,
     html as html_report,
@@ -134,6 +137,14 @@ def _baseline(_: Path) -> Reader:
     return Reader(
         (b'{\n"tanh": null,\n"schema": "karat.policy-baseline/1"\n}\n',), lambda data: baseline.parse(data, "b.json")
     )
+
+
+@reader("kept history")
+def _kept_history(folder: Path) -> Reader:
+    golden = history.Replaced(0, bytes(20), b"\1" * 20, {0: 1e-5})
+    refreshes = [history.Refresh("a" * 40, 1_760_000_000, [golden])]
+    kept = history.KeptHistory(tip="a" * 40, paths=["a.json"], metrics=["lm loss"], refreshes=refreshes)
+    return Reader((msgspec.msgpack.encode(kept),), in_file(folder / "h", lambda path: history.load(path).moves()))
 
 
 @reader("sign-off list")

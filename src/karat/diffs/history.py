@@ -106,7 +106,7 @@ def kept_history(root: Path, commit: str, options: DiffOptions, *, compare: bool
     steady = [(r.pattern, r.path, sorted(r.sets.items())) for r in options.rules.rules if _STEADY & r.sets.keys()]
     asked = repr((_SCHEMA, [*options.globs], [*options.exclude], steady)).encode("utf-8", "backslashreplace")
     file = git.history_folder(root) / f"{sha256(asked).hexdigest()[:16]}.msgpack"
-    kept = _load(file)
+    kept = load(file)
     changed = False
     if kept.tip != commit:
         kept, changed = _extended(kept, root, commit, options)
@@ -118,7 +118,7 @@ def kept_history(root: Path, commit: str, options: DiffOptions, *, compare: bool
     return kept
 
 
-def _load(file: Path) -> KeptHistory:
+def load(file: Path) -> KeptHistory:
     """What is kept; nothing where it is damaged, or somebody else's."""
     with suppress(OSError, ValueError, RecursionError, MemoryError):
         kept = msgspec.msgpack.decode(bytes_of(file) or b"", type=KeptHistory)
