@@ -60,6 +60,16 @@ def test_a_shard_alone_lacks_rows_unless_it_says_which_are_its_own(tree: Reposit
     assert lost.exit_code is ExitCode.FAIL
 
 
+def test_nobody_is_told_to_take_a_shard_as_the_whole_table(tree: Repository) -> None:
+    tree.write(f"{ONE}/training_timm_models.csv", HEAD + "a,timeout,0\nb,pass,1\n")
+    alone = check(f"{ONE}/training_timm_models.csv", cwd=tree.root, rows=["[ab]"])
+    tree.write(f"{TWO}/training_timm_models.csv", HEAD + "c,fail_to_run,2\nd,pass,0\n")
+    for report in (alone, check("reports", cwd=tree.root)):
+        assert report.exit_code is ExitCode.FAIL
+        assert not any("karat record" in (f.next or "") for c in report.checks if c.golden for f in c.findings)
+        assert [c.refresh for c in report.checks if c.golden] == [None]
+
+
 def test_all_that_a_shard_has_is_checked_also_what_its_list_does_not_name(tree: Repository) -> None:
     shard = tree.write("reports/a.csv", RESULT + "cuda,a,8,pass,0\ncuda,b,8,fail_accuracy,1\n")
     report = check(shard, TABLE, cwd=tree.root, rows=["a"])

@@ -227,12 +227,13 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
     told += [f for f in findings if lacking or f.kind != "truncated"]
     told += exemptions.findings(results, strict=options.strict)
     # Only a table of the very same form could stand where the golden stands.
-    fits = not pairing.more
+    whole = not (pairing.more or (options.rows and isinstance(golden, Table)))
+    fits = whole
     if fits and isinstance(golden, Table) and isinstance(plain.golden, Table):
         new = plain.golden
         fits = (golden.columns, golden.key, golden.header) == (new.columns, new.key, new.header)
     take, look = _commands(actual, at, results, told, options, fits=fits)
-    if pairing.more and take and take.startswith("edit"):
+    if not whole and take and take.startswith("edit"):
         take = None  # no command takes a table in pieces from this disk
     # Nobody should be told to take what is damaged or empty.
     grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
