@@ -226,6 +226,14 @@ def test_deleted_and_ignored_files_are_not_there(repository: Repository) -> None
     assert (audited(repository.root).goldens, audited(repository.root).findings) == (1, ())
 
 
+def test_captured_cases_are_left_to_verify(repository: Repository) -> None:
+    repository.write(ONE, golden_text(noisy(1)))
+    folder = f"{CASES}/golden/suite/flow/leaf"
+    repository.write(f"{folder}/manifest.json", '{"schema": "karat.bundle/1"}')
+    repository.write(f"{folder}/golden_values_x.json", "")
+    assert (audited(repository.root).goldens, audited(repository.root).findings) == (1, ())
+
+
 def test_a_link_is_said_not_followed(repository: Repository) -> None:
     repository.write(ONE, golden_text(noisy(1)))
     (repository.root / TWO).parent.mkdir(parents=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.audits.settings import AuditSettings
-from karat.bundles.layout import HEAD, candidates, case_folders, folders_above
+from karat.bundles.layout import candidates, case_folders, folders_above
 from karat.compare.change import Change
 from karat.diffs.history import kept_history
 from karat.diffs.sides import Item, OnDisk
@@ -76,10 +76,15 @@ class _Tree(msgspec.Struct, frozen=True):
 def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: date) -> AuditReport:
     """All goldens of a work tree, or of any other folder; `options.only` narrows them."""
     repository = git.find_root(root) == root
-    found = git.work_tree_files(root) if repository else _walked(root)
+    listed = (os.path.relpath(folder / name, root) for folder, _, names in walk(root) for name in names)
+    found = git.work_tree_files(root) if repository else listed
     files = frozenset(path for path in found if os.path.lexists(root / path))  # not what is deleted, but not committed
     is_golden = PathFilter(options.globs, options.exclude, options.only)
-    cases = case_folders(files, lambda path: _start(root / path)) if any(candidates(files)) else frozenset()
+    cases: frozenset[str] = frozenset()
+    if any(candidates(files)):
+        from karat.diffs.cases import WorkTreeFiles
+
+        cases = case_folders(files, WorkTreeFiles(root, files).head)
     goldens = sorted(p for p in files if is_golden(p) and not cases.intersection(folders_above(p)))
     if not goldens:
         said = f"expected goldens in {root}, found none that match {', '.join(options.only or options.globs)}"
@@ -109,18 +114,6 @@ def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: d
 
 def _order(finding: Finding) -> tuple[object, ...]:
     return finding.severity.rank, finding.kind, finding.path, finding.metric or ""
-
-
-def _walked(root: Path) -> set[str]:
-    return {(folder / name).relative_to(root).as_posix() for folder, _, names in walk(root) for name in names}
-
-
-def _start(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD)
-    except OSError:
-        return b""
 
 
 def _copies(changes: Sequence[Change], digests: Mapping[str, bytes]) -> Iterator[Finding]:
