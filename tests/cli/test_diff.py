@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from factories.commands import karat
-from factories.repositories import Repository, curves, golden_path, golden_text
+from factories.repositories import Repository, curves, golden_path, golden_text, moved
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def refreshed(repository: Repository) -> Repository:
         repository.write(golden_path(case), golden_text(curves(1)))
     repository.write("karat.toml", 'preset = "megatron-lm"\n')
     repository.commit()
-    moved = {**curves(1), "lm loss": curves(1)["lm loss"] * (1 + 2e-6)}
-    repository.write(golden_path("quiet"), golden_text(moved))
+    quiet = {**curves(1), "lm loss": moved(curves(1)["lm loss"], 1 + 2e-6)}
+    repository.write(golden_path("quiet"), golden_text(quiet))
     repository.write(golden_path("died"), golden_text(curves(1), stop=13))
     return repository
 

@@ -9,7 +9,7 @@ import pytest
 from factories.commands import karat
 from factories.forge import Forge
 from factories.forge_github import GitHubRun
-from factories.repositories import Repository, curves, golden_path, golden_text
+from factories.repositories import Repository, curves, golden_path, golden_text, moved
 
 REPO = "owner/name"
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
@@ -88,7 +88,7 @@ def test_a_refresh_that_confirms_is_where_the_values_are_from(desk: Desk) -> Non
 
 @pytest.mark.slow
 def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
-    desk.refresh(desk.ci_run("a", golden_text({k: v * 2 for k, v in curves(1).items()})))
+    desk.refresh(desk.ci_run("a", golden_text({k: moved(v, 2) for k, v in curves(1).items()})))
     forced = karat("stage", "--force", "--reason", "new cuDNN", cwd=desk.tree.root)
     assert forced.code == 0
     text = desk.summary()

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from factories.commands import karat
-from factories.repositories import Repository, curves, golden_path, golden_text
+from factories.repositories import Repository, curves, golden_path, golden_text, moved
 from karat.goldens.provenance import NAME, LockEntry, decode_lock, read_lock, write_lock
 from karat.system.hashes import sha256_hex
 
@@ -31,7 +31,7 @@ def staged(tree: Repository) -> set[str]:
 
 
 def slightly(values: dict[str, object]) -> dict[str, object]:
-    return {**values, "lm loss": values["lm loss"] * 1.00001}  # type: ignore[operator]
+    return {**values, "lm loss": moved(values["lm loss"], 1.00001)}  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
