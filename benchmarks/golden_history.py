@@ -21,9 +21,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ import karat
 from karat.config import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from factories import golden_histories
+from factories import golden_histories, wrong_goldens
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -129,97 +129,54 @@ def replay(clone: Path, preset: str, most: int | None) -> Replayed:
     return done
 
 
-Document = dict[str, Any]
-Fault = Callable[[bytes, np.random.Generator], bytes | None]
-"""The bytes of a golden with a fault in them; None where it cannot have this one."""
+Fault = Callable[[bytes, np.random.Generator], bytes]
+"""The bytes of a golden with a fault in them; any error says that it cannot have this one."""
 
 
-def in_curve(change: Callable[[dict[str, Any], list[str]], None], name: str = "lm loss") -> Fault:
-    """A fault in the samples of the loss, or of the first metric where there is none."""
+def training(fault: wrong_goldens.Fault) -> Fault:
+    """A fault of a golden with a loss."""
 
-    def fault(data: bytes, _: np.random.Generator) -> bytes | None:
-        document = _series(data)
-        if document is None:
-            return None
-        block = document.get(name) or next(iter(document.values()))
-        steps = [step for step, value in block["values"].items() if isinstance(value, float | int)]
-        if len(steps) < 8:
-            return None
-        change(block["values"], steps)
-        return json.dumps(document, indent=4).encode()
+    def planted(data: bytes, rng: np.random.Generator) -> bytes:
+        golden = json.loads(data)
+        losses = golden[wrong_goldens.LOSS]["values"].values()
+        assert len(losses) >= MANY
+        assert all(isinstance(loss, float) for loss in losses)
+        return fault(golden, rng).encode()
 
-    return fault
+    return planted
 
 
-def _series(data: bytes) -> Document | None:
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return None
-    blocks = document.values() if isinstance(document, dict) else ()
-    regular = bool(blocks) and all(isinstance(b, dict) and isinstance(b.get("values"), dict) for b in blocks)
-    return document if regular else None
+def table(change: Fault) -> Fault:
+    """A fault of a table."""
+
+    def planted(data: bytes, rng: np.random.Generator) -> bytes:
+        assert b"{" not in data
+        return change(data, rng)
+
+    return planted
 
 
-def truncated(data: bytes, _: np.random.Generator) -> bytes | None:
-    document = _series(data)
-    for block in (document or {}).values():
-        for step in list(block["values"])[len(block["values"]) // 3 :]:
-            block["values"][step] = "nan"
-    return json.dumps(document, indent=4).encode() if document else None
-
-
-def without_a_metric(data: bytes, _: np.random.Generator) -> bytes | None:
-    document = _series(data)
-    if document is None or len(document) < 2:
-        return None
-    document.pop(next(iter(document)))
-    return json.dumps(document, indent=4).encode()
-
-
-def without_a_row(data: bytes, rng: np.random.Generator) -> bytes | None:
+def without_a_row(data: bytes, rng: np.random.Generator) -> bytes:
     lines = data.splitlines(keepends=True)
-    rows = [i for i, line in enumerate(lines) if i and line.strip()]
-    if _series(data) is not None or not rows:
-        return None
+    rows = [i for i, line in enumerate(lines) if i and b"," in line]
     del lines[rows[rng.integers(len(rows))]]
     return b"".join(lines)
 
 
-def worse(data: bytes, _: np.random.Generator) -> bytes | None:
-    return data.replace(b",pass,", b",fail_accuracy,", 1) if b",pass," in data else None
+def rewritten(data: bytes, _: np.random.Generator) -> bytes:
+    return json.dumps(json.loads(data), indent=2).encode() if b"{" in data else data.replace(b"\n", b"\r\n")
 
 
-def rewritten(data: bytes, _: np.random.Generator) -> bytes | None:
-    document = _series(data)
-    return json.dumps(document, indent=2).encode() if document else data.replace(b"\n", b"\r\n")
-
-
-def scaled(factor: float, begin: float = 0.0) -> Fault:
-    def change(values: dict[str, Any], steps: list[str]) -> None:
-        for step in steps[int(len(steps) * begin) :]:
-            values[step] = round(values[step] * factor, 5)
-
-    return in_curve(change)
-
-
-def one_nan(values: dict[str, Any], steps: list[str]) -> None:
-    values[steps[len(steps) // 2]] = "nan"
-
-
+MANY = 20
+"""Losses that a golden needs, or a shift by a step is nothing to speak of."""
 FAULTS: dict[str, Fault] = {
-    "no bytes": lambda _data, _: b"",
-    "no metric or row": lambda data, _: b"{}" if _series(data) else data.splitlines(keepends=True)[0],
-    "cut in the middle": lambda data, _: data[: len(data) // 2],
-    "the run died": truncated,
-    "a metric is gone": without_a_metric,
-    "a row is gone": without_a_row,
-    "a status is worse": worse,
-    "one loss is NaN": in_curve(one_nan),
-    "loss is 10% higher": scaled(1.1),
-    "loss 10% higher at the end": scaled(1.1, begin=0.8),
+    **{name: training(fault) for name, fault in wrong_goldens.TRAINING.items()},
+    "table empty": table(lambda _data, _: b""),
+    "table cut off": table(lambda data, _: data[: data.index(b",", len(data) // 2)]),
+    "row gone": table(without_a_row),
+    "status worse": table(lambda data, _: data.replace(b",pass,", b",fail_accuracy,", 1)),
 }
-HARMLESS: dict[str, Fault] = {"rewritten in another layout": rewritten, "loss in the last digit": scaled(1 + 1e-6)}
+HARMLESS: dict[str, Fault] = {"another honest run": training(wrong_goldens.noise), "another layout": rewritten}
 
 
 def plant(clone: Path, preset: str, healthy: list[tuple[str, str]], size: int, seed: int) -> dict[str, Planted]:
@@ -228,17 +185,20 @@ def plant(clone: Path, preset: str, healthy: list[tuple[str, str]], size: int, s
     latest = list({path: (commit, path) for commit, path in healthy}.values())
     chosen = [latest[i] for i in rng.permutation(len(latest))[:size]]
     goldens = {path: git(clone, "show", f"{commit}:{path}") for commit, path in chosen}
-    return {
-        name: _planted({path: (data, fault(data, rng)) for path, data in goldens.items()}, preset)
-        for name, fault in (FAULTS | HARMLESS).items()
-    }
+    pairs: dict[str, dict[str, tuple[bytes, bytes]]] = {}
+    for name, fault in (FAULTS | HARMLESS).items():
+        pairs[name] = {}
+        for path, data in goldens.items():
+            with suppress(ArithmeticError, AssertionError, LookupError, TypeError, ValueError):
+                pairs[name][path] = data, fault(data, rng)
+    return {name: _planted(found, preset) for name, found in pairs.items()}
 
 
-def _planted(pairs: dict[str, tuple[bytes, bytes | None]], preset: str) -> Planted:
+def _planted(pairs: dict[str, tuple[bytes, bytes]], preset: str) -> Planted:
     done = Planted()
     with tempfile.TemporaryDirectory() as name:
         for path, (old, new) in pairs.items():
-            if new is not None and new != old:
+            if new != old:
                 done.planted += 1
                 for side, data in (("old", old), ("new", new)):
                     file = Path(name, side, path)
