@@ -158,12 +158,18 @@ def _threshold_ratio(n: CurveNumbers, rule: Rule, verdict: Verdict) -> float | N
     """The largest number as a multiple of its threshold: of break where it broke, else of drift."""
     if verdict is Verdict.SAME or n.n_shared == 0:
         return None
-    word = "break" if verdict is Verdict.BREAK else "drift"
-    numbers = {"avg": n.avg, "mean": n.mean_abs, "max": max(n.max_abs or 0.0, n.from_zero_size)}
-    if n.steady is not None:
-        numbers = {"avg": n.steady}
-    limits = [(abs(value), getattr(rule, f"{word}_{name}")) for name, value in numbers.items() if value is not None]
-    return max((value / limit for value, limit in limits if 0 < limit < inf), default=None)
+    broke = verdict is Verdict.BREAK
+    avg = abs(n.avg or 0.0) if n.steady is None else abs(n.steady)
+    limit = rule.break_avg if broke else rule.drift_avg
+    ratio = avg / limit if limit else inf if avg else 0.0
+    if n.steady is None:
+        for size, limit in (
+            (n.mean_abs or 0.0, rule.break_mean if broke else rule.drift_mean),
+            (max(n.max_abs or 0.0, n.from_zero_size), rule.break_max if broke else rule.drift_max),
+        ):
+            if size > ratio * limit:
+                ratio = size / limit if limit else inf
+    return ratio
 
 
 _SHARED = tuple(set(CurveNumbers.__struct_fields__) & set(MetricChange.__struct_fields__))
