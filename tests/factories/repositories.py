@@ -50,7 +50,8 @@ def curves(seed: int, *, steps: int = 50) -> dict[str, np.ndarray]:
 def moved(curve: np.ndarray, factor: float) -> np.ndarray:
     """The curve of another run: `factor` times as high on average, and not to the digit, which no run is."""
     jitter = 1 + 0.1 * (-1.0) ** np.arange(len(curve))
-    return np.multiply(curve, 1 + (factor - 1) * jitter)
+    other: np.ndarray = curve * (1 + (factor - 1) * jitter)
+    return other
 
 
 def golden_text(values: Mapping[str, np.ndarray], *, stop: int | None = None, indent: int | None = 4) -> str:

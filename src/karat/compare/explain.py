@@ -39,6 +39,7 @@ _SEED = 24
 """Values that it takes to tell another seed from noise."""
 
 
+@np.errstate(all="ignore")
 def explain(
     steps: Steps, old: Values, new: Values, *, off: Flags | None = None, drift: float = inf, decimals: int | None = None
 ) -> Explanation | None:
@@ -47,14 +48,6 @@ def explain(
     A curve that leaves the old one late, and by `drift` or more, is wrong; with so few `decimals` that it could
     have left before without a trace, it is not.
     """
-    unit = 0.0 if decimals is None else _last_digit(decimals)
-    with np.errstate(all="ignore"):
-        return _roughly(steps, old, new, off, drift, unit)
-
-
-def _roughly(
-    steps: Steps, old: Values, new: Values, off: Flags | None, drift: float, unit: float
-) -> Explanation | None:
     error = new - old
     size = np.abs(error)
     total = float(size.sum())
@@ -75,8 +68,8 @@ def _roughly(
         if len(at) == 1:
             return Explanation("outlier", f"a single step ({steps[onset]}) is off, the others are not", share)
         if onset > (0 if given else 2) and _share(off[onset:]) >= 0.8:
-            # Less than some last digits could have been there before, and left no trace.
-            return _left(steps, old, error, onset, share, max(drift, _CLEAR * unit / (median_of(np.abs(old)) or unit)))
+            trace = 0.0 if decimals is None else _CLEAR * _last_digit(decimals) / (median_of(np.abs(old)) or inf)
+            return _left(steps, old, error, onset, share, max(drift, trace))
         if len(at) <= 0.1 * len(steps):
             return Explanation("outliers", f"spikes at {len(at)} of {len(steps)} steps, the others hold", share)
     return _all_along(old, new, error, off)
@@ -94,9 +87,7 @@ def _bends(values: Values) -> Values:
 
 
 def _one_level(old: Values, new: Values, error: Values, total: float) -> Explanation | None:
-    """One value, one factor or one offset for all steps."""
-    if new[0] == new[-1] and old[0] != old[-1] and (new == new[0]).all():
-        return Explanation("stuck", f"the same value ({new[0]:.6g}) at every step", 1.0)
+    """One factor or one offset for all steps."""
     square = float(old @ old)
     offset, factor = float(error.mean()), float(old @ new) / square if square else 0.0
     fits = [1 - float(np.abs(rest).sum()) / total for rest in (error - offset, new - factor * old)]
@@ -158,6 +149,7 @@ def _ups_and_downs(steps: Steps, old: Values, new: Values) -> Explanation | None
     return None
 
 
+@np.errstate(all="ignore")
 def exactly(
     steps: Steps, old: Values, new: Values, decimals: tuple[int | None, int | None], noun: str = "step"
 ) -> Explanation | None:
@@ -172,17 +164,15 @@ def exactly(
     x, y = (old, new) if usable.all() else (old[usable], new[usable])
     error = y - x
     size = np.abs(error)
-    highest = float(size.max(initial=0.0))
-    if not 0 < highest < inf:
+    if not 0 < float(size.max(initial=0.0)) < inf:
         return None
-    with np.errstate(all="ignore"):
-        return (
-            _shift(steps, old, new, _last_digit(before), noun)
-            or _linear(x, y, error, before, after, noun)
-            or _cut(x, y, size, before, after)
-            or _order(x, y, error)
-            or _stuck(steps[usable], x, y, before, noun)
-        )
+    return (
+        _shift(steps, old, new, _last_digit(before), noun)
+        or _linear(x, y, error, before, after, noun)
+        or _cut(x, y, size, before, after)
+        or _order(x, y, error)
+        or _stuck(steps[usable], x, y, before, noun)
+    )
 
 
 def _varies(values: Values, unit: float = 0.0) -> bool:

@@ -315,44 +315,24 @@ def _numbers(a: Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
         nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
         shift, known, raised, lowered, ratio, decimals_old, decimals_new, suspect,
     ) = row
-    # fmt: on
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.
         ratio = abs(steady) / rule.rtol
     moved = at_max >= 0 and highest != 0
     return CurveNumbers(
-        n_shared=len(a.steps),
-        n_steps=n,
-        avg=total / n if n else None,
-        change=rise / n if n else None,
-        mean_abs=total_abs / n if n else None,
-        max_abs=highest if n else None,
-        max_step=max_step if moved else None,
-        max_old=max_old if moved else None,
-        max_new=max_new if moved else None,
-        first_diff_step=diff_step if at_diff >= 0 else None,
-        bit_equal=equal - missing,
-        both_missing=missing,
-        steps_lost=a.lost,
-        steps_gained=a.gained,
-        placeholders_lost=a.placeholders_lost,
-        nan_gained=nan_gained,
-        first_nan_step=nan_step if at_nan >= 0 else None,
-        nan_lost=nan_lost,
-        zeros=zeros,
-        from_zero=from_zero,
-        from_zero_size=from_zero_size,
-        odd_changed=odd_changed,
-        mean_diff=shift / known if known else None,
-        raised=raised,
-        lowered=lowered,
-        tolerance_ratio=None if isnan(ratio) else ratio,
-        steady=steady,
+        n_shared=len(a.steps), n_steps=n, avg=total / n if n else None, change=rise / n if n else None,
+        mean_abs=total_abs / n if n else None, max_abs=highest if n else None, max_step=max_step if moved else None,
+        max_old=max_old if moved else None, max_new=max_new if moved else None,
+        first_diff_step=diff_step if at_diff >= 0 else None, bit_equal=equal - missing, both_missing=missing,
+        steps_lost=a.lost, steps_gained=a.gained, placeholders_lost=a.placeholders_lost, nan_gained=nan_gained,
+        first_nan_step=nan_step if at_nan >= 0 else None, nan_lost=nan_lost, zeros=zeros, from_zero=from_zero,
+        from_zero_size=from_zero_size, odd_changed=odd_changed, mean_diff=shift / known if known else None,
+        raised=raised, lowered=lowered, tolerance_ratio=None if isnan(ratio) else ratio, steady=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,
-        decimals_new=decimals_new if decimals_new >= 0 else None,
-        suspect=suspect,
+        decimals_new=decimals_new if decimals_new >= 0 else None, suspect=suspect,
     )
+    # fmt: on
 
 
 def _steady(a: Aligned, rule: Rule) -> float | None:

@@ -113,10 +113,12 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         if (f.kind, f.where) not in still
     ]
     findings = [*_became_text(old.findings, new.findings), *repaired, *findings]
+    both = {old.golden.shape, new.golden.shape}
     if _is_empty(old.golden) and _is_empty(new.golden):
         if not any(f.kind == "empty" for f in findings):
             findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
-    elif _is_evidence_due(old.golden, new.golden, rows) and not any(map(_has_evidence, rows)):
+    # Two series always have evidence to show, though placeholders alone make no row.
+    elif ((rows and new.golden.shape != "document") or both == {"series"}) and not any(map(_has_evidence, rows)):
         findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE - {"format-only"}
@@ -142,11 +144,6 @@ def _became_text(old: Sequence[Finding], new: Sequence[Finding]) -> Sequence[Fin
     message = f"{count(n, 'number')} became text; {text[0].message}"
     found = replace(text[0], severity=Severity.FAIL, message=message, numbers={"places": n})
     return [found, *(f for f in new if f.kind != "number-as-text")]
-
-
-def _is_evidence_due(old: Golden, new: Golden, rows: Sequence[MetricChange]) -> bool:
-    """Whether something should have been compared; of two series always, though placeholders have no row."""
-    return new.shape != "document" and bool(rows or old.shape == new.shape == "series")
 
 
 def _has_evidence(row: MetricChange) -> bool:
