@@ -60,6 +60,7 @@ def command(
         "goldens.cases": list(config.cases),
         "status": list(config.status),
         "fail_on": list(config.fail_on),
+        "history": config.history,
     }
     for table in TABLES:
         plain = to_builtins(getattr(config, table))
