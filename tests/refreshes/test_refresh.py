@@ -109,6 +109,13 @@ def test_far_moved_values_are_taken_and_left_to_karat_diff(world: World) -> None
     assert "value-drift" in kinds(result, Severity.WARN)
 
 
+def test_a_golden_that_no_run_leaves_behind_is_refused(world: World) -> None:
+    scaled = {name: np.round(curve * 1.001, 5) for name, curve in curves(1).items()}
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): golden_text(scaled)})])
+    assert result.outcomes[0].state is State.REFUSED
+    assert "rescaled" in kinds(result, Severity.FAIL)
+
+
 def test_only_failing_leaves_successful_jobs_alone_per_platform(world: World) -> None:
     jobs = [
         job("gpt/a - dev", "failure", labels=H100),
