@@ -8,16 +8,7 @@ from typing import Any
 
 import click
 
-from karat.cli.output import (
-    complain,
-    deliver,
-    history_option,
-    jobs_option,
-    last_line,
-    leave_at_once,
-    one_report_each,
-    quiet_option,
-)
+from karat.cli.output import complain, deliver, history_option, jobs_option, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 _EXAMPLES = """
@@ -141,7 +132,6 @@ def command(
         complain(str(error), error.next_command)
     if report.exit_code and not quiet:
         last_line(report.all_findings())
-    leave_at_once()
     return int(report.exit_code)
 
 

@@ -14,7 +14,6 @@ from karat.cli.output import (
     history_option,
     jobs_option,
     last_line,
-    leave_at_once,
     one_report_each,
     progress_line,
     quiet_option,
@@ -107,5 +106,4 @@ def command(  # noqa: PLR0913 - one parameter per option
     code = exit_code(result.all_findings(), fail_on=fail)
     if code and not quiet:
         last_line(result.all_findings(), fail)
-    leave_at_once()
     return int(code)

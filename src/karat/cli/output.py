@@ -54,7 +54,7 @@ def typed() -> Command:
 
 
 def leave_at_once() -> None:
-    """Let the process end as it stands: no library ends it its own way, nothing is freed piece by piece before it is gone."""
+    """Let the process end without waiting for libraries that would end it their own way, with a code of their own."""
     _leaving.append(True)
 
 
