@@ -227,10 +227,8 @@ def examine(
     if undecided:
         names = ", ".join(dict.fromkeys(e.series.metric for e in undecided[:3]))
         more = " …" if len(undecided) > 3 else ""
-        notes.append(
-            f"it is not known whether higher or lower is better for {names}{more}; "
-            "use --better so that regressions fail"
-        )
+        unknown = f"it is not known whether higher or lower is better for {names}{more}"
+        notes.append(f"{unknown}; use --better so that regressions fail")
     return ChangesReport(
         entries=entries,
         findings=tuple(findings),

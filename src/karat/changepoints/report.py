@@ -15,10 +15,9 @@ from msgspec import structs
 
 from karat.changepoints.examine import ChangesReport, SeriesReport
 from karat.changepoints.series import RAREST, Analysis, ChangeKind, Observation, Outcome, Series, SeriesChange, Step
-from karat.findings import Severity
 from karat.report.json import encode, finding_json
 from karat.report.markdown import code, prose, table
-from karat.report.terminal import Line
+from karat.report.terminal import STYLES, Line, widths
 from karat.report.words import count, elide, few
 
 SCHEMA = "karat.changes/1"
@@ -42,7 +41,6 @@ _WORDS = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "broke
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "equal": "should stay equal"}
 _OWN = frozenset({"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted"})
 """Kinds of findings that are shown with their series already."""
-_SEVERITY = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 
 
 def text_lines(report: ChangesReport, *, everything: bool = False, width: int | None = None) -> Iterator[Line]:
@@ -115,7 +113,7 @@ def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[L
     for finding in shown:
         place = f"{finding.path}: " if finding.path and finding.path not in finding.message else ""
         yield (
-            (f"{finding.severity.value:<4} ", _SEVERITY[finding.severity]),
+            (f"{finding.severity.value:<4} ", STYLES[finding.severity]),
             (f"{finding.kind}  ", "bold"),
             (f"{place}{finding.message}", ""),
         )
@@ -177,9 +175,9 @@ def _steps(entry: SeriesReport, *, everything: bool) -> Iterator[Line]:
     shown = rows if everything else rows[-_SHOWN:]
     if len(rows) > len(shown):
         yield ((f"  {len(rows) - len(shown):,} earlier changes (--all shows them)", "dim"),)
-    widths = [max(map(len, column)) for column in zip(*(row[1] for row in shown), strict=True)]
+    columns = widths(cells for _, cells in shown)
     for kind, cells in shown:
-        padded = [f"{cell:<{room}}  " for cell, room in zip(cells, widths, strict=True)]
+        padded = [f"{cell:<{room}}  " for cell, room in zip(cells, columns, strict=True)]
         text, place = "".join(padded[:-1]), padded[-1].rstrip()
         yield ((f"  {kind.value:<11} ", _STYLES.get(kind, "")), (text, ""), (place, ""))
 

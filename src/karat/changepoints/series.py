@@ -120,7 +120,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_kind(better: Better | None, step: Step) -> ChangeKind:
-    """What a step is, by which direction is better."""
     if better not in {"higher", "lower"}:
         return ChangeKind.SHIFT
     improved = (step.absolute > 0) == (better == "higher")

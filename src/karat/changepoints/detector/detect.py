@@ -12,6 +12,7 @@ crash range; those that are missing or broken are one gap.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import hypot
 from statistics import NormalDist
@@ -66,17 +67,8 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     errors = [float((x / size).std(ddof=1) / np.sqrt(x.size) * size) if size > 0 else 0.0 for x, size in several]
     found = _segmented(values, options, float(np.median(errors)) if errors else 0.0)
     edges = [0, *(cut.at for cut in found.cuts), len(known)] if known else []
-    levels = tuple(
-        level(
-            values[start:stop],
-            known[start],
-            known[stop - 1],
-            noise=found.noise,
-            rho=found.rho,
-            sure=1 - options.false_alarms,
-        )
-        for start, stop in pairwise(edges)
-    )
+    level_of = partial(level, noise=found.noise, rho=found.rho, sure=1 - options.false_alarms)
+    levels = tuple(level_of(values[a:b], known[a], known[b - 1]) for a, b in pairwise(edges))
     steps = []
     for cut, (before, after) in zip(found.cuts, pairwise(levels), strict=True):
         absolute = after.value - before.value
@@ -333,13 +325,8 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
     if needed is None:
         return Newest(verdict="same", p_value=p_value, step=None, message=where)
     points = "1 more point" if needed == 1 else f"{needed} more points"
-    return Newest(
-        verdict="unsure",
-        p_value=p_value,
-        step=None,
-        message=f"{where}: too far off for chance, too few to tell; {points} like it would",
-        points_needed=needed,
-    )
+    said = f"{where}: too far off for chance, too few to tell; {points} like it would"
+    return Newest(verdict="unsure", p_value=p_value, step=None, message=said, points_needed=needed)
 
 
 def _far_out(values: Floats) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -229,14 +229,14 @@ def locate(row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, su
     """
     n = row.shape[0]
     fewest = max(1, min(fewest, n // 2))
-    explained, _ = _explained(clipped(row), fewest)
+    explained, _ = explained_by_split(clipped(row), fewest)
     at = int(np.argmax(explained)) + fewest
     # Now that there are two levels, wild values can be told from them.
     before, after = float(np.median(row[:at])), float(np.median(row[at:]))
     spread = 1.4826 * float(np.median(np.abs(np.concatenate([row[:at] - before, row[at:] - after]))))
     wild = _CLIP * spread
     values = np.clip(row, min(before, after) - wild, max(before, after) + wild) if spread > 0 else row
-    explained, left = _explained(values, fewest)
+    explained, left = explained_by_split(values, fewest)
     at = int(np.argmax(explained)) + fewest
     variance = max(float(left.min()) / max(n - 2, 1), floor**2) * (1 + rho) / (1 - rho)
     if variance <= 0:
@@ -259,7 +259,7 @@ def fit(values: Floats, cuts: Sequence[int], start: int, stop: int, fewest: int)
     return moved
 
 
-def _explained(row: Floats, fewest: int) -> tuple[Floats, Floats]:
+def explained_by_split(row: npt.NDArray[Any], fewest: int) -> tuple[Floats, Floats]:
     """What each split explains of the sum of squares, and what it leaves."""
     n = row.shape[0]
     centred = row - row.mean()

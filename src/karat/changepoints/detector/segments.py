@@ -26,6 +26,7 @@ from karat.changepoints.detector.scan import (
     Floats,
     NoisyRow,
     clearest,
+    explained_by_split,
     fit,
     locate,
     robust_spread,
@@ -123,11 +124,8 @@ def two_modes(values: Floats) -> bool:
     if switches < max(_SWITCHES, len(values) // _POINTS_PER_SWITCH):
         return False
     # One mode mostly on one side of a split and the other on the other is a step with wild values.
-    n = upper.shape[0]
-    centred = upper - upper.mean()
-    k = np.arange(1, n)
-    explained = np.cumsum(centred)[:-1] ** 2 * n / (k * (n - k))
-    return bool(explained.max() <= 0.5 * (centred**2).sum())
+    explained, left = explained_by_split(upper, 1)
+    return bool(explained.max() <= left.min())
 
 
 def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:

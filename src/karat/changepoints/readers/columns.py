@@ -18,19 +18,8 @@ from typing import Any
 
 import msgspec
 
-from karat.changepoints.readers.sheets import (
-    BROKEN,
-    Cell,
-    NoSample,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-    is_empty,
-    number,
-    parse_dates,
-    read_cell,
-    utc,
-)
+from karat.changepoints.readers import sheets
+from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import no_such, wrong_usage
 from karat.findings import Finding, Severity, warn
 from karat.goldens.series_json import text_number
@@ -123,7 +112,6 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
-    """The table as rows with labels and metrics."""
     chosen = _Chosen(table, options)
     units = {table.names[at]: chosen.formats[at].unit for at in chosen.metrics if at in chosen.formats}
     return Sheet(
@@ -149,7 +137,7 @@ class _Chosen:
         self.formats: dict[int, NumberFormat] = {}
         for at, name in enumerate(table.names):
             if at in self.asked or not (self._base(at) in {*_TIMES, *_LABELS} or name in {options.x, options.time}):
-                held = [cell for cell in self.column(at) if not is_empty(cell)]
+                held = [cell for cell in self.column(at) if not sheets.is_empty(cell)]
                 form = number_format(held, decimal_comma=table.decimal_comma)
                 if form is not None:
                     self.formats[at] = form
@@ -171,23 +159,23 @@ class _Chosen:
         """The samples in a cell, as its column is written."""
         form = self.formats.get(at)
         if form is None or not isinstance(cell, str):
-            return read_cell(cell, nan=self.options.nan)
+            return sheets.read_cell(cell, nan=self.options.nan)
         value = form.number(cell)
         if value is not None:
             return (value,)
-        said = read_cell(cell, nan=self.options.nan)
+        said = sheets.read_cell(cell, nan=self.options.nan)
         # A plain number among others with a unit could have any unit.
-        return said if isinstance(said, NoSample) else BROKEN
+        return said if isinstance(said, NoSample) else sheets.BROKEN
 
     def _time(self) -> int | None:
         if self.options.time:
             at = self.named(self.options.time, "--time")
-            self.moments = parse_dates(self.column(at), clock=True)
+            self.moments = sheets.parse_dates(self.column(at), clock=True)
             if self.moments is None:
                 odd = (
                     f"{str(cell)[:40]!r} on {self.place(row)}"
                     for row, cell in enumerate(self.column(at))
-                    if parse_dates([cell], clock=True) is None
+                    if sheets.parse_dates([cell], clock=True) is None
                 )
                 raise wrong_usage(
                     f"expected every cell of column {self.options.time!r} of {self.table.source} to say when,"
@@ -198,8 +186,8 @@ class _Chosen:
             clock = self._base(at) in _TIMES
             # The first cell tells for most columns.
             first = [row[at] for row in self.table.rows[:1]]
-            if first and parse_dates(first, clock=clock) is not None:
-                self.moments = parse_dates(self.column(at), clock=clock)
+            if first and sheets.parse_dates(first, clock=clock) is not None:
+                self.moments = sheets.parse_dates(self.column(at), clock=clock)
                 if self.moments is not None:
                     return at
         return None
@@ -228,20 +216,20 @@ class _Chosen:
             if self._base(at) in _COUNTERS and self._counts(at):
                 return at
         for at in self._candidates(()):
-            cells = [cell for cell in self.column(at)[:100] if not is_empty(cell)]
-            is_text = at not in self.formats and all(number(cell) is None for cell in cells)
+            cells = [cell for cell in self.column(at)[:100] if not sheets.is_empty(cell)]
+            is_text = at not in self.formats and all(sheets.number(cell) is None for cell in cells)
             if is_text and self._tells_apart(at):
                 return at
         return None
 
     def _tells_apart(self, at: int) -> bool:
         """Whether a column has another word for most rows: a branch's name labels nothing."""
-        cells = [str(cell) for cell in self.column(at) if not is_empty(cell)]
+        cells = [str(cell) for cell in self.column(at) if not sheets.is_empty(cell)]
         return 2 * len(cells) > len(self.table.rows) and 2 * len(set(cells)) > len(cells)
 
     def _counts(self, at: int) -> bool:
         """Whole numbers, a new one for most rows."""
-        found = [number(cell) for cell in self.column(at)]
+        found = [sheets.number(cell) for cell in self.column(at)]
         whole = all(value is not None and value.is_integer() for value in found)
         return whole and 2 * len(set(found)) > len(found)
 
@@ -254,7 +242,7 @@ class _Chosen:
 
     def _is_counter(self, at: int) -> bool:
         """Whether a column counts the rows: whole numbers, each as much above the one before."""
-        found = [number(cell) for cell in self.column(at)]
+        found = [sheets.number(cell) for cell in self.column(at)]
         first = found[:2]
         if len(found) < 5 or None in first or not all(float(v or 0).is_integer() for v in first):
             return False
@@ -264,8 +252,8 @@ class _Chosen:
     def _is_metric(self, at: int) -> bool:
         """Whether most cells that hold something hold numbers."""
         cells = (row[at] for row in self.table.rows)
-        held = list(islice((c for c in cells if not is_empty(c) and not isinstance(c, bool)), _SAMPLE))
-        numbers = sum(self._read(at, cell) is not BROKEN for cell in held)
+        held = list(islice((c for c in cells if not sheets.is_empty(c) and not isinstance(c, bool)), _SAMPLE))
+        numbers = sum(self._read(at, cell) is not sheets.BROKEN for cell in held)
         return numbers > 0 and 2 * numbers > len(held) and not (self._base(at) in _TIMES and self.time is not None)
 
     def place(self, row: int) -> str:
@@ -275,7 +263,7 @@ class _Chosen:
     def rows(self) -> list[SheetRow]:
         labels = self.labels()
         order: Sequence[datetime | float | None] = self.order()
-        whens = [utc(when) for when in self.moments] if self.moments else [None] * len(labels)
+        whens = [sheets.utc(when) for when in self.moments] if self.moments else [None] * len(labels)
         return [
             SheetRow(label=labels[n], cells=self.cells(n, row), at=order[n], when=whens[n])
             for n, row in enumerate(self.table.rows)
@@ -288,27 +276,27 @@ class _Chosen:
             # A date is its own label, 20230824 too; a number of seconds is written out.
             return [
                 cell.strip()
-                if isinstance(cell, str) and (number(cell) is None or len(cell.strip()) == 8)
-                else utc(when).strftime("%Y-%m-%dT%H:%M:%SZ")
+                if isinstance(cell, str) and (sheets.number(cell) is None or len(cell.strip()) == 8)
+                else sheets.utc(when).strftime("%Y-%m-%dT%H:%M:%SZ")
                 for cell, when in zip(self.column(self.x), self.moments, strict=True)
             ]
-        texts = [str(cell).strip() if not is_empty(cell) else "" for cell in self.column(self.x)]
+        texts = [str(cell).strip() if not sheets.is_empty(cell) else "" for cell in self.column(self.x)]
         if all(_SHA.fullmatch(text) for text in texts) and len({text[:_SHORT] for text in texts}) == len(set(texts)):
             return [text[:_SHORT] for text in texts]
         return [text or f"({self.place(n)})" for n, text in enumerate(texts)]
 
     def order(self) -> Sequence[datetime | float | None]:
         if self.moments is not None:
-            return [utc(when) for when in self.moments]
+            return [sheets.utc(when) for when in self.moments]
         if self.x is None or not self._counts(self.x):
             return [None] * len(self.table.rows)
-        return [number(cell) for cell in self.column(self.x)]
+        return [sheets.number(cell) for cell in self.column(self.x)]
 
     def cells(self, n: int, row: Sequence[Any]) -> dict[str, Cell]:
         found = {}
         for at in self.metrics:
             value = self._read(at, row[at])
-            if value is BROKEN:
+            if value is sheets.BROKEN:
                 self.odd.note("unreadable", Severity.WARN, partial(self.unread, n, at))
             found[self.table.names[at]] = value
         return found
@@ -349,6 +337,6 @@ class _Chosen:
         """The first cell of a column that looks like measurements, and is none that can be read; empty for others."""
         if self._base(at) in {*_TIMES, *_LABELS}:
             return ""
-        held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not is_empty(c)]
+        held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not sheets.is_empty(c)]
         fits = [cell for cell in held if _NUMBERISH.fullmatch(cell.strip())]
         return fits[0] if 2 * len(fits) > len(held) else ""

@@ -13,17 +13,8 @@ from statistics import fmean
 
 import msgspec
 
-from karat.changepoints.readers.sheets import (
-    BROKEN,
-    MISSING,
-    Cell,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-    is_empty,
-    number,
-    number_cell,
-)
+from karat.changepoints.readers import sheets
+from karat.changepoints.readers.sheets import Cell, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import no_such, wrong_usage
 from karat.findings import CannotVerify, UsageError, warn
 from karat.goldens.formats import read as read_golden, too_long
@@ -92,7 +83,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     rows = []
     for version, cells in zip(past, read, strict=True):
         if cells is None:  # one that cannot be read is broken; in one that can, a metric may be missing
-            cells = dict.fromkeys(metrics, BROKEN if version.blob else MISSING)  # noqa: PLW2901
+            cells = dict.fromkeys(metrics, sheets.BROKEN if version.blob else sheets.MISSING)  # noqa: PLW2901
         if version.commit:
             label, log = f"{version.commit[:10]} {version.when:%Y-%m-%d}", f"{version.commit}:{version.path}"
             rows.append(SheetRow(label=label, cells=cells, when=version.when, log=log))
@@ -145,7 +136,7 @@ def values_of(golden: Golden, options: ReadOptions) -> dict[str, Cell]:
     """Metric → its value in a golden."""
     if isinstance(golden, Series):
         curves = {name: _of_curve(curve, options) for name, curve in golden.metrics.items()}
-        scalars = {name: number_cell(v, nan=options.nan) for name, v in golden.scalars.items()}
+        scalars = {name: sheets.number_cell(v, nan=options.nan) for name, v in golden.scalars.items()}
         return {**curves, **scalars}
     pairs: Iterable[tuple[str, object]] = ()
     if isinstance(golden, Table):
@@ -159,24 +150,24 @@ def values_of(golden: Golden, options: ReadOptions) -> dict[str, Cell]:
         pairs = flat(golden.value)
     found: dict[str, Cell] = {}
     for name, cell in pairs:
-        value = number(cell)
+        value = sheets.number(cell)
         if value is not None:
-            found[name] = number_cell(value, nan=options.nan)
-        elif is_empty(cell):
-            found[name] = MISSING
+            found[name] = sheets.number_cell(value, nan=options.nan)
+        elif sheets.is_empty(cell):
+            found[name] = sheets.MISSING
     return found
 
 
 def _of_curve(curve: Metric, options: ReadOptions) -> Cell:
     """The value that --step means."""
     if not curve.steps.size:
-        return MISSING
+        return sheets.MISSING
     # A curve that ends in NaN is of a run that died: the mean of what is left of it would look like a value.
     last = float(curve.values[-1])
     if options.step == "last" or (options.step == "mean" and not isfinite(last)):
-        return number_cell(last, nan=options.nan)
+        return sheets.number_cell(last, nan=options.nan)
     if options.step == "mean":
         finite = [value for value in curve.values.tolist() if isfinite(value)]
         return (fmean(finite),)
     at = (curve.steps == int(options.step)).nonzero()[0]
-    return number_cell(float(curve.values[at[0]]), nan=options.nan) if at.size else MISSING
+    return sheets.number_cell(float(curve.values[at[0]]), nan=options.nan) if at.size else sheets.MISSING

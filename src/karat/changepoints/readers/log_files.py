@@ -82,10 +82,8 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
         raise wrong_usage(f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}") from error
     groups = set(expression.groupindex)
     if not groups or groups - known:
-        raise wrong_usage(
-            f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
-            f" found {', '.join(expression.groupindex) or 'none'}"
-        )
+        said = f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…)"
+        raise wrong_usage(f"{said}, found {', '.join(expression.groupindex) or 'none'}")
     found = {path: match for path in paths if (match := expression.search(path))}
     parts = {path: match.groupdict() for path, match in found.items()}
     if "commit" in groups:
@@ -191,42 +189,26 @@ def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, Log
         try:
             at = name.at.replace(year=then)
         except ValueError as error:
-            day = f"{name.at:%m-%d}"
-            raise wrong_usage(
-                f"expected the names of logs to be days of {then}, found {path}: there is no {day} in that year"
-            ) from error
+            said = f"expected the names of logs to be days of {then}, found {path}"
+            raise wrong_usage(f"{said}: there is no {name.at:%m-%d} in that year") from error
         made[path] = LogName(label=name.label, at=at, dated=year is not None)
     return made
 
 
-class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Where commits stand in a history."""
-
-    places: Mapping[str, int]
-    """Commit as it was asked for → its place, oldest first."""
-    times: Mapping[str, datetime]
-
-
-def commit_order(commits: tuple[str, ...], start: Path) -> CommitOrder | None:
-    """The order of commits in the history of the repository around `start`; None outside of one."""
+def commit_order(commits: tuple[str, ...], start: Path) -> dict[str, tuple[int, datetime]]:
+    """Commit → its place, oldest first, and its time in the history of the repository around `start`; nothing outside of one."""
     try:
         root = find_root(start) if shutil.which("git") else None
     except CannotVerify:  # a repository of somebody else, which git will not read
         root = None
-    if root is None:
-        return None
-    known = {commit: full for commit in commits if (full := resolve(root, commit)) is not None}
-    if not known:
-        return CommitOrder(places={}, times={})
+    known = {commit: full for commit in commits if root and (full := resolve(root, commit)) is not None}
+    if root is None or not known:
+        return {}
     wanted = sorted(set(known.values())) if len(known) <= _ASKED else ["--all"]
     out = run_git(root, "rev-list", "--topo-order", "--reverse", "--timestamp", *wanted, "--")
-    lines = [line.split() for line in out.decode().splitlines()]
-    place = {full: n for n, (_, full) in enumerate(lines)}
-    time = {full: datetime.fromtimestamp(int(stamp), UTC) for stamp, full in lines}
-    return CommitOrder(
-        places={commit: place[full] for commit, full in known.items() if full in place},
-        times={commit: time[full] for commit, full in known.items() if full in time},
-    )
+    lines = enumerate(line.split() for line in out.decode().splitlines())
+    places = {full: (n, datetime.fromtimestamp(int(stamp), UTC)) for n, (stamp, full) in lines}
+    return {commit: places[full] for commit, full in known.items() if full in places}
 
 
 def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:

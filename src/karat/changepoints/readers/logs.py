@@ -19,19 +19,8 @@ from datetime import datetime
 import msgspec
 from msgspec import structs
 
-from karat.changepoints.readers import log_files
-from karat.changepoints.readers.sheets import (
-    BROKEN,
-    MISSING,
-    Cell,
-    NoSample,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-    Which,
-    join_cells,
-    number_cell,
-)
+from karat.changepoints.readers import log_files, sheets
+from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow, Which
 from karat.changepoints.series import Outcome, wrong_usage
 from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
 from karat.findings import info, warn
@@ -208,7 +197,7 @@ def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
     length = max(map(len, found.values()), default=0)
     rows = []
     for n in range(length):
-        cells = {m: number_cell(values[n], nan=options.nan) for m, values in found.items() if n < len(values)}
+        cells = {m: sheets.number_cell(values[n], nan=options.nan) for m, values in found.items() if n < len(values)}
         rows.append(SheetRow(label=str(n + 1), cells=cells))
     return Sheet(
         source=source,
@@ -226,10 +215,8 @@ def _metrics(options: ReadOptions) -> list[LogMetric]:
     metrics = [log_metric(text) for text in options.metrics]
     names = [metric.name for metric in metrics]
     if len(set(names)) < len(names):
-        raise wrong_usage(
-            f"expected a name of its own for every --metric, found {', '.join(names)};"
-            " name their groups, as (?P<speed>[0-9.]+)"
-        )
+        said = f"expected a name of its own for every --metric, found {', '.join(names)}"
+        raise wrong_usage(f"{said}; name their groups, as (?P<speed>[0-9.]+)")
     return metrics
 
 
@@ -243,9 +230,8 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> 
             said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
             odd.add(info("unreadable", said, path=path))
     if not names.found:
-        raise wrong_usage(
-            f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them"
-        )
+        found = f"none of {len(paths):,} that it fits, {paths[0]!r} among them"
+        raise wrong_usage(f"expected --name-pattern to fit the names of logs, found {found}")
     return names
 
 
@@ -261,7 +247,7 @@ def _cells(
         said = getattr(error, "strerror", None) or str(error)
         said = f"expected to read {path}, but: {said}"
         odd.add(warn("cannot-read", said, path=path, next=Command("ls", "-l", path)))
-        return {metric.name: BROKEN for metric in matches.metrics}
+        return {metric.name: sheets.BROKEN for metric in matches.metrics}
     if matches.odd:
         said = f"expected a number where --metric matches, found {matches.odd[0]!r}; it was ignored"
         odd.add(warn("unreadable", said, path=path))
@@ -273,20 +259,20 @@ def _cells(
 
 def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
-    none = MISSING
+    none = sheets.MISSING
     if not all(found.values()):
         # There was no image of that night, it could not be started, or it says what it died of.
         never_ran = len(tail) < _SHORT and b"Traceback" not in tail
         refused = _NOT_STARTED.search(tail) if never_ran else None
         if never_ran and _NO_IMAGE.search(tail):
-            none = MISSING
+            none = sheets.MISSING
         elif refused:
             none = NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
         elif said := find_signature(tail):
             none = NoSample(Outcome.CRASH, said)
     chosen = {metric: choose(values, options.which) for metric, values in found.items()}
     return {
-        metric: join_cells(number_cell(value, nan=options.nan) for value in values) if values else none
+        metric: sheets.join_cells(sheets.number_cell(value, nan=options.nan) for value in values) if values else none
         for metric, values in chosen.items()
     }
 
@@ -332,14 +318,12 @@ def _order(
         return paths, {}, (year,) if year else ()
     commits = {path: names.found[path].commit for path in paths}
     order = log_files.commit_order(tuple(dict.fromkeys(commits.values())), options.root)
-    if order is None or not order.places:
+    if not order:
         said = "no git repository here knows the commits in the names of logs; they are in the order of their names"
         return paths, {}, (said,)
     for path in paths:
-        if commits[path] not in order.places:
+        if commits[path] not in order:
             said = f"expected commit {commits[path]} in the repository, found none; {path} was left out"
             odd.add(warn("unreadable", said, path=path, next="git fetch --all"))
-    known = [path for path in paths if commits[path] in order.places]
-    known.sort(key=lambda path: order.places[commits[path]])
-    times = {path: order.times[commits[path]] for path in known}
-    return known, times, ("in the order of git's history",)
+    known = sorted((path for path in paths if commits[path] in order), key=lambda path: order[commits[path]][0])
+    return known, {path: order[commits[path]][1] for path in known}, ("in the order of git's history",)

@@ -19,21 +19,11 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from karat.changepoints.readers import sheets
 from karat.changepoints.readers.columns import SourceTable, read_table
 from karat.changepoints.readers.log_files import read_names
-from karat.changepoints.readers.sheets import (
-    MISSING,
-    Cell,
-    NoSample,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-    join_cells,
-    number_cell,
-    parse_date,
-    utc,
-)
-from karat.changepoints.series import Better, Observation, Outcome, Series, wrong_usage
+from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
+from karat.changepoints.series import Better, Observation, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
 from karat.system.command import Command
 from karat.system.foreign.limits import read_plain
@@ -66,25 +56,25 @@ def read(
 
     With `logs`, `sources` are logs as well: a shell may have expanded a glob.
     """
-    sheets: list[Sheet] = []
+    found: list[Sheet] = []
     if logs:
         from karat.changepoints.readers.logs import read_logs
 
-        sheets.append(read_logs([*logs, *sources], options))
+        found.append(read_logs([*logs, *sources], options))
     else:
         for source in sources:
-            sheets += read_file(source, options)
+            found += read_file(source, options)
     for golden in goldens:
         from karat.changepoints.readers.golden_history import read_history
 
-        sheets.append(read_history(golden, options))
+        found.append(read_history(golden, options))
     series: list[Series] = []
     notes: list[str] = []
-    for sheet in sheets:
+    for sheet in found:
         made, said = assemble(sheet, options)
         series += made
-        notes += [f"{sheet.source}: {note}" if len(sheets) > 1 else note for note in said]
-    findings = tuple(finding for sheet in sheets for finding in sheet.findings)
+        notes += [f"{sheet.source}: {note}" if len(found) > 1 else note for note in said]
+    findings = tuple(finding for sheet in found for finding in sheet.findings)
     notes = list(dict.fromkeys(notes))
     return SeriesCollection(series=tuple(series), findings=findings, notes=tuple(notes))
 
@@ -113,15 +103,12 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
         # Of several tables in one document, those that have a metric that was asked for.
         named = [t for t in tables if isinstance(t, SourceTable) and any(map(t.fits, options.metrics))]
         tables = named or tables[:1]
-    sheets = [read_table(table, options) if isinstance(table, SourceTable) else table for table in tables]
-    with_metrics = [one for one in sheets if one.metrics]
+    found = [read_table(table, options) if isinstance(table, SourceTable) else table for table in tables]
+    with_metrics = [sheet for sheet in found if sheet.metrics]
     for table in tables:
         if isinstance(table, SourceTable) and not with_metrics:
-            raise CannotVerify(
-                f"expected a column of numbers in {table.source}, found none; its columns are"
-                f" {', '.join(table.names[:20])}",
-                next_command=_HELP,
-            )
+            said = f"expected a column of numbers in {table.source}, found none"
+            raise CannotVerify(f"{said}; its columns are {', '.join(table.names[:20])}", next_command=_HELP)
     return with_metrics
 
 
@@ -188,7 +175,7 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
         return None
     curves = reading.golden.metrics
     cells: dict[int, dict[str, Cell]] = {}
-    number = partial(number_cell, nan="missing")  # "nan" is how a golden writes that there is no sample
+    number = partial(sheets.number_cell, nan="missing")  # "nan" is how a golden writes that there is no sample
     wanted = [metric for metric in curves if not options.metrics or metric in options.metrics]
     for metric in wanted:
         steps, values = curves[metric].steps.tolist(), curves[metric].values.tolist()
@@ -226,7 +213,7 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
         rows = []
         for held in places.values():
             metrics = dict.fromkeys(name for row in held for name in row.cells)
-            cells = {name: join_cells(row.cells.get(name, MISSING) for row in held) for name in metrics}
+            cells = {name: sheets.join_cells(row.cells.get(name, sheets.MISSING) for row in held) for name in metrics}
             rows.append(structs.replace(held[0], cells=cells) if len(held) > 1 else held[0])
         labels = "1 label occurs" if joined == 1 else f"{joined:,} labels occur"
         notes.append(f"{labels} more than once; the values are repeats of one point")
@@ -251,7 +238,7 @@ def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = Fa
     for n, row in enumerate(rows):
         if row.label == text:
             return n + 1 if after else n
-    when = parse_date(text)
+    when = sheets.parse_date(text)
     if when is None and all(row.when is None for row in rows):
         # Month and day, among logs whose names say no more.
         name = read_names([text]).found.get(text)
@@ -260,7 +247,7 @@ def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = Fa
     if when is None or len(moments) != len(rows) or not rows:
         ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
         raise wrong_usage(f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}")
-    limit = utc(when)
+    limit = sheets.utc(when)
     if after:
         # A day without an hour is meant to its end.
         limit += timedelta(days=1) if len(text.strip()) <= 10 else timedelta(microseconds=1)
@@ -268,18 +255,9 @@ def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = Fa
 
 
 def _observation(row: SheetRow, metric: str) -> Observation:
-    cell = row.cells.get(metric, MISSING)
-    outcome, signature, values = Outcome.OK, "", cell
-    if isinstance(cell, NoSample):
-        outcome, signature, values = cell.outcome, cell.signature, ()
-    return Observation(
-        label=row.label,
-        outcome=outcome,
-        values=values,  # type: ignore[arg-type]
-        signature=signature,
-        when=row.when,
-        log=row.log,
-    )
+    cell = row.cells.get(metric, sheets.MISSING)
+    made = partial(Observation, label=row.label, when=row.when, log=row.log)
+    return made(outcome=cell.outcome, signature=cell.signature) if isinstance(cell, NoSample) else made(values=cell)
 
 
 def direction(metric: str, options: ReadOptions) -> Better | None:

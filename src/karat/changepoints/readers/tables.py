@@ -18,20 +18,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from karat.changepoints.readers import sheets
 from karat.changepoints.readers.columns import SourceTable
-from karat.changepoints.readers.sheets import (
-    Cell,
-    NoSample,
-    ReadOptions,
-    Sheet,
-    SheetRow,
-    join_cells,
-    number,
-    parse_date,
-    read_cell,
-    since_1970,
-    utc,
-)
+from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Better, Outcome, no_such, wrong_usage
 from karat.findings import CannotVerify, Finding, warn
 from karat.goldens.text_file import BOM, LimitedFindings
@@ -123,7 +112,7 @@ def _header(rows: list[tuple[int, list[str]]], *, commented: list[str]) -> tuple
     """The names of the columns, and where the rows begin: a header has no number in it."""
     first = [cell.strip() for cell in rows[0][1]]
     # A single line is a header only if it has several fields: else it is one word of whatever the file is.
-    is_header = not any(number(cell) is not None for cell in first)
+    is_header = not any(sheets.number(cell) is not None for cell in first)
     if is_header and (len(rows) > 1 or len(first) > 1):
         return _unique([cell or f"column {n}" for n, cell in enumerate(first, 1)]), 1
     if len(commented) == len(first):
@@ -225,7 +214,6 @@ def read_lines(data: bytes, source: str) -> SourceTable | None:
 
 
 def table_of(value: Any, source: str) -> SourceTable | None:
-    """The table that a JSON value is."""
     if isinstance(value, dict):  # label → value, label → record, or name → list
         items = list(value.values())
         lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
@@ -295,9 +283,8 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
             names = [name for (name,) in found if isinstance(name, str) and not name.startswith("sqlite_")]
             table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
             if not options.table and table not in names:
-                raise wrong_usage(
-                    f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}"
-                )
+                there = ", ".join(names[:20]) or "none"
+                raise wrong_usage(f"expected --table to say which table of {source} is meant, found {there}")
             if table not in names:
                 raise no_such("--table", f"name a table of {source}", table, names)
             columns = _columns(connection, table)
@@ -367,14 +354,14 @@ def _stage(
     def cell(row: Sequence[Any]) -> Cell:
         value, outcome, signature = row[5], row[6], row[7]
         if value is not None:
-            return read_cell(value, nan=options.nan)
+            return sheets.read_cell(value, nan=options.nan)
         kind = Outcome(outcome) if outcome in set(Outcome) else Outcome.BROKEN
         return NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
 
     made = []
     for held in points.values():
         label, at = str(held[0][2]), held[0][3]
-        when = since_1970(at) or parse_date(at)
+        when = sheets.since_1970(at) or sheets.parse_date(at)
         of_metric: dict[str, list[Sequence[Any]]] = {name: [] for name in wanted}
         for row in held:
             for name in wanted if row[4] is None else (str(row[4]),):
@@ -382,8 +369,8 @@ def _stage(
         made.append(
             SheetRow(
                 label=label,
-                cells={name: join_cells(map(cell, of_metric[name])) for name in wanted},
-                when=None if when is None else utc(when),
+                cells={name: sheets.join_cells(map(cell, of_metric[name])) for name in wanted},
+                when=None if when is None else sheets.utc(when),
                 log=Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source),
             )
         )
