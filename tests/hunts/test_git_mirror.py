@@ -145,7 +145,7 @@ def test_every_commit_between_two_points_with_what_a_person_asks_for(tmp_path: P
     # A clone on this disk knows where it came from.
     assert found[0].link == f"https://github.com/o/r/commit/{first}"
     assert found[1].title == f'Revert "quicker" (reverts {first[:12]})'
-    assert found[2].title == "evil \\x1b[31mred\\x07 \\x01 ## [error]"
+    assert found[2].title == "evil \\x1b[31mred\\x07 \\x01 # #[error]"
     assert all(s.part == "r" for s in found)
 
 

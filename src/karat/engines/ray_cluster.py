@@ -121,7 +121,6 @@ def node_needs(resources: Resources) -> dict[str, float]:
 
 
 def jobs_per_node(there: Mapping[str, float], wanted: Mapping[str, float]) -> int:
-    """How many jobs a node can run at once."""
     # Fractions such as 0.1 are not what they seem; a job too many would wait, one too few is never run.
     return min(int(there.get(name, 0.0) / amount + 1e-6) for name, amount in wanted.items())
 

@@ -261,9 +261,8 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
         return Verdict(part=needed[0], parts=needed, message=said, confidence=swaps.confidence())
     if needed:
-        return Verdict(
-            parts=needed, message=f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
-        )
+        said = f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
+        return Verdict(parts=needed, message=said)
     return Verdict(parts=unknown, message=f"which part caused it is unclear ({why})")
 
 

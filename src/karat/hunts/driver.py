@@ -198,9 +198,8 @@ class Driver:
                 if old != new:
                     journal.update_point(row.key, position, new)
             if more := len(now.keys() - {point.id for point in begun}):
-                self._listener.said(
-                    f"{more:,} points are new since this hunt began and are left out (karat hunt run --fresh includes them)"
-                )
+                said = f"{more:,} points are new since this hunt began and are left out"
+                self._listener.said(f"{said} (karat hunt run --fresh includes them)")
         for finding in timeline.findings:
             self._listener.said(finding.message)
         self._announce(row, points)
@@ -245,18 +244,14 @@ class Driver:
             mixed = self._journal.point(row.key, whose.towards) if whose.towards else None
             old, new = points[site.good], mixed or points[site.bad]
             config = self._config(depth + 1)
+            seen_at = [self._identity(row.key, point) for point in (old, new)]
             child = StageRow(
                 key=whose.zoom,
                 title=config.text,
                 timeline=config.timeline,
                 parent=f"{row.key}.{site.numbers[0]}",
                 levels=levels_of(decision.spans, site),
-                window=Window(
-                    old=old,
-                    new=new,
-                    old_identity=self._identity(row.key, old),
-                    new_identity=self._identity(row.key, new),
-                ),
+                window=Window(old=old, new=new, old_identity=seen_at[0], new_identity=seen_at[1]),
             )
             self._stage(child, depth + 1, [decision.spans[number] for number in site.numbers])
             # A change that the finer stage did not show ends here: whether it holds is asked here.
@@ -313,12 +308,8 @@ class Blame:
         moved = 0.0 if span.before is None or span.after is None else span.after - span.before
         means = self._means("confirm", "confirming", span)
         verdict = confirm(self._old, self._new, *means, times=times, direction=moved)
-        merged = structs.replace(
-            found.verdict,
-            confirmed=verdict.confirmed,
-            confidence=verdict.confidence,
-            tried=(*found.verdict.tried, *verdict.tried),
-        )
+        tried, sure = (*found.verdict.tried, *verdict.tried), verdict.confidence
+        merged = structs.replace(found.verdict, confirmed=verdict.confirmed, confidence=sure, tried=tried)
         return structs.replace(found, verdict=merged, confirmed=True)
 
     def _means(self, purpose: str, why: str, span: Span) -> tuple[Metric, Measure, Judge]:

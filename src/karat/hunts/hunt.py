@@ -18,16 +18,9 @@ from karat.engines.job import open_engine
 from karat.findings import UsageError
 from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
+from karat.hunts.journal import records
 from karat.hunts.journal.database import is_empty
 from karat.hunts.journal.journal import Journal, archive, discard
-from karat.hunts.journal.records import (
-    HuntRow,
-    changed_settings,
-    environment_values,
-    redact,
-    settings_json,
-    without_assignments,
-)
 from karat.hunts.model import HuntReport, Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import search_metrics
@@ -54,24 +47,22 @@ def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool =
             raise UsageError(said, next_command=Command("karat", "hunt", "status", str(path)))
         if report.runs:
             what = "a hunt that is not finished" if report.resume else "a finished hunt"
-            raise UsageError(
-                f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; "
-                "--fresh starts over and archives it",
-                next_command=report.resume or Command("karat", "hunt", "report", str(path)),
-            )
+            said = f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}"
+            following = report.resume or Command("karat", "hunt", "report", str(path))
+            raise UsageError(f"{said}; --fresh starts over and archives it", next_command=following)
         # Nobody misses it: nothing was run, and nobody is at work.
         discard(path)
     return Journal.create(path, hunt_row(file, settings, workspace_of(file, settings)))
 
 
-def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
-    return HuntRow(
+def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> records.HuntRow:
+    return records.HuntRow(
         name=hunt_name(file, settings),
         file=str(file.absolute()),
         root=str(place.root),
         hunt=place.hunt,
-        settings=settings_json(settings),
-        command=tuple(map(without_assignments, split_command(settings.probe.command))),
+        settings=records.settings_json(settings),
+        command=tuple(map(records.without_assignments, split_command(settings.probe.command))),
         metrics=search_metrics(settings),
         units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
     )
@@ -96,14 +87,12 @@ def resume_hunt(
         file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
         plain = read(file)
         together = overrides.over(journal.fact("overrides", Overrides, "{}"))
-        settings = settings_json(apply_overrides(plain, together))
+        settings = records.settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
-        if changed := changed_settings(facts["settings"], settings):
-            raise UsageError(
-                f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
-                "measured before and after would not compare",
-                next_command=Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh"),
-            )
+        if changed := records.changed_settings(facts["settings"], settings):
+            said = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
+            following = Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh")
+            raise UsageError(f"{said}: what was measured before and after would not compare", next_command=following)
         journal.set_fact("settings", settings)
         return hunt_into(journal, file, plain, together, progress, abandoned)
 
@@ -188,10 +177,12 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
             names=[point.id for point in points],
         )
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
-        environment, steps = environment_values(settings), []
+        environment, steps = records.environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(shlex.join(redact(word, environment) for word in command.argv) for command in job.commands)
+            lines = tuple(
+                shlex.join(records.redact(word, environment) for word in command.argv) for command in job.commands
+            )
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = (
             *(finding.message for finding in timeline.findings),

@@ -55,9 +55,8 @@ def read(path: Path) -> HuntSettings:
     try:
         text = read_plain(path, TEXT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"expected UTF-8 in {path}, found: {error}", next_command=Command("file", str(path))
-        ) from error
+        said = f"expected UTF-8 in {path}, found: {error}"
+        raise UsageError(said, next_command=Command("file", str(path))) from error
     except FileNotFoundError as error:
         init = Command("karat", "hunt", "init", *(() if str(path) == NAME else ("--output", str(path))))
         raise UsageError(f"expected a hunt in {path}, found no such file", next_command=init) from error
@@ -128,9 +127,8 @@ def _moment(value: Any, key: str) -> Any:
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError as error:
-            raise mistake(
-                f"{key}: expected a day or a time such as 2023-08-24 or 2023-08-24T06:00:00Z, found {value!r}"
-            ) from error
+            wanted = "a day or a time such as 2023-08-24 or 2023-08-24T06:00:00Z"
+            raise mistake(f"{key}: expected {wanted}, found {value!r}") from error
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = dt.datetime.combine(value, dt.time())
     return value.replace(tzinfo=dt.UTC) if isinstance(value, dt.datetime) and not value.tzinfo else value
@@ -146,10 +144,9 @@ def validate(settings: HuntSettings) -> None:
     _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be greater than 0")
     _check_range("probe.repeats", probe.repeats, 1)
     _check_range("probe.warmups", probe.warmups)
-    _expect(
-        0 not in probe.skip_exit_codes,
-        "probe.skip_exit_codes: expected exit codes that mean `cannot be tested`, found 0, which is success",
-    )
+    if 0 in probe.skip_exit_codes:
+        said = "expected exit codes that mean `cannot be tested`, found 0, which is success"
+        raise mistake(f"probe.skip_exit_codes: {said}")
     for name in probe.env:
         _expect(bool(name) and "=" not in name, f"probe.env: expected a name without '=', found {name!r}")
     for name in probe.env_pass:
@@ -243,10 +240,9 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
 def _check_order(found: Sequence[Stage]) -> None:
     """Coarse to fine: a stage must be able to look between two points of the one before it."""
     for stage in found:
-        _expect(
-            stage.timeline not in {"packages", "values"} or len(found) == 1,
-            f"stages: expected {stage.timeline} alone, found it among {len(found)} stages; nothing is finer or coarser than it",
-        )
+        if stage.timeline in {"packages", "values"} and len(found) > 1:
+            said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
+            raise mistake(f"stages: {said}; nothing is finer or coarser than it")
     for coarse, fine in pairwise(found):
         if coarse.timeline not in _ORDER or fine.timeline not in _ORDER:
             continue
@@ -264,12 +260,10 @@ def _check_first(settings: HuntSettings, first: str) -> None:
                 raise mistake(f"containers.{key}: expected the {which} day, such as 2023-08-24, found nothing")
     if first == "checkouts" and settings.checkouts.start is None:
         raise mistake("checkouts.start: expected a day or a time to start at, found nothing")
-    if first == "commits":
-        table = settings.commits or settings.checkouts
-        _expect(
-            bool(table.good) or table.start is not None,
-            f"{'commits' if settings.commits else 'checkouts'}: expected good (repository = revision), or start, found neither",
-        )
+    table = settings.commits or settings.checkouts
+    if first == "commits" and not table.good and table.start is None:
+        name = "commits" if settings.commits else "checkouts"
+        raise mistake(f"{name}: expected good (repository = revision), or start, found neither")
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -324,7 +318,6 @@ def _with(struct: _S, **values: object) -> _S:
 
 
 def hunt_name(file: Path, settings: HuntSettings) -> str:
-    """The name of a hunt: as hunt.toml says, or as its file is called."""
     return settings.name or file.stem
 
 

@@ -188,15 +188,8 @@ class Measurer:
             those = self._originals.get(attempt.identity_key, [])
             sources = [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]
             for offset, source in enumerate(sources):
-                copy = structs.replace(
-                    attempt,
-                    number=run.number + offset,
-                    outcome=source.outcome,
-                    samples=source.samples,
-                    signature=source.signature,
-                    hunted=source.hunted,
-                    shared_with=source.point,
-                )
+                came = {name: getattr(source, name) for name in ("outcome", "samples", "signature", "hunted")}
+                copy = structs.replace(attempt, **came, number=run.number + offset, shared_with=source.point)
                 self._add(AttemptRow(attempt=copy, purpose=run.purpose))
             return run
         row = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))

@@ -24,6 +24,8 @@ Words = str | tuple[str, ...]
 Duration = str | int | float
 SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
 EDIT = "edit hunt.toml"
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
+"""A commit's id, also a short one."""
 IMAGE = "image"
 """The part of a point that names the container everything is built in."""
 
@@ -287,18 +289,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 _TIME_UNITS = {
     "ms": 0.001,
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "m": 60,
-    "min": 60,
-    "minute": 60,
-    "h": 3600,
-    "hour": 3600,
-    "d": 86400,
-    "day": 86400,
-    "w": 604800,
-    "week": 604800,
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), 60),
+    **dict.fromkeys(("h", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86400),
+    **dict.fromkeys(("w", "week"), 604800),
 }
 _SIZE_UNITS = {"": 1, "B": 1} | {
     f"{letter}{ending}": base**power
@@ -370,10 +365,8 @@ def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
     """Raise for names and folders that cannot be told apart, or that leave the work area."""
     for each in repositories:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", each.name) or each.name == IMAGE:
-            raise mistake(
-                "repositories: expected a name of letters, digits, '.', '_', '+' and '-' "
-                f"(and not {IMAGE!r}), found {each.name!r}"
-            )
+            letters = f"letters, digits, '.', '_', '+' and '-' (and not {IMAGE!r})"
+            raise mistake(f"repositories: expected a name of {letters}, found {each.name!r}")
         path = each.path
         odd = path.is_absolute() or "@" in str(path) or not str(path).isprintable()
         if odd or not path.parts or any(part.startswith(".") for part in path.parts):

@@ -19,34 +19,31 @@ def stages(settings: HuntSettings) -> tuple[Stage, ...]:
     """Every stage, coarse to fine."""
     if not settings.stages:
         raise mistake(f"stages: expected at least one of {', '.join(BUILT_IN)}, found none")
-    return tuple(_stage(text, settings) for text in settings.stages)
+    found = []
+    for text in settings.stages:
+        timeline, *words = text.split() or [""]
+        if timeline not in BUILT_IN:
+            from importlib.metadata import entry_points
 
-
-def _stage(text: str, settings: HuntSettings) -> Stage:
-    words = text.split()
-    timeline = words[0] if words else ""
-    if timeline not in BUILT_IN:
-        from importlib.metadata import entry_points
-
-        theirs = sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN))
-        known = (*BUILT_IN, *theirs)
-        if timeline not in theirs:
-            raise mistake(
-                f"stages: no timeline is called {timeline!r}{suggest(timeline, known)} (known: {', '.join(known)})"
-            )
-    step = None
-    if len(words) > 1:
-        step = parse_step(" ".join(words[2:])) if words[1] == "by" else None
-        if step is None:
-            raise mistake(f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}")
-        # `commits by day` would be checkouts.
-        if timeline in BUILT_IN and timeline not in {"containers", "checkouts"}:
-            raise mistake(f"stages: expected {timeline!r} without a step, found {text!r}")
-    elif timeline == "containers" and settings.containers is not None:
-        step = parse_duration(settings.containers.step)
-    elif timeline == "checkouts":
-        step = parse_duration(settings.checkouts.step)
-    return Stage(timeline=timeline, step=step, text=text)
+            theirs = sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN))
+            known = (*BUILT_IN, *theirs)
+            if timeline not in theirs:
+                said = f"no timeline is called {timeline!r}{suggest(timeline, known)} (known: {', '.join(known)})"
+                raise mistake(f"stages: {said}")
+        step = None
+        if words:
+            step = parse_step(" ".join(words[1:])) if words[0] == "by" else None
+            if step is None:
+                raise mistake(f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}")
+            # `commits by day` would be checkouts.
+            if timeline in BUILT_IN and timeline not in {"containers", "checkouts"}:
+                raise mistake(f"stages: expected {timeline!r} without a step, found {text!r}")
+        elif timeline == "containers" and settings.containers is not None:
+            step = parse_duration(settings.containers.step)
+        elif timeline == "checkouts":
+            step = parse_duration(settings.checkouts.step)
+        found.append(Stage(timeline=timeline, step=step, text=text))
+    return tuple(found)
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,15 +31,8 @@ CREATE TABLE metrics (
 ) STRICT;
 
 CREATE TABLE stages (
-    key TEXT PRIMARY KEY,
-    ordinal INTEGER NOT NULL,
-    title TEXT NOT NULL,
-    timeline TEXT NOT NULL,
-    state TEXT NOT NULL,
-    parent TEXT NOT NULL,
-    levels TEXT NOT NULL,
-    window TEXT,
-    decision TEXT,
+    key TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, title TEXT NOT NULL, timeline TEXT NOT NULL,
+    state TEXT NOT NULL, parent TEXT NOT NULL, levels TEXT NOT NULL, window TEXT, decision TEXT,
     notes TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 
@@ -52,18 +45,9 @@ CREATE TABLE points (
 CREATE INDEX points_in_order ON points (stage, position);
 
 CREATE TABLE attempts (
-    id INTEGER PRIMARY KEY,
-    stage TEXT NOT NULL,
-    point TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    purpose TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    signature TEXT NOT NULL,
-    identity_key TEXT NOT NULL,
-    shared_with TEXT NOT NULL,
-    lost INTEGER NOT NULL,
-    started REAL NOT NULL,
-    seconds REAL NOT NULL,
+    id INTEGER PRIMARY KEY, stage TEXT NOT NULL, point TEXT NOT NULL, number INTEGER NOT NULL,
+    purpose TEXT NOT NULL, outcome TEXT NOT NULL, signature TEXT NOT NULL, identity_key TEXT NOT NULL,
+    shared_with TEXT NOT NULL, lost INTEGER NOT NULL, started REAL NOT NULL, seconds REAL NOT NULL,
     document TEXT NOT NULL,
     UNIQUE (stage, point, number)
 ) STRICT;
@@ -171,10 +155,8 @@ def header(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Whose file it is, the version of its tables, and how many there are."""
     from karat.system.foreign.sqlite import rows
 
-    application, version, tables = (
-        int(rows(db, sql)[0][0])
-        for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-    )
+    asked = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    application, version, tables = (int(rows(db, sql)[0][0]) for sql in asked)
     return application, version, tables
 
 
@@ -202,9 +184,8 @@ def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
     # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
     later = isinstance(error, sqlite3.OperationalError) or not has_journal_name(path)
     way = Command("ls", "-ld", str(path)) if later else fresh_command(path)
-    return CannotVerify(
-        f"expected to {verb} the journal {path}, but: {error}", next_command="df -h" if "full" in str(error) else way
-    )
+    full = "full" in str(error)
+    return CannotVerify(f"expected to {verb} the journal {path}, but: {error}", next_command="df -h" if full else way)
 
 
 def fresh_command(path: Path) -> Command:
@@ -223,11 +204,9 @@ class WriterLock:
             said = f"expected to write {path}, but: {error.strerror}"
             raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
         if handle is None:
-            raise UsageError(
-                f"expected no other hunt into {journal}, found process "
-                f"{path.read_text('ascii', 'replace').strip() or '(unknown)'} writing it",
-                next_command=Command("karat", "hunt", "status", str(journal)),
-            )
+            process = path.read_text("ascii", "replace").strip() or "(unknown)"
+            said = f"expected no other hunt into {journal}, found process {process} writing it"
+            raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal)))
         self._handle = handle
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)

@@ -101,7 +101,6 @@ class Journal:
         return tuple((Metric(name=n, better=b, threshold=t, binary=bool(x)), unit) for n, b, unit, t, x in rows)
 
     def stages(self) -> tuple[StageRow, ...]:
-        """All stages in the order in which they were begun."""
         sql = "SELECT key, title, timeline, state, parent, levels, window, decision, notes FROM stages ORDER BY ordinal"
         shape = tuple[str, str, str, str, str, str, str | None, str | None, str]
         return tuple(
@@ -183,9 +182,8 @@ class Journal:
 
     def running(self) -> tuple[tuple[str, str, str, float], ...]:
         """Stage, point, why and since when, of the runs under way."""
-        return tuple(
-            self._rows(tuple[str, str, str, float], "SELECT stage, point, why, since FROM running ORDER BY since")
-        )
+        sql = "SELECT stage, point, why, since FROM running ORDER BY since"
+        return tuple(self._rows(tuple[str, str, str, float], sql))
 
     def events(self) -> tuple[tuple[float, str, str], ...]:
         """When, in which stage, what."""
@@ -246,7 +244,6 @@ class Journal:
             yield self._db
 
     def set_fact(self, key: str, value: str) -> None:
-        """Keep one fact of the hunt: its state, its settings."""
         with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO hunt VALUES (?, ?)", (key, value))
 
@@ -310,11 +307,8 @@ class Journal:
         attempt = entry.attempt
         # SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told.
         if not self.path.exists() or self.path.stat().st_ino != self._file:
-            raise CannotVerify(
-                f"expected the journal {self.path}, which this hunt writes, found that it was removed or "
-                "replaced: its measurements are lost",
-                next_command="karat hunt run",
-            )
+            said = f"expected the journal {self.path}, which this hunt writes, found that it was removed or replaced"
+            raise CannotVerify(f"{said}: its measurements are lost", next_command="karat hunt run")
         with self._writing() as db:
             kept = {"purpose": entry.purpose, "lost": entry.lost, "document": _text(attempt)}
             row = db.execute(
@@ -343,9 +337,8 @@ class Journal:
             raise self.damaged(str(error)) from error
 
     def damaged(self, said: str) -> CannotVerify:
-        return CannotVerify(
-            f"expected the journal {self.path} to be whole, but: {said}", next_command=database.fresh_command(self.path)
-        )
+        said = f"expected the journal {self.path} to be whole, but: {said}"
+        return CannotVerify(said, next_command=database.fresh_command(self.path))
 
 
 def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...]:
@@ -380,10 +373,9 @@ def archive(path: Path) -> Path:
         Journal.resume(path).close()
     except CannotVerify as error:
         if not database.has_journal_name(path) and path.stat().st_size:
-            raise UsageError(
-                f"expected the journal of a hunt in {path}, found another file, which was not touched",
-                next_command=Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt"),
-            ) from error
+            said = f"expected the journal of a hunt in {path}, found another file, which was not touched"
+            following = Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt")
+            raise UsageError(said, next_command=following) from error
     target = next(
         free for number in range(1, 1_000_000) if not (free := path.with_name(f"{path.name}.{number}")).exists()
     )

@@ -36,16 +36,11 @@ def job_for(
     """Everything that is run at a point, in order."""
     probe, engine = settings.probe, settings.engine
     # What hunt.toml says comes last, and wins.
-    env = {
-        "KARAT_POINT": point.id,
-        "KARAT_STAGE": timeline.name,
-        "KARAT_OUT": "@OUT@",
-        "KARAT_ROOT": str(place.root),
-        **probe.env,
-    }
+    own = {"KARAT_POINT": point.id, "KARAT_STAGE": timeline.name, "KARAT_OUT": "@OUT@", "KARAT_ROOT": str(place.root)}
+    env = {**own, **probe.env}
     wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
     folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
-    memory = parse_size(engine.memory)
+    memory, password = parse_size(engine.memory), settings.containers.password_env if settings.containers else ""
     return Job(
         key=key,
         commands=(*timeline.prepare(point), *(timeline.command(point, command) for command in _commands(probe, env))),
@@ -55,9 +50,7 @@ def job_for(
         known=tuple(known),
         identity=dict(timeline.identity(point)),
         passed=probe.env_pass,
-        withheld=(settings.containers.password_env,)
-        if settings.containers and settings.containers.password_env
-        else (),
+        withheld=(password,) if password else (),
     )
 
 

@@ -30,14 +30,13 @@ from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import run_folder
 from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, matches, output_lines, value_of
-from karat.hunts.settings import CrashSettings, HuntSettings, ProbeSettings
+from karat.hunts.settings import COMMIT, CrashSettings, HuntSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
 _DID = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
-_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHELL_SIGNALS = range(129, 193)
 """A shell, and a container, say 128 + N for what signal N killed."""
 _SIGNAL_NAME = re.compile(r"(?:.*died with <Signals\.)?(SIG[A-Z0-9]+)\b")
@@ -128,7 +127,7 @@ def _wrong_commit(point: Point, identity: Mapping[str, str]) -> str:
     """
     for name, asked in point.parts.items():
         found = identity.get(f"commit.{name}", asked)
-        are_commits = _COMMIT.fullmatch(asked) and _COMMIT.fullmatch(found)
+        are_commits = COMMIT.fullmatch(asked) and COMMIT.fullmatch(found)
         if are_commits and not asked.startswith(found) and not found.startswith(asked):
             return f"expected {name} {asked[:10]} under test, found {name} {found[:10]}: nothing was rebuilt"
     return ""

@@ -25,7 +25,6 @@ _LOG = 4000
 
 
 def build_report(journal: Journal) -> HuntReport:
-    """Everything that is known of a hunt now."""
     facts, rows, metrics = journal.facts(), journal.stages(), journal.metrics()
     said, settings = facts.get("state", "running"), settings_of_journal(facts)
     # A journal that says running, and that nobody writes, is of a hunt that was killed.

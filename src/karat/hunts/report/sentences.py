@@ -19,7 +19,7 @@ from karat.hunts.model import (
     StageReport,
     Suspect,
 )
-from karat.report.words import count
+from karat.report.words import count, few
 
 FILES = "files.sha256"
 """The name under which an identity has the hash of all built files."""
@@ -147,15 +147,12 @@ def _again(change: ChangeReport) -> bool:
 
 def confirmed(change: ChangeReport) -> str:
     """Whether the culprit and its parent, run again, still differed, and how sure it all is."""
-    verdict = change.verdict
-    confidence = verdict.confidence or change.span.confidence
-    again = _again(change)
     said = {
         True: "confirmed by running both sides again",
         False: "NOT confirmed: run again, the two sides do not differ as before",
-        None: "both sides were run again, without a clear result" if again else "not run again",
-    }[verdict.confirmed]
-    return f"{said}; confidence {sure(confidence)}"
+        None: "both sides were run again, without a clear result" if _again(change) else "not run again",
+    }[change.verdict.confirmed]
+    return f"{said}; confidence {sure(change.verdict.confidence or change.span.confidence)}"
 
 
 def blame(change: ChangeReport) -> str:
@@ -247,8 +244,7 @@ def _beginning(texts: Sequence[str]) -> str:
 
 def listed(points: Sequence[Point], most: int, shown: Callable[[str], str] = str) -> str:
     """`2023-08-03, 2023-08-07 and 9 more`."""
-    names = ", ".join(shown(point.label) for point in points[:most])
-    return f"{names} and {len(points) - most:,} more" if len(points) > most else names
+    return few([shown(point.label) for point in points], most)
 
 
 def measured(report: HuntReport) -> str:
@@ -311,7 +307,5 @@ def _same_binary(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Whether what should be different things had the very same files under test."""
     if not old.get(FILES) or old[FILES] != new.get(FILES):
         return False
-    names = {
-        name for name in (*old, *new) if name != FILES and name.startswith(("commit.", "image", "package.", "value"))
-    }
-    return any(old.get(name) != new.get(name) for name in names)
+    told = [name for name in (*old, *new) if name.startswith(("commit.", "image", "package.", "value"))]
+    return any(old.get(name) != new.get(name) for name in told)

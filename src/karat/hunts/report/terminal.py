@@ -256,10 +256,9 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
             # Of several stages that have the point, the first in which it was tried.
             return next((m for m in matches if journal.attempts(m[0], m[1].id)), matches[0])
         if ids:
-            raise UsageError(
-                f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
-                next_command=show_command(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
-            )
+            said = f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}"
+            where, first = matches[0]
+            raise UsageError(said, next_command=show_command(first.id, stage=where, journal=str(journal.path)))
     labels = [p.label for _, p in every]
     said = f"expected a point of the hunt, found none that begins with {name!r}{suggest(name, labels)}"
     raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))

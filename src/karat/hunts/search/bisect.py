@@ -18,17 +18,8 @@ import numpy as np
 from msgspec import structs
 
 from karat.hunts.model import Decision, Metric, Observed, Span
-from karat.hunts.search.inference import (
-    OUTLIERS,
-    Array,
-    differ,
-    entropy,
-    level_map,
-    middle,
-    rate_pairs,
-    relative,
-    seen_rate,
-)
+from karat.hunts.search import inference
+from karat.hunts.search.inference import OUTLIERS, Array
 from karat.hunts.search.observations import Readings, read_metric
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
 from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_of
@@ -56,7 +47,7 @@ class Belief(NamedTuple):
 
 def binary_belief(values: Mapping[int, Sequence[float]], old: int) -> Belief:
     """Of a metric that is good (0) or bad (1); `old`: which of them the first end should be."""
-    wrong_old, wrong_new, weights = rate_pairs()
+    wrong_old, wrong_new, weights = inference.rate_pairs()
     first = min(values)
     shape = (len(weights), max(values) - first + 1)
     as_old, as_new = np.zeros(shape), np.zeros(shape)
@@ -70,19 +61,19 @@ def binary_belief(values: Mapping[int, Sequence[float]], old: int) -> Belief:
     worse = np.cumsum([all_new, *place])
     worse = 1 - worse if old else worse
     false = sum(float(1 - worse[at - first]) * sum(x != 0 for x in numbers) for at, numbers in values.items())
-    flakes = seen_rate(false, rates[1] if old else rates[0])
+    flakes = inference.seen_rate(false, rates[1] if old else rates[0])
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
 def level_belief(values: Mapping[int, Sequence[float]], spread: float) -> Belief:
     """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
-    scaled = relative([value for numbers in values.values() for value in numbers])
+    scaled = inference.relative([value for numbers in values.values() for value in numbers])
     logs = {at: [scaled(value) for value in numbers] for at, numbers in values.items()}
     first, last = min(values), max(values)
-    belief = _levels(logs, (middle(logs[first]), middle(logs[last]), spread))
+    belief = _levels(logs, (inference.middle(logs[first]), inference.middle(logs[last]), spread))
     cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last
     sides = [[x for at in logs for x in logs[at] if (at < cut) == side] for side in (True, False)]
-    return _levels(logs, (middle(sides[0]), middle(sides[1]), spread))
+    return _levels(logs, (inference.middle(sides[0]), inference.middle(sides[1]), spread))
 
 
 def _levels(logs: Mapping[int, Sequence[float]], model: tuple[float, float, float]) -> Belief:
@@ -171,11 +162,11 @@ class MetricSearch:
             nothing = belief.all_old + belief.all_new
         else:
             # For the spread, which every run tells something about.
-            levels = level_map(self.values, self.count, smallest=self.smallest)
+            levels = inference.level_map(self.values, self.count, smallest=self.smallest)
             belief = level_belief(inside, max(levels.spread, 1e-12))
             # Whether the levels of both ends differ, from the runs of the ends alone.
             spread = levels.spread if levels.sure else None
-            apart = differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)
+            apart = inference.differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)
             nothing = max(belief.all_old + belief.all_new, 1 - apart)
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
@@ -210,7 +201,7 @@ class MetricSearch:
             return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"
         # Whether the runs of both ends say the opposite of what they are known as.
         ends = belief.first, belief.first + len(belief.place)
-        first, last = (middle([float(x != 0) for x in self.values[at]]) for at in ends)
+        first, last = (inference.middle([float(x != 0) for x in self.values[at]]) for at in ends)
         if (first, last) == (1 - self.old, self.old):
             return f"{self.metric.name}: the good end is bad, and the bad end is good: swap good and bad in [search]"
         state = "bad" if (belief.all_old >= belief.all_new) == bool(self.old) else "good"
@@ -239,8 +230,8 @@ class MetricSearch:
         sure = chance >= self.settings.confidence and closed
         if chance <= 0.5 or not closed:
             return None, sure
-        before = middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
-        after = middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
+        before = inference.middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
+        after = inference.middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
         span = span_of(self.metric, (low, high), (before, after), min(chance, 0.9999), self.dead)
         if self.metric.threshold is not None and not self.metric.binary:
             span = structs.replace(span, kind="improvement" if self.old else "regression")
@@ -310,7 +301,7 @@ def _gain(new: Array, wrong_old: float, wrong_new: float) -> Array:
     seen = new * (1 - wrong_new) + (1 - new) * wrong_old
     seen = np.clip(seen, 1e-12, 1 - 1e-12)
     bits = -(seen * np.log2(seen) + (1 - seen) * np.log2(1 - seen))
-    return np.asarray(bits - new * entropy(wrong_new) - (1 - new) * entropy(wrong_old))
+    return np.asarray(bits - new * inference.entropy(wrong_new) - (1 - new) * inference.entropy(wrong_old))
 
 
 def _mass(belief: Belief, low: int, high: int) -> float:

@@ -72,7 +72,6 @@ class ChangeMap(NamedTuple):
 
 
 def level_map(values: Mapping[int, Sequence[float]], count: int, *, smallest: float) -> ChangeMap:
-    """The changes of a metric that has levels."""
     positions = tuple(sorted(values))
     hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25))
     return solve([values[position] for position in positions], hazards, positions, smallest, None)

@@ -67,7 +67,6 @@ def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
 
 
 def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
-    """The numbers of one point."""
     numbers = [value for value in at.values.get(metric.name, ()) if math.isfinite(value)]
     fine = sum(outcome is Outcome.OK for outcome in at.outcomes)
     if not metric.binary:

@@ -157,11 +157,8 @@ def likelier_than_flakes(
     outcomes = dict.fromkeys(values, (0.0,)) | dict.fromkeys(failed, (1.0,))
     known = flake_map(outcomes, count)
     chance = dict(zip(pairwise(known.positions), known.chance, strict=True))
-    return tuple(
-        edge._replace(confidence=min(float(chance[edge.low, edge.high]), 0.99))
-        for edge in found
-        if chance[edge.low, edge.high] > 0.5
-    )
+    likely = [(edge, float(chance[edge.low, edge.high])) for edge in found]
+    return tuple(edge._replace(confidence=min(sure, 0.99)) for edge, sure in likely if sure > 0.5)
 
 
 def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]) -> Iterator[RunRequest]:

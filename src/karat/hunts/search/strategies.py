@@ -207,10 +207,8 @@ def _index_of(name: str, names: Sequence[str], there: Sequence[int], default: in
     if not name or not there:
         return max(default, 0)
     if name not in names:
-        raise UsageError(
-            f"search.{key}: expected one of the {len(names)} points of the timeline, found {name!r}{suggest(name, names)}",
-            next_command="edit [search] of hunt.toml",
-        )
+        said = f"expected one of the {len(names)} points of the timeline, found {name!r}{suggest(name, names)}"
+        raise UsageError(f"search.{key}: {said}", next_command="edit [search] of hunt.toml")
     return min(bisect_left(there, names.index(name)), len(there) - 1)
 
 

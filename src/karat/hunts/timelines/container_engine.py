@@ -121,7 +121,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in self._names(labels[0]) if name not in own)
 
     def remove_leftovers(self, hunt: str) -> None:
-        """Remove what would disturb measurements."""
         if names := self.leftovers(hunt):
             _run_client(self.remove(*names))
 

@@ -27,6 +27,7 @@ from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, info, warn
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import (
+    COMMIT,
     ContainerSettings,
     HuntSettings,
     RepositorySettings,
@@ -42,6 +43,7 @@ from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
 from karat.net.image_reference import ImageReference, parse
 from karat.net.registry import Registry
+from karat.report.words import few
 from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
@@ -49,7 +51,6 @@ from karat.system.secrets import EVERYTHING
 
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")
 _PREFIX = "karat.commit."
-_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _MOST = 100_000
 
 
@@ -116,11 +117,11 @@ def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySetti
     found = {
         f"commit.{label.removeprefix(_PREFIX)}": value
         for label, value in labels.items()
-        if label.startswith(_PREFIX) and _COMMIT.fullmatch(value)
+        if label.startswith(_PREFIX) and COMMIT.fullmatch(value)
     }
     revision, source = (labels.get(f"org.opencontainers.image.{name}", "") for name in ("revision", "source"))
     same = [one.name for one in repositories if not source or _address(one.url) == _address(source)]
-    if len(same) == 1 and same[0] and _COMMIT.fullmatch(revision):
+    if len(same) == 1 and same[0] and COMMIT.fullmatch(revision):
         found.setdefault(f"commit.{same[0]}", revision)
     return found
 
@@ -201,7 +202,7 @@ def list_images(
         said = f"could not look up any of the {len(found)} images in the registry: {unknown[0]}"
         raise CannotVerify(said, next_command=unknown[0].next_command)
     if not any(one.run for one in found.values()):
-        names = _name_some([one.reference.text for one in found.values()])
+        names = few([one.reference.text for one in found.values()], 5)
         raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}")
     return found
 
@@ -211,18 +212,14 @@ def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
     images = list(listed)
     missing = [one.reference.text for one in images if not one.run]
     if missing:
-        said = f"{len(missing)} of {len(images)} images do not exist: {_name_some(missing)}"
+        said = f"{len(missing)} of {len(images)} images do not exist: {few(missing, 5)}"
         yield info("points-missing", said, numbers={"missing": len(missing), "points": len(images)})
     unknown = [one for one in images if one.unknown]
     if unknown:
-        names = _name_some([one.reference.text for one in unknown])
+        names = few([one.reference.text for one in unknown], 5)
         said = f"it is not known whether {len(unknown)} of {len(images)} images exist ({unknown[0].unknown}): {names}"
         numbers = {"unknown": len(unknown), "points": len(images)}
         yield warn("transfer-failed", f"{said}; they are tried anyway", numbers=numbers, next="karat hunt resume")
-
-
-def _name_some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 class ImageCache:
@@ -391,21 +388,19 @@ class Containers(Timeline):
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         """What a killed job left in this slot is removed; the image is pulled, unless it is here."""
-        image = self._images[point.id].run
-        commands = [JobCommand(role="prepare", name="clear", argv=self._engine.remove(self._container), may_fail=True)]
+        image, made = self._images[point.id].run, partial(JobCommand, role="prepare")
+        commands = [made(name="clear", argv=self._engine.remove(self._container), may_fail=True)]
         if surplus := self._cache.use(image):
             remove = (self._engine.program, "image", "rm", *surplus)
-            commands.append(JobCommand(role="prepare", name="make room", argv=remove, may_fail=True))
+            commands.append(made(name="make room", argv=remove, may_fail=True))
         here, pull = self._pull_words(image)
-        commands.append(
-            JobCommand(role="prepare", name="pull", argv=pull, unless=here, timeout=7200.0, passed=EVERYTHING)
-        )
+        commands.append(made(name="pull", argv=pull, unless=here, timeout=7200.0, passed=EVERYTHING))
         if self._stays:
             # A container for the whole job, so that commands find what `setup` left.
             words = (*self._options, "--entrypoint", "sleep", *self._own.options)
             argv = self._engine.run_detached(image, ("infinity",), words)
             killed = (self._engine.remove(self._container),)
-            commands.append(JobCommand(role="prepare", name="container", argv=argv, when_killed=killed))
+            commands.append(made(name="container", argv=argv, when_killed=killed))
         return commands
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
@@ -421,9 +416,8 @@ class Containers(Timeline):
             words = (*self._options, *options, *self._own.options)
             argv = engine.run(self._images[point.id].run, command.argv, words)
             killed = engine.remove(name)
-        return msgspec.structs.replace(
-            command, argv=argv, env=env, cwd="@AREA@", unless=(), when_killed=(killed, *command.when_killed)
-        )
+        after = (killed, *command.when_killed)
+        return msgspec.structs.replace(command, argv=argv, env=env, cwd="@AREA@", unless=(), when_killed=after)
 
     def ahead(self, points: Sequence[Point]) -> None:
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])

@@ -12,7 +12,6 @@ else they come from the branch, by time.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,12 +20,11 @@ import msgspec
 from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, info
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
+from karat.hunts.settings import COMMIT, EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
 from karat.hunts.timelines.git_mirror import Commit, Mirror, from_timestamp, index_at, instants, interleave
 from karat.hunts.timelines.git_repositories import SHORT, Repositories, open_repositories, point_id
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
-_ID = re.compile(r"[0-9a-f]{7,64}")
 _EARLIEST, _LATEST = 14 * 3600.0, 12 * 3600.0
 """A day begins so long before UTC's, and ends so long after it, where clocks are furthest ahead and behind."""
 
@@ -284,7 +282,7 @@ def _recorded_ranges(repositories: Repositories, window: Window) -> tuple[dict[s
 
 def _commit(mirror: Mirror, text: str) -> str:
     """A recorded id, also a short one. A name would be somebody else's by now: branches move."""
-    if not _ID.fullmatch(text.lower()):
+    if not COMMIT.fullmatch(text.lower()):
         said = f"repository {mirror.name}: expected commit.{mirror.name} to be a commit id, found {text[:80]!r}"
         raise CannotVerify(said, next_command=EDIT)
     return mirror.commit(text.lower())

@@ -176,7 +176,6 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         return commands
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
-        """A command of the user's at that point."""
         commits = {self.mirrors[name].settings.commit_variable: commit for name, commit in self.commits(point).items()}
         cwd = command.cwd
         if cwd == "@AREA@" and len(self.mirrors) == 1:  # of several, in the folder that holds them

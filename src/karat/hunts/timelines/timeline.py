@@ -19,17 +19,9 @@ from karat.engines.job import JobCommand
 from karat.findings import Finding, UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import HuntSettings, Stage, mistake
-from karat.hunts.stages import GROUP
+from karat.hunts.stages import BUILT_IN, GROUP
 
 SKIPPED = "skipped, as hunt.toml says"
-_BUILT_IN = {
-    "containers": "containers",
-    "checkouts": "git",
-    "commits": "git",
-    "packages": "packages",
-    "values": "values",
-}
-"""Timeline → the module of this package that opens it."""
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +85,9 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
             raise mistake(f"{where}: expected a golden in {place.root / metric.golden}, found none")
     name = stage.timeline
     factory: Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
-    if name in _BUILT_IN:
-        factory = pkgutil.resolve_name(f"karat.hunts.timelines.{_BUILT_IN[name]}:open_{name}")
+    if name in BUILT_IN:
+        module = "git" if name in {"checkouts", "commits"} else name
+        factory = pkgutil.resolve_name(f"karat.hunts.timelines.{module}:open_{name}")
     else:
         from importlib.metadata import entry_points
 
