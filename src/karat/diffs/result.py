@@ -19,7 +19,7 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.rules import RuleBook
 from karat.findings import UNVERIFIED, Finding, Severity, info
 from karat.report.result import Result
-from karat.report.words import count, few, short_path
+from karat.report.words import count, short_path
 
 if TYPE_CHECKING:
     from karat.goldens.provenance import LockEntry
@@ -181,8 +181,14 @@ def _to_look_at(changes: Sequence[Change], names: Mapping[str, str], name: Calla
     for what, unverified in (("must not be merged", False), ("could not be compared", True)):
         paths = [path for path, found in kinds.items() if found and UNVERIFIED.issuperset(found) is unverified]
         if paths:
-            said = few([f"{name(names[path])} ({kinds[path][0]})" for path in paths], _NAMED)
-            yield f"{len(paths):,} {what}: {said}"
+            yield f"{len(paths):,} {what}: {named([(name(names[path]), kinds[path][0]) for path in paths])}"
+
+
+def named(found: Sequence[tuple[str, str]]) -> str:
+    """A few goldens by name, each with the kind of its finding; of more, how many there are of each kind."""
+    if len(found) <= _NAMED:
+        return ", ".join(f"{name} ({kind})" for name, kind in found)
+    return ", ".join(f"{n:,} {kind}" for kind, n in Counter(kind for _, kind in found).most_common())
 
 
 def losses(changes: Iterable[Change]) -> Iterator[str]:

@@ -13,14 +13,14 @@ from msgspec import structs
 
 from karat.compare.change import Change, Verdict
 from karat.diffs.report.data import change_json
-from karat.diffs.result import FindingGroup, labels, losses, told, verdict_counts
+from karat.diffs.result import FindingGroup, labels, losses, named, told, verdict_counts
 from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
 from karat.report.json import encode, finding_json
 from karat.report.result import Result
 from karat.report.terminal import COMMAND, Line, finding_lines
-from karat.report.words import count, few, short_path
+from karat.report.words import count, short_path
 from karat.system.ci import in_ci
 from karat.system.command import Command
 
@@ -124,9 +124,9 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         if refused:
             root = common_root(outcome.path for outcome in self.outcomes)
             names = labels([o.change for o in self.outcomes if o.change], root)
-            why = ((o, next((f.kind for f in o.findings if f.severity is Severity.FAIL), "refused")) for o in refused)
-            said = [f"{names.get(o.path) or short_path(o.path, root)} ({kind})" for o, kind in why]
-            parts.append(f"{len(refused):,} refused: {few(said, 3)}")
+            why = ((o.path, next((f.kind for f in o.findings if f.severity is Severity.FAIL), "")) for o in refused)
+            said = named([(names.get(path) or short_path(path, root), kind) for path, kind in why])
+            parts.append(f"{len(refused):,} refused: {said}")
         if same:
             parts.append(f"{len(same):,} unchanged")
         if undone := sum(how_many(f) for f in self.findings if f.severity is Severity.FAIL):
