@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from factories.diffs import hostile, make
+from factories.repositories import curves, golden_text
 from karat.compare.change import Verdict
 from karat.demo import sample
 from karat.diffs.diff import diff
@@ -81,3 +82,12 @@ def test_numbers_json_cannot_hold_become_null(tmp_path: Path) -> None:
     row = document["files"][0]["metrics"][0]
     assert row["avg_rel_diff"] is None
     assert row["verdict"] == "break"
+
+
+def test_a_curve_of_another_seed_can_be_told_in_json(tmp_path: Path) -> None:
+    for side, seed in (("old", 1), ("new", 2)):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "a.json").write_text(golden_text(curves(seed)), encoding="utf-8")
+    document = validated(diff(str(tmp_path / "old"), str(tmp_path / "new")))
+    told = {row["metric"]: row["explanation"] for row in document["files"][0]["metrics"]}
+    assert told["num-zeros"]["kind"] == "seed"

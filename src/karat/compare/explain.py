@@ -77,7 +77,7 @@ def explain(
 
 def _share(flags: Flags) -> float:
     """How many of so many; the mean of flags, at a fifth of its price."""
-    return np.count_nonzero(flags) / len(flags)
+    return float(np.count_nonzero(flags) / len(flags))  # numpy 2 counts in its own numbers, which no JSON takes
 
 
 def _bends(values: Values) -> Values:
