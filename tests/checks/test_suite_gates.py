@@ -10,6 +10,7 @@ import re
 from datetime import date
 from functools import cache
 from glob import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked
 from karat.compare.change import Change
-from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
+from karat.compare.gate.result import SHUT, CheckOutcome, Judging, MetricResult
+from karat.compare.gate.series import curve_result
+from karat.compare.gate.values import gate_document
 from karat.compare.pairs import GoldenPair, compare
 from karat.config import load
 from karat.findings import Severity
 from karat.goldens.formats import read
+from karat.goldens.shapes import Metric
 
 ROOMY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -162,6 +166,99 @@ def test_megatrons_training_gate_around_each_threshold(metric: str, tmp_path: Pa
 
     both_ways()
     assert seen == {True, False}
+
+
+SIZES = (1, 2, 3, 4, 5, 20, 21, 25, 26, 29, 30, 31, 45, 46, 50, 99, 100, 199, 200, 300, 5099, 5100, 5200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", sorted(suite.RTOL))
+def test_megatrons_training_gate_at_every_edge(metric: str) -> None:
+    """As many steps off as may be, and one more; just inside and just outside; up and down; for each length that matters."""
+    rule, edge = options("megatron-lm").rules.gate_rule_for(metric, "", "series"), suite.RTOL[metric]
+    seen = set()
+    for steps, more, size, sign in product(SIZES, (0, 1), (edge - 1e-9, edge + 1e-9), (1, -1)):
+        golden = {step: 1.0 + step % 7 for step in range(1, steps + 1)}
+        many = steps if metric == "iteration-time" else min(max(steps // 100, 1), 50) + more
+        run = {s: v * (1 + sign * size) if s <= many else v for s, v in golden.items()}
+        good = suite.training_metric(metric, golden, run)
+        assert passes(curve_result(metric, Metric.of(golden), Metric.of(run), rule)) == good, (steps, more, size, sign)
+        seen.add(good)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("key", "factors"),
+    [
+        ("throughput", (0.9 - 1e-9, 0.9 + 1e-9, 1.0, 1.2 - 1e-9, 1.2, 1.2 + 1e-9)),
+        ("mem-max-allocated-bytes", (0.95 - 1e-9, 0.95 + 1e-9, 1.0, 1.05 - 1e-9, 1.05 + 1e-9)),
+    ],
+)
+def test_megatrons_inference_gate_at_every_edge(key: str, factors: tuple[float, ...]) -> None:
+    asked = options("megatron-lm")
+    judging = Judging(book=asked.rules, shape="document", requests=asked.where.settings.requests)
+    seen = set()
+    for factor, values in product(factors, ([9.0, 100.0], [9.0, 80.0, 100.0, 120.0], [500.0, 100.0, 100.0])):
+        golden, run = {key: values}, {key: [values[0] * 3, *(value * factor for value in values[1:])]}
+        if key != "throughput":  # the first sample counts, too
+            golden, run = {key: values[1]}, {key: values[1] * factor}
+        good = suite.inference(golden, run)
+        results, findings = gate_document(golden, run, judging)
+        assert ({passes(result) for result in results} == {True} and not findings) == good, (factor, values)
+        seen.add(good)
+    assert seen == {True, False}
+
+
+REQUEST: dict[str, Any] = {
+    "generated_tokens": [5, 6, 7],
+    "generated_text": "one two",
+    "logprobs": [-1.5, -2.0, -0.25],
+    "routing_indices": [[[1, 2], [3, 4]], [[5, 6], [7, 0]]],
+    "routing_indices_token_indices": [0, 2],
+    "latency": 1.0,
+}
+ROUTED = [[[2, 1], [4, 3]], [[9, 9], [9, 9]], [[6, 5], [0, 7]]]
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"latency": 9.0},
+    {"latency": None},
+    {"generated_tokens": [5, 6]},
+    {"generated_tokens": [5, 6, 7, 8]},
+    {"generated_tokens": [5, 7, 6]},
+    {"generated_text": "one two three"},
+    {"generated_text": "one"},
+    {"generated_text": "One two"},
+    {"generated_text": ""},
+    {"logprobs": [-1.5, -2.0, -0.25 - 1e-3 + 1e-9]},
+    {"logprobs": [-1.5, -2.0, -0.25 - 1e-3 - 1e-9]},
+    {"logprobs": [-1.5 * 1.04, -2.0 * 1.04, -0.25 * 1.04]},
+    {"logprobs": [-1.5, -2.0]},
+    {"logprobs": [-1.5, -2.0, -0.25, -1.0]},
+    {"routing_indices": ROUTED[:2]},
+    {"routing_indices": [*ROUTED, [[1, 1], [1, 1]]]},
+    {"routing_indices": [ROUTED[0], ROUTED[1], [[6, 5], [0, 8]]]},
+    {"routing_indices": [ROUTED[2], ROUTED[1], ROUTED[0]]},
+]
+
+
+def test_megatrons_inference_gate_on_every_kind_of_change_of_a_request() -> None:
+    asked = options("megatron-lm")
+    judging = Judging(book=asked.rules, shape="document", requests=asked.where.settings.requests)
+    verdicts = []
+    for change in CHANGES:
+        run = {k: v for k, v in {**REQUEST, "routing_indices": ROUTED, **change}.items() if v is not None}
+        for golden, got in (
+            ({"0": REQUEST}, {"0": run}),
+            ({"0": REQUEST, "1": REQUEST}, {"0": run}),
+            ({"0": REQUEST}, {"0": run, "1": run}),
+            ({"0": {"latency": 1.0}, "1": REQUEST}, {"0": {"latency": 1.0}, "1": run}),
+        ):
+            good = suite.inference(golden, got)
+            results, findings = gate_document(golden, got, judging)
+            objects = any(f.severity is Severity.FAIL for f in findings) or not all(map(passes, results))
+            assert objects is not good, (change, golden.keys(), got.keys(), findings)
+            verdicts.append(good)
+    assert 4 * len(CHANGES) > sum(verdicts) > 6
 
 
 @pytest.mark.slow
