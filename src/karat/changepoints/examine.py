@@ -204,10 +204,8 @@ def examine(
     started = perf_counter()
     _require_values(collected)
     entries = tuple(
-        SeriesReport(
-            series=series, analysis=detect(series, options), newest=newest(series, options) if online else None
-        )
-        for series in collected.series
+        SeriesReport(series=one, analysis=detect(one, options), newest=newest(one, options) if online else None)
+        for one in collected.series
     )
     findings = [*collected.findings]
     for entry in entries:

@@ -24,7 +24,7 @@ _NEAR, _BLUR = 0.25, 0.1
 _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
 
-
+Mix = Callable[[frozenset[str]], Point | None]
 Measure = Callable[[Sequence[Point]], Sequence[Observed]]
 Judge = Callable[[Observed, Observed], PairJudgement]
 
@@ -46,14 +46,7 @@ _SIDES = {("same", "differ"): Likeness.OLD, ("differ", "same"): Likeness.NEW}
 class Swaps:
     """Every mix that was tried; `point` makes the old point with some parts of the new one."""
 
-    def __init__(
-        self,
-        moved: tuple[str, ...],
-        point: Callable[[frozenset[str]], Point | None],
-        metric: Metric,
-        measure: Measure,
-        judge: Judge,
-    ) -> None:
+    def __init__(self, moved: tuple[str, ...], point: Mix, metric: Metric, measure: Measure, judge: Judge) -> None:
         self.moved, self._point, self._metric = moved, point, metric
         self._measure, self._judge = measure, judge
         self._seen: dict[frozenset[str], Observed] = {}
@@ -330,8 +323,5 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     differ = judgement.verdict == "differ"
     turned = differ and direction * (median(after) - median(before)) < 0
     ending = "the other way round" if turned else "they differ" if differ else "they do not differ"
-    return Verdict(
-        confirmed=differ and not turned,
-        tried=(f"{said}: {ending}",),
-        confidence=judgement.probability if differ else 1 - judgement.probability,
-    )
+    sure = judgement.probability if differ else 1 - judgement.probability
+    return Verdict(confirmed=differ and not turned, tried=(f"{said}: {ending}",), confidence=sure)

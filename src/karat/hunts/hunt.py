@@ -214,8 +214,5 @@ def plan_lines(found: HuntPlan) -> Iterator[str]:
         yield from (f"  {command}" for command in step.commands)
     yield from found.notes
     expected = f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
-    limit = duration(found.longest)
-    yield (
-        f"cost: {expected} to start with, more where something changed; a sweep takes "
-        f"{count(found.sweep, 'run')}, each {limit} at most, plus preparation"
-    )
+    sweep = f"{count(found.sweep, 'run')}, each {duration(found.longest)} at most, plus preparation"
+    yield f"cost: {expected} to start with, more where something changed; a sweep takes {sweep}"

@@ -81,12 +81,10 @@ def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
     try:
         _refuse_nul(raw, "")
         # The decoder takes moments only: every day is its midnight, every time has a zone.
-        timed = {
-            key: {name: _moment(value, f"{key}.{name}") for name, value in table.items()}
-            if key in _ORDER and isinstance(table, dict)
-            else table
-            for key, table in raw.items()
-        }
+        timed = dict(raw)
+        for key in _ORDER:
+            if isinstance(table := raw.get(key), dict):
+                timed[key] = {name: _moment(value, f"{key}.{name}") for name, value in table.items()}
         settings = msgspec.convert(timed, HuntSettings)
         validate(settings)
     except msgspec.ValidationError as error:

@@ -260,13 +260,9 @@ def _crashes_and_gaps(series: Series) -> Iterator[SeriesChange]:
             verb = verbs.get(first.outcome, "is missing" if len(run) == 1 else "are missing")
             where = f"at {first.label}" if first is last else f"from {first.label} to {last.label}"
             said = f": {first.signature}" if first.signature and kind is ChangeKind.CRASH else ""
+            message, signature = f"{count} {verb} {where}{said}", first.signature
             yield SeriesChange(
-                kind=kind,
-                metric=series.metric,
-                first=run[0],
-                last=run[-1],
-                signature=first.signature,
-                message=f"{count} {verb} {where}{said}",
+                kind=kind, metric=series.metric, first=run[0], last=run[-1], signature=signature, message=message
             )
 
 

@@ -366,14 +366,9 @@ def _stage(
         for row in held:
             for name in wanted if row[4] is None else (str(row[4]),):
                 of_metric.setdefault(name, []).append(row)
-        made.append(
-            SheetRow(
-                label=label,
-                cells={name: sheets.join_cells(map(cell, of_metric[name])) for name in wanted},
-                when=None if when is None else sheets.utc(when),
-                log=Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source),
-            )
-        )
+        cells = {name: sheets.join_cells(map(cell, of_metric[name])) for name in wanted}
+        log = Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source)
+        made.append(SheetRow(label=label, cells=cells, when=None if when is None else sheets.utc(when), log=log))
     known = {name: settings[name] for name in wanted if name in settings}
     return Sheet(
         source=f"{source} stage {stage}" if several else source,

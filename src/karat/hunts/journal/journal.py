@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LOG_LIMIT = 4 << 20
 """Of a longer log, the first quarter and the end are kept."""
 _POINT = "INSERT INTO points (stage, id, position, label, at, missing, document) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_OF_ATTEMPT = "WHERE attempt = (SELECT id FROM attempts WHERE stage = ? AND point = ? AND number = ?)"
 
 
 class Journal:
@@ -153,11 +154,7 @@ class Journal:
 
     def log(self, stage: str, point: str, number: int) -> bytes:
         """The output of an attempt's commands; empty where there was none."""
-        sql = (
-            "SELECT l.data FROM logs AS l JOIN attempts AS a ON a.id = l.attempt "
-            "WHERE a.stage = ? AND a.point = ? AND a.number = ?"
-        )
-        rows = self._rows(tuple[bytes], sql, stage, point, number)
+        rows = self._rows(tuple[bytes], f"SELECT data FROM logs {_OF_ATTEMPT}", stage, point, number)  # noqa: S608 - our own
         unpacker = zlib.decompressobj()
         try:
             log = unpacker.decompress(rows[0][0], 2 * LOG_LIMIT) if rows else b""
@@ -168,10 +165,7 @@ class Journal:
         return log
 
     def commands(self, stage: str, point: str, number: int) -> tuple[CommandRow, ...]:
-        sql = (
-            "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
-            "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number"
-        )
+        sql = f"SELECT document FROM commands {_OF_ATTEMPT} ORDER BY number"  # noqa: S608 - our own words
         rows = self._rows(tuple[str], sql, stage, point, number)
         return tuple(self._read(text, CommandRow) for (text,) in rows)
 

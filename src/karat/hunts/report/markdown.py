@@ -111,11 +111,9 @@ def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
                 inner = "\n".join(f"  {line}" for line in tail.splitlines())
                 blocks.append(f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>")
     yield "Crashed, hung or broken", blocks
-    lacking = [(stage, reason, points) for stage in stages for reason, points in say.lacking(stage).items()]
-    yield (
-        "Not available",
-        [f"- {prose(s.title)}: {say.listed(points, 20, code)}: {prose(reason)}" for s, reason, points in lacking],
-    )
+    lacking = [(stage.title, *found) for stage in stages for found in say.lacking(stage).items()]
+    lines = [f"- {prose(title)}: {say.listed(points, 20, code)}: {prose(why)}" for title, why, points in lacking]
+    yield "Not available", lines
 
 
 def _fenced(text: str, language: str) -> str:

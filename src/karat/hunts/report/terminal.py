@@ -37,11 +37,9 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
     for culprit in report.culprits:
         yield ()
         change = culprit.change
-        unit = report.units.get(culprit.metric, "")
-        yield (
-            (say.heading(culprit, report), _STYLES.get(change.kind, "")),
-            (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
-        )
+        moved = say.amount(change, report.units.get(culprit.metric, ""))
+        style = _STYLES.get(change.kind, "")
+        yield (say.heading(culprit, report), style), (f"  {culprit.metric}  {moved}", "")
         yield _fact("when", say.between(change), 8)
         if say.blame(change):
             yield _fact("where", say.blame(change), 8)
@@ -77,16 +75,11 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     yield ((f"{stage.title}{state}", "bold"), (f"  {say.tried(stage)}", "dim"))
     yield ((f"  {say.strip(stage.points, stage.changes, width - 2)}", ""),)
     for change in stage.changes:
-        said = f"{change.span.metric}  {say.amount(change)}  {say.between(change)}"
-        yield (
-            (f"  {change.kind:<12}", _STYLES.get(change.kind, "")),
-            (f"{said}  {say.sure(change.span.confidence)}", ""),
-        )
+        said = (change.span.metric, say.amount(change), say.between(change), say.sure(change.span.confidence))
+        yield (f"  {change.kind:<12}", _STYLES.get(change.kind, "")), ("  ".join(said), "")
     for (outcome, signature), points in say.failures(stage).items():
-        yield (
-            (f"  {outcome:<12}", "red" if outcome != "broken" else "dim"),
-            (f"{say.listed(points, _POINTS)}: {signature}", ""),
-        )
+        style = "dim" if outcome == "broken" else "red"
+        yield (f"  {outcome:<12}", style), (f"{say.listed(points, _POINTS)}: {signature}", "")
     for reason, points in say.lacking(stage).items():
         yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
     odd = [f"{one.point.label}: {flag}" for one in stage.points for flag in one.flags]
@@ -194,11 +187,9 @@ def status_lines(status: Status, report: HuntReport, width: int | None = None) -
     for one, stage in zip(status.stages, report.stages, strict=True):
         left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
         lacking = f", {one.missing:,} not available" if one.missing else ""
+        progress = f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}"
         yield ()
-        yield (
-            (f"{one.title} [{one.key}]", "bold"),
-            (f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}", "dim"),
-        )
+        yield (f"{one.title} [{one.key}]", "bold"), (progress, "dim")
         yield ((f"  {say.strip(stage.points, stage.changes, (width or 100) - 2)}", ""),)
         for message in one.changes:
             yield ((f"  {message}", "yellow"),)
@@ -277,13 +268,8 @@ def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> Sho
         log = journal.log(*which).decode("utf-8", "backslashreplace") if logs else None
         shown = ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=journal.commands(*which), log=log)
         attempts.append(shown)
-    return ShownPoint(
-        stage=stage,
-        point=point,
-        flags=said.get(point.id, ()),
-        attempts=tuple(attempts),
-        area=f"{facts.get('root', '.')}/{settings.work if settings else '.karat/hunt'}/slot-0",
-    )
+    area = f"{facts.get('root', '.')}/{settings.work if settings else '.karat/hunt'}/slot-0"
+    return ShownPoint(stage=stage, point=point, flags=said.get(point.id, ()), attempts=tuple(attempts), area=area)
 
 
 def point_lines(what: ShownPoint) -> Iterator[Line]:
@@ -300,12 +286,10 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
         yield ((f"  {flag}", "yellow"),)
     for one in what.attempts:
         attempt = one.attempt
+        outcome = attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")
+        why = f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}"
         yield ()
-        yield (
-            (f"attempt {attempt.number}: ", "bold"),
-            (attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")),
-            (f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}", "dim"),
-        )
+        yield (f"attempt {attempt.number}: ", "bold"), outcome, (why, "dim")
         facts = {name: ", ".join(map(value, samples)) for name, samples in attempt.samples.items()}
         said = {"signature": attempt.signature, "note": attempt.note, "shared with": attempt.shared_with}
         for name, text in (*facts.items(), *((name, text) for name, text in said.items() if text)):

@@ -62,9 +62,9 @@ class Adaptive:
         self, number: int, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int]
     ) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
-        sure = surely_failing(read.again, read.values, read.failed)
-        failed = read.failed | sure
-        dead, again = sorted(read.dead | sure), read.again - sure
+        failing = surely_failing(read.again, read.values, read.failed)
+        failed = read.failed | failing
+        dead, again = sorted(read.dead | failing), read.again - failing
         there = {*read.values, *in_flight}
         requests = grid_requests(self._count, self._grid, there, dead, again)
         grid_left = len(requests)
@@ -74,15 +74,12 @@ class Adaptive:
         if len(read.values) > 1:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-            state = SearchState(
-                map=flake_map(read.values, self._count)
-                if metric.binary
-                else level_map(read.values, self._count, smallest=smallest),
-                runs={at: len(values) for at, values in read.values.items()},
-                dead=dead,
-                pending=in_flight,
-                confidence=self._settings.confidence,
+            values, sure = read.values, self._settings.confidence
+            known = (
+                flake_map(values, self._count) if metric.binary else level_map(values, self._count, smallest=smallest)
             )
+            runs = {at: len(numbers) for at, numbers in values.items()}
+            state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
             requests += split_requests(state, 1 + 2 * len(in_flight) + 2)
             spans = spans_of(metric, state.map, read.values, dead)
             left, flakes = expected_left(state), state.map.flakes
@@ -236,12 +233,6 @@ class PresentPoints:
             good, bad = there[span.good], there[span.bad]
             inside = sorted([*(at for at in self._gone if good < at < bad), *(there[at] for at in span.between)])
             spans.append(structs.replace(span, good=good, bad=bad, between=tuple(inside)))
-        return structs.replace(
-            decision,
-            asks=tuple(
-                structs.replace(ask, index=there[ask.index], ends=tuple(there[i] for i in ask.ends))
-                for ask in decision.asks
-            ),
-            likely_next=tuple(there[at] for at in decision.likely_next),
-            spans=tuple(spans),
-        )
+        asks = [structs.replace(a, index=there[a.index], ends=tuple(there[i] for i in a.ends)) for a in decision.asks]
+        following = tuple(there[at] for at in decision.likely_next)
+        return structs.replace(decision, asks=tuple(asks), likely_next=following, spans=tuple(spans))

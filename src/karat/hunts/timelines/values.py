@@ -35,12 +35,9 @@ class Values(Timeline):
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The command in hunt.toml's folder, with the value in its words and its environment."""
         value = point.parts["value"]
-        return msgspec.structs.replace(
-            command,
-            argv=tuple(fill_in(word, {"{value}": value}) for word in command.argv),
-            env={**command.env, "KARAT_VALUE": value},
-            cwd=str(self._root),
-        )
+        argv = tuple(fill_in(word, {"{value}": value}) for word in command.argv)
+        env = {**command.env, "KARAT_VALUE": value}
+        return msgspec.structs.replace(command, argv=argv, env=env, cwd=str(self._root))
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The values after the old one: those between them that could not be tried may have made it as well."""
