@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -25,6 +26,9 @@ def moved(new: np.ndarray, old: np.ndarray = LOSS, name: str = "lm loss") -> Cha
 def told(change: Change) -> Explanation:
     found = change.metrics[0].explanation
     assert found is not None, change.metrics
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Explanation) == found, (
+        "it travels, and is reported"
+    )
     return found
 
 
@@ -157,4 +161,5 @@ def test_noise_of_any_form_is_never_called_wrong(kind: int) -> None:
         again = curve * level * slower * (1 + rng.normal(0, max(noise, 0.01 * (slower > 1)), n))
         old, new = np.round(curve, decimals), np.round(again, decimals)
         for row in moved(new, old, "x").metrics:
+            msgspec.msgpack.encode(row.explanation)
             assert row.explanation is None or not row.explanation.wrong, (row.explanation, old, new)
