@@ -8,7 +8,7 @@ import pytest
 from factories.changed import FILE, look, one
 from factories.policy_ranges import EXEMPTION, NEW_SKIP, POLICY, TEST, PolicyRange
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals.request import Sides
+from karat.policy.approvals.request import Options, Sides
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_submodule_is_said(tree: PolicyRange, tmp_path: Path) -> None:
     git = tree.repository.git
     git("update-index", "--add", "--cacheinfo", f"160000,{other.base},tests/other")
     git("commit", "--quiet", "-m", "a submodule")
-    changes = Sides(tree.root, "main", "HEAD").changes()
+    changes = Sides(tree.root, Options(base="main")).changes()
     assert [(f.severity.value, f.path) for f in changes.findings] == [("warn", "tests/other")]
 
 
@@ -147,7 +147,7 @@ def test_a_digest_is_of_the_change_and_not_of_the_head(tree: PolicyRange) -> Non
 @pytest.mark.parametrize("base", ["nowhere", "origin/main", "-x", "HEAD:tests"])
 def test_a_base_that_is_not_there(tree: PolicyRange, base: str) -> None:
     with pytest.raises(CannotVerify, match=r"there is no commit .* here"):
-        Sides(tree.root, base, "HEAD")
+        Sides(tree.root, Options(base=base))
 
 
 @pytest.mark.parametrize("base", ["origin/main", "origin/main~0"])
@@ -158,10 +158,10 @@ def test_a_tag_that_is_called_like_the_base_is_not_taken_for_it(tree: PolicyRang
     tree.commit()
     git("tag", "-m", "x", "origin/main")
     with pytest.raises(CannotVerify, match="refs/remotes/origin/main and refs/tags/origin/main"):
-        Sides(tree.root, base, "HEAD")
-    assert Sides(tree.root, "refs/remotes/origin/main", "HEAD").changes().changes
+        Sides(tree.root, Options(base=base))
+    assert Sides(tree.root, Options(base="refs/remotes/origin/main")).changes().changes
     git("tag", "-f", "-m", "x", "origin/main", "refs/remotes/origin/main")
-    assert Sides(tree.root, base, "HEAD").tip.commit == tree.base
+    assert Sides(tree.root, Options(base=base)).tip.commit == tree.base
 
 
 def test_a_shallow_clone_says_what_to_fetch(tree: PolicyRange, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_shallow_clone_says_what_to_fetch(tree: PolicyRange, tmp_path: Path) -
     shallow = tmp_path / "c"
     tree.repository.git("-C", str(shallow), "fetch", "--quiet", "--depth=1", "origin", "main:main")
     with pytest.raises(CannotVerify, match="shallow clone") as caught:
-        Sides(shallow, "main", "HEAD")
+        Sides(shallow, Options(base="main"))
     assert "--unshallow" in caught.value.next_command
 
 
@@ -192,4 +192,4 @@ def test_a_policy_without_approvers_is_a_usage_error(tmp_path: Path, policy: str
     tree = PolicyRange(tmp_path / "r", policy)
     tree.skip()
     with pytest.raises(UsageError, match=BAD_POLICIES[policy]):
-        Sides(tree.root, "main", "HEAD")
+        Sides(tree.root, Options(base="main"))

@@ -14,7 +14,7 @@ from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
 from karat.report.json import encode, finding_json
 from karat.report.result import Result
-from karat.report.words import count, few
+from karat.report.words import count, cut, few
 
 _NAMES_SHOWN = 8
 _LONGEST_TEXT = 60
@@ -155,7 +155,7 @@ def value(item: Value) -> str:
     if item is None:
         return "nothing"
     if isinstance(item, str):
-        return item if len(item) <= _LONGEST_TEXT else f"{item[: _LONGEST_TEXT - 1]}…"
+        return cut(item, _LONGEST_TEXT)
     if item.is_integer() and abs(item) < 1e15:
         return str(int(item))
     return f"{item:.7g}"

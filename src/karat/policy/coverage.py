@@ -24,7 +24,7 @@ from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
 from karat.policy.journal import Evidence
 from karat.report import html
 from karat.report.json import encode_report
-from karat.report.words import count, elide, printable
+from karat.report.words import count, cut, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
 """Gravest first."""
@@ -290,8 +290,7 @@ def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width:
     if len(rows) > 1:
         left = max(12, width - room - sum(len(label) + 1 for label in block.values()) - 2)
         names = ", ".join(printable(row.op) for row in rows)
-        names = names if len(names) <= left else f"{names[: left - 1]}…"
-        pieces.append((f"  {names}", "dim"))
+        pieces.append((f"  {cut(names, left)}", "dim"))
     return tuple(pieces)
 
 

@@ -21,7 +21,7 @@ from karat.findings import CannotVerify, Finding, warn
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.session import Declared, Event, NoGrad
 from karat.report.json import sayable
-from karat.report.words import few
+from karat.report.words import cut, few
 from karat.system import ci
 from karat.system.command import Command
 
@@ -206,16 +206,18 @@ def read_journal(path: Path) -> EvidenceJournal:
         return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
     last = lines[-1][1]
     ended = last if isinstance(last, Ended) else None
-    read = EvidenceJournal(path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:]))
-    if ended is None and not first.forked:
-        wrong = wrong or "it has no last line: its worker was killed, or is still running"
-    elif ended is not None and ended.records != len(lines) - 1:
-        wrong = wrong or f"expected {ended.records} records before its last line, found {len(lines) - 1}"
-    elif ended is not None and "." in ended.uncollected:
-        wrong = wrong or "it ended while tests were being collected"
-    elif ended is not None and ended.uncollected:
-        wrong = wrong or f"{few(ended.uncollected, 3)} could not be collected"
-    return _damaged(read, wrong) if wrong else read
+    journal = msgspec.structs.replace(journal, began=first, ended=ended, lines=tuple(lines[1:]))
+    if wrong or (ended is None and first.forked):
+        pass
+    elif ended is None:
+        wrong = "it has no last line: its worker was killed, or is still running"
+    elif ended.records != len(lines) - 1:
+        wrong = f"expected {ended.records} records before its last line, found {len(lines) - 1}"
+    elif "." in ended.uncollected:
+        wrong = "it ended while tests were being collected"
+    elif ended.uncollected:
+        wrong = f"{few(ended.uncollected, 3)} could not be collected"
+    return _damaged(journal, wrong) if wrong else journal
 
 
 def _damaged(journal: EvidenceJournal, what: str) -> EvidenceJournal:
@@ -261,15 +263,6 @@ class Recorder:
         self.begin()
         self._append(record)
 
-    def begin(self) -> None:
-        """The first line, unless it stands there; from then on a journal without a last line was cut off."""
-        if os.getpid() != self._pid:
-            # With the parent's handle, lines of both would be one journal of neither.
-            self._pid, self._handle, self.written = os.getpid(), None, 0
-            self._open(forked=True)
-        elif self._handle is None:
-            self._open(forked=False)
-
     def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
@@ -282,7 +275,14 @@ class Recorder:
             os.close(self._handle)
             self._handle = None
 
-    def _open(self, *, forked: bool) -> None:
+    def begin(self) -> None:
+        """The first line, unless it stands there; from then on a journal without a last line was cut off."""
+        forked = os.getpid() != self._pid
+        if forked:
+            # With the parent's handle, lines of both would be one journal of neither.
+            self._pid, self._handle, self.written = os.getpid(), None, 0
+        elif self._handle is not None:
+            return
         import platform
         from datetime import UTC, datetime
 
@@ -350,7 +350,7 @@ def records_of(event: Event, test: str) -> list[Record]:
         more = {"test": test, "inputs": dict(event.inputs), "no_grad": tuple(sorted(event.no_grad))}
         return [OpTested(**{**asdict(event), **more})]
     if isinstance(event, NoGrad):
-        return [NoGradAsked(**{**asdict(event), "test": test, "detail": _cut(event.detail)})]
+        return [NoGradAsked(**{**asdict(event), "test": test, "detail": cut(event.detail, _REASON)})]
     report = event.report
     bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
     records: list[Record] = [
@@ -360,7 +360,7 @@ def records_of(event: Event, test: str) -> list[Record]:
             device=report.device,
             framework=report.framework,
             verdict=report.verdict,
-            reason=_cut(report.reason),
+            reason=cut(report.reason, _REASON),
             seed=report.seed,
             comparisons=len(report.comparisons),
             nondeterminism_bound=max(bounds, default=0.0),
@@ -370,7 +370,7 @@ def records_of(event: Event, test: str) -> list[Record]:
         shared: dict[str, Any] = {name: getattr(one, name) for name in _SHARED}
         for name in ("error", "tolerance", "smallest_error"):  # JSON has no word for NaN and infinities
             shared[name] = float(shared[name]) if isfinite(shared[name]) else None
-        shared |= {"widened": _limit(one.widened), "reason": _cut(one.reason)}
+        shared |= {"widened": _limit(one.widened), "reason": cut(one.reason, _REASON)}
         records.append(Evidence(op=report.op, device=report.device, test=test, seed=report.seed, **shared))
     return records
 
@@ -378,10 +378,6 @@ def records_of(event: Event, test: str) -> list[Record]:
 def _limit(value: float | None) -> float | None:
     """A limit that lets everything pass (infinite, NaN) is the largest number there is, not none."""
     return value if value is None or isfinite(value) else float_info.max
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
 
 
 def unit_of(node: str) -> str:

@@ -22,7 +22,7 @@ import pytest
 from karat.findings import KaratError
 from karat.gradients import session as events
 from karat.policy.journal import Collected, ItemOutcome, Recorder, place_of, unit_of
-from karat.report.words import log_line
+from karat.report.words import cut, log_line
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
 _KEY = "karat_policy"
@@ -213,8 +213,7 @@ class GateSession:
             else:
                 crash = getattr(worst.longrepr, "reprcrash", None)
                 text = str(getattr(crash, "message", worst.longrepr or ""))
-            first = "" if worst.passed else text.strip().partition("\n")[0]
-            reason = first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"
+            reason = "" if worst.passed else cut(text.strip().partition("\n")[0], _REASON)
             self._recorder.note(ItemOutcome(test=unit, item=node, outcome=worst.outcome, reason=reason))
 
     # End

@@ -115,6 +115,11 @@ def elide(text: str, room: int) -> str:
     return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+def cut(text: str, room: int) -> str:
+    """The text with its end left out, so that it fits."""
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
 def line_of(finding: Finding) -> int:
     """The line that a finding is about; 0 for the whole file."""
     line = finding.numbers.get("line")

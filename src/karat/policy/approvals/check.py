@@ -16,7 +16,7 @@ from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code,
 from karat.net.client import Refused
 from karat.policy.approvals.changes import RangeChanges
 from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
-from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, forge_of, request_of
+from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, request_of
 from karat.policy.approvals.reviews import Authors, Request, SignOff, latest_reviews, login_of, read, render, signing
 from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
 from karat.report.json import encode_report
@@ -78,12 +78,12 @@ class Approvals(msgspec.Struct, frozen=True, kw_only=True):
 
 def to_sign(folder: Path, options: Options) -> str:
     """The list of a range's changes, for approvers to sign."""
-    return render(_sides(folder, options).changes().changes)
+    return render(Sides(folder, options).changes().changes)
 
 
 def approvals(folder: Path, options: Options) -> Approvals:
     """Whether every change of a range is approved; the forge is asked only if there is something to approve."""
-    sides = _sides(folder, options)
+    sides = Sides(folder, options)
     found = sides.changes()
     place = request_of(options, sides.forge, sides.root) if found.changes else None
     request = forge = sign_off = None
@@ -123,12 +123,6 @@ def approvals(folder: Path, options: Options) -> Approvals:
         judged=judged,
         findings=(*found.findings, *findings_of(sides, found, judged, place, sign_off, options)),
     )
-
-
-def _sides(folder: Path, options: Options) -> Sides:
-    sides = Sides(folder, options.base, options.head)
-    sides.forge = forge_of(options, sides.trusted.settings.forge)
-    return sides
 
 
 class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):

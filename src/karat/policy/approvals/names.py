@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
-from math import isfinite
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -172,11 +171,6 @@ class FileNames:
             self._foreign[name] = any(other.asked(partial(other.is_skip, it)) for other, it in there)
         return self._foreign[name]
 
-    def finite_numbers(self, node: ast.AST, parameters: Parameters) -> list[float]:
-        """Every number that an expression may be worth; none where that is unknown."""
-        found = self.numbers(node, parameters)
-        return found if all(map(isfinite, found)) else []
-
     def text(self, node: ast.AST) -> str | None:
         """The text that an expression is worth: a literal, several joined, or a name for one."""
         return literal(node, self.literal)
@@ -214,7 +208,8 @@ class FileNames:
                 if not name or name in seen:
                     continue
                 seen.add(name)
-                given = self._sources(inner, parameters)
+                functions = self.bound.functions.get(name.removeprefix("."), ())
+                given = [*self._given(name, parameters), *(value for each in functions for value in _returned(each))]
                 found |= {f"{name}: {ast.unparse(one)}": None for one in given}
                 waiting += given
                 # A name may be bound here and imported, too, and only running tells which is the last.
@@ -239,16 +234,10 @@ class FileNames:
         for name, functions in self.bound.functions.items():
             yield from ((name, value) for function in functions for value in _returned(function))
 
-    def _sources(self, node: ast.AST, parameters: Parameters) -> list[ast.expr]:
-        """Everything in this file that a name or an attribute may get its worth from."""
-        name = bound_name(node)
-        found = [*self.bound.values.get(name, ()), *self._given(parameters.get(name), name)]
-        for function in self.bound.functions.get(name.removeprefix("."), ()):
-            found += _returned(function)
-        return found
-
-    def _given(self, function: Definition | None, parameter: str) -> Iterator[ast.expr]:
-        """What a parameter is given: by calls in this file, by its default, by decorators such as parametrize."""
+    def _given(self, parameter: str, parameters: Parameters) -> Iterator[ast.expr]:
+        """What a name is given in this file: a parameter by calls, its default, and decorators such as parametrize."""
+        yield from self.bound.values.get(parameter, ())
+        function = parameters.get(parameter)
         if function is None:
             return
         plain = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
@@ -309,11 +298,8 @@ class FileNames:
                 if name.removeprefix(".") not in self._skips and any(map(self._passes_on, values)):
                     self._skips.add(name.removeprefix("."))
             for name, mentioned in self.bound.bodies:
-                if (
-                    name != SKIP_RULE
-                    and name not in self._skips
-                    and any(self.is_skip(_expression(one)) for one in mentioned)
-                ):
+                known = name == SKIP_RULE or name in self._skips
+                if not known and any(self.is_skip(_expression(one)) for one in mentioned):
                     self._skips.add(name)
         return self._skips
 
@@ -346,7 +332,7 @@ class FileNames:
                 yield from (name for name in map(self.text, args) if name == SKIP_RULE)
 
     def numbers(self, node: ast.AST, parameters: Parameters, depth: int = 0) -> list[float]:
-        """Every number that an expression may be worth, infinite ones as well."""
+        """Every number that an expression may be worth, infinite ones as well; none where that is unknown."""
 
         def known(node: ast.AST, depth: int) -> list[float]:
             match node:
@@ -354,7 +340,7 @@ class FileNames:
                     return self.numbers(inner, parameters, depth)
                 case ast.Name() | ast.Attribute():
                     name = bound_name(node)
-                    given = [*self.bound.values.get(name, ()), *self._given(parameters.get(name), name)]
+                    given = [*self._given(name, parameters)]
                     each = [self.numbers(one, parameters, depth) for one in given]
                     if not given or isinstance(node, ast.Name):
                         for other, there in self._abroad(node):

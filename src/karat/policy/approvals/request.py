@@ -139,17 +139,17 @@ def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[s
 class Sides:
     """One range of one repository."""
 
-    def __init__(self, folder: Path, base: str, head: str) -> None:
+    def __init__(self, folder: Path, options: Options) -> None:
         self.root = git.ensure_repository(folder, next_command="cd REPOSITORY && karat policy approvals --base REV")
         within = folder.resolve().relative_to(self.root.resolve()).as_posix()
         self._within = "" if within == "." else within
-        self._base = base
-        self.tip = CommitTree(self.root, commit_of(self.root, base))
+        self._base = options.base
+        self.tip = CommitTree(self.root, commit_of(self.root, options.base))
         # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
         self.trusted = settings_at(self.tip, self._within)
         check_approvers(self.trusted, self.tip.commit)
-        self.forge: ForgeName | None = None
-        self.move(head)
+        self.forge = forge_of(options, self.trusted.settings.forge)
+        self.move(options.head)
 
     def move(self, head: str) -> None:
         """Take another commit for the head."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import cache
+from math import isfinite
 from typing import Any, Literal
 
 import msgspec
@@ -332,11 +333,10 @@ class _WaiverVisitor(ast.NodeVisitor):
         if inputs is None:
             text, shown = self._explained(value)
             self._add(rule, kind, value, about, value=text, shown=shown, op=op)
-        elif inputs:
-            shown = f"no gradient of {', '.join(inputs)}"
-            self._add(rule, kind, value, about, parts=inputs, shown=shown, op=op)
         elif kind == "no-grad":
-            return  # an empty list grants nothing
+            if inputs:  # an empty list grants nothing
+                shown = f"no gradient of {', '.join(inputs)}"
+                self._add(rule, kind, value, about, parts=inputs, shown=shown, op=op)
         elif kind == "own-gradients":
             self._add(rule, kind, value, about, value=ast.unparse(value), shown="its author's own gradients", op=op)
         else:
@@ -349,8 +349,8 @@ class _WaiverVisitor(ast.NodeVisitor):
                 self._amount(rule, kind, each, of, op)
             return
         own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # reported where it is set
-        numbers = [] if own else self._names.finite_numbers(value, self._parameters)
-        if not numbers:
+        numbers = [] if own else self._names.numbers(value, self._parameters)
+        if not numbers or not all(map(isfinite, numbers)):
             text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
             self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         elif kind == "step":  # neither a larger nor a smaller one is stricter

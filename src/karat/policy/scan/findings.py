@@ -60,7 +60,7 @@ class Inspector:
             line=test.line,
             op=op,
             state=state,
-            checked_at=next((f"{c.path}:{c.line}" for c in reached.checks if not c.caught), None),
+            checked_at=next((f"{c.path}:{c.call.line}" for c in reached.checks if not c.caught), None),
         )
         empty = [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
         base = f"its base is assumed to be an op test: {test.assumed}" if test.assumed else ""
@@ -129,17 +129,15 @@ class Inspector:
     def _why(self, test: OpTestClass, reached: Reached) -> str:
         for parent in self._world.lineage.order(test.cls)[1:]:
             if isinstance(parent, Class) and any(d.last == SKIP_RULE for d in parent.facts.decorators):
-                return (
-                    f": {parent.facts.name} ({parent.path}:{parent.facts.line}) skips it, and a skip is not inherited"
-                )
+                place = f"{parent.path}:{parent.facts.line}"
+                return f": {parent.facts.name} ({place}) skips it, and a skip is not inherited"
         for owner, method in reached.empty:
             if NAMED_FOR_CHECK.fullmatch(method.name):
                 return f": {method.name} of {owner.facts.name} ({owner.path}:{method.line}) {method.empty}"
         if any(check.caught for check in reached.checks):
             return ": the failure of its check is caught"
-        if reached.tests == 1:
-            return ": its only test does not reach one"
-        return f": none of its {reached.tests} tests reaches one"
+        many = reached.tests != 1
+        return f": none of its {reached.tests} tests reaches one" if many else ": its only test does not reach one"
 
     def of_class(self, path: str, facts: ClassFacts, inspected: Inspection) -> Iterator[Finding]:
         """What the text of a class says against it, whoever inherits from it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -205,7 +205,7 @@ class Names:
     def __init__(self, modules: Modules, load: Callable[[str], FileFacts]) -> None:
         self._modules = modules
         self.facts = load
-        self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
+        self._tables: dict[str, dict[tuple[int, str], list[Binding]]] = {}
         self._memo: Memo[list[Target]] = Memo(_DEEPEST, [])
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
 
@@ -213,15 +213,24 @@ class Names:
         self, path: str, scope: int, reference: Expression, *, line: int = 0, environment: Environment = ()
     ) -> list[Target]:
         """Everything that an expression may mean; never nothing."""
-        if reference.function:
-            return self._called(path, scope, reference, line, environment)
+        found: list[Target] = []
+        for name in reference.names:
+            found += self.resolve(path, scope, name, line=line, environment=environment)
+        called = reference.function
+        for function in self.resolve(path, scope, called, line=line, environment=environment) if called else ():
+            if isinstance(function, Function):
+                # What it returns, where that is a class.
+                for bound in self.environments(path, scope, reference, function, line=line, environment=environment):
+                    for returned in self.facts(function.path).scopes[function.scope].returns:
+                        with self._memo.deeper() as allowed:
+                            if allowed:
+                                found += self.refer(function.path, function.scope, returned, environment=bound)
+            elif isinstance(function, Outside):
+                # What a stranger is handed, where it is one.
+                handed = (self.refer(path, scope, a, line=line, environment=environment) for a in reference.arguments)
+                found += [t for targets in handed for t in targets if isinstance(t, Class)]
         # Each once: `x = f(x, y)` in a row would double them with every line.
-        found = dict.fromkeys(
-            target
-            for name in reference.names
-            for target in self.resolve(path, scope, name, line=line, environment=environment)
-        )
-        return list(found) or [Computed(reference.text)]
+        return list(dict.fromkeys(found)) or [Computed(reference.text)]
 
     def resolve(
         self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
@@ -368,24 +377,6 @@ class Names:
                 return [Outside(f"{whole}.{name}")]
         return [Computed(name)]
 
-    def _called(
-        self, path: str, scope: int, reference: Expression, line: int, environment: Environment
-    ) -> list[Target]:
-        """What a function returns, where that is a class; what a stranger is handed, where it is one."""
-        functions = self.resolve(path, scope, reference.function, line=line, environment=environment)
-        made: list[Target] = []
-        for function in functions:
-            if isinstance(function, Function):
-                for bound in self.environments(path, scope, reference, function, line=line, environment=environment):
-                    for returned in self.facts(function.path).scopes[function.scope].returns:
-                        with self._memo.deeper() as allowed:
-                            if allowed:
-                                made += self.refer(function.path, function.scope, returned, environment=bound)
-            elif isinstance(function, Outside):
-                handed = (self.refer(path, scope, a, line=line, environment=environment) for a in reference.arguments)
-                made += [t for targets in handed for t in targets if isinstance(t, Class)]
-        return list(dict.fromkeys(made)) or [Computed(reference.text)]
-
     def environments(
         self,
         path: str,
@@ -411,14 +402,12 @@ class Names:
                 made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
         return made
 
-    def _table(self, path: str) -> Mapping[tuple[int, str], list[Binding]]:
-        table = self._tables.get(path)
-        if table is None:
-            grouped: dict[tuple[int, str], list[Binding]] = {}
+    def _table(self, path: str) -> dict[tuple[int, str], list[Binding]]:
+        if path not in self._tables:
+            table = self._tables[path] = {}
             for binding in self.facts(path).bindings:
-                grouped.setdefault((binding.scope, binding.name), []).append(binding)
-            table = self._tables[path] = grouped
-        return table
+                table.setdefault((binding.scope, binding.name), []).append(binding)
+        return self._tables[path]
 
 
 Ancestor: TypeAlias = Class | Outside | Computed
@@ -435,9 +424,6 @@ class Lineage:
 
     def order(self, cls: Class) -> tuple[Ancestor, ...]:
         """The class and its ancestors in the order of Python's own C3 linearisation."""
-        found = self._orders.get(cls)
-        if found is not None:
-            return found
         # Without recursion: a line of hundreds of classes over as many files would end the interpreter's stack.
         pending, begun = [cls], dict[Class, list[Ancestor]]()
         while pending:
@@ -497,7 +483,7 @@ class Lineage:
     def open_ends(self, cls: Class) -> list[Outside | Computed]:
         """Ancestors of which nothing is known."""
         outside = [a for a in self.order(cls) if isinstance(a, Outside | Computed)]
-        return [a for a in outside if not self.is_root(a) and short_name(a) not in PLAIN]
+        return [a for a in outside if not self.is_root(a) and not PLAIN.fullmatch(short_name(a))]
 
 
 def _merge(orders: list[list[Ancestor]]) -> list[Ancestor] | None:

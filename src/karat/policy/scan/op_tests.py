@@ -193,13 +193,10 @@ class ParsedFiles:
 
     def facts(self, path: str) -> FileFacts:
         """What a file says, read now if need be."""
-        found = self.parsed.get(path)
-        if found is None:
-            found = self.parsed[path] = parsed(path)
-        if not found.scopes:
-            # A file that cannot be read binds nothing.
-            return _EMPTY_FILE
-        return found
+        if path not in self.parsed:
+            self.parsed[path] = parsed(path)
+        found = self.parsed[path]
+        return found if found.scopes else _EMPTY_FILE  # one that cannot be read binds nothing
 
     def relevant(self) -> list[str]:
         """Files that may hold op tests: those that name them, and whoever imports one and spells what is kin there."""

@@ -93,10 +93,6 @@ class Check:
     """Conditions of skip decorators: the runner says that it skipped."""
     caught: bool = False
 
-    @property
-    def line(self) -> int:
-        return self.call.line
-
 
 State = Literal["checked", "conditional", "unchecked", "skipped", "not-run", "abstract"]
 
@@ -264,7 +260,7 @@ class Reach:
 
 def _kept(checks: Iterable[Check]) -> list[Check]:
     """Of the same call under the same conditions one; and not more than can be told apart."""
-    kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
+    kept = {(c.path, c.call.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
     ordered = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
     return ordered[:_MOST_CHECKS]
 

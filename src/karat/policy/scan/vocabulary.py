@@ -7,36 +7,11 @@ from __future__ import annotations
 
 import re
 
-ROOTS = frozenset(
-    {
-        "OpTest",
-        "EagerOpTest",
-        "XPUOpTest",
-        "OneDNNOpTest",
-        "MKLDNNOpTest",
-        "NPUOpTest",
-        "MLUOpTest",
-        "OpTestDevice",
-        "AutoParallelOpTest",
-        "CustomDeviceOpTest",
-    }
-)
+_KINDS = ("", "Eager", "XPU", "OneDNN", "MKLDNN", "NPU", "MLU", "AutoParallel", "CustomDevice")
+ROOTS = frozenset({"OpTestDevice", *(f"{kind}OpTest" for kind in _KINDS)})
 """Classes that make whoever inherits from them an op test, wherever they are defined."""
 
-PLAIN = frozenset(
-    {
-        "TestCase",
-        "IsolatedAsyncioTestCase",
-        "object",
-        "Generic",
-        "Protocol",
-        "ABC",
-        "Enum",
-        "Exception",
-        "NamedTuple",
-        "TypedDict",
-    }
-)
+PLAIN = re.compile(r"(?:IsolatedAsyncio)?TestCase|object|Generic|Protocol|ABC|Enum|Exception|NamedTuple|TypedDict")
 """Bases that hold no gradient check and make nobody an op test."""
 
 WRAPPERS = frozenset({"XPUOpTestWrapper"})
