@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from factories.policy_ranges import PolicyRange
 from karat.findings import Finding
-from karat.policy.approvals.request import Sides
+from karat.policy.approvals.request import Options, Sides
 from karat.policy.approvals.waivers import PolicyChange
 
 FILE = "tests/test_ops.py"
@@ -12,7 +12,7 @@ FILE = "tests/test_ops.py"
 
 def look(tree: PolicyRange, base: str = "main") -> tuple[list[PolicyChange], list[Finding]]:
     tree.commit()
-    found = Sides(tree.root, base, "HEAD").changes()
+    found = Sides(tree.root, Options(base=base)).changes()
     return list(found.changes), list(found.findings)
 
 

@@ -10,7 +10,7 @@ import pytest
 from factories.pytest_runs import Ran, Suite
 from karat import skip_check_grad_ci
 from karat.findings import UsageError
-from karat.optests.lifecycle import skip_check_inplace_ci, skip_reason
+from karat.optests.lifecycle import skip_check_inplace_ci, skip_reasons
 from karat.policy.evidence import merge
 
 
@@ -22,8 +22,8 @@ def test_a_class_speaks_for_itself_and_not_for_its_children() -> None:
     class Child(Parent):
         pass
 
-    assert skip_reason(Parent) == "gives indices"
-    assert skip_reason(Child) is None
+    assert skip_reasons.get(Parent) == "gives indices"
+    assert skip_reasons.get(Child) is None
 
 
 def test_nothing_is_written_into_the_class() -> None:
@@ -33,7 +33,7 @@ def test_nothing_is_written_into_the_class() -> None:
     before = set(vars(Plain))
     skip_check_grad_ci("by position, too")(Plain)
     assert set(vars(Plain)) == before
-    assert skip_reason(Plain) == "by position, too"
+    assert skip_reasons.get(Plain) == "by position, too"
 
 
 @pytest.mark.parametrize("decorator", [skip_check_grad_ci, skip_check_inplace_ci])

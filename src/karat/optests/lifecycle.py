@@ -28,36 +28,32 @@ if TYPE_CHECKING:
     from karat.policy.journal import Recorder
 
 Class = TypeVar("Class", bound=type)
-_gradient: WeakKeyDictionary[type, str] = WeakKeyDictionary()
-_in_place: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+skip_reasons: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+"""Why this very class skips its gradient check."""
 
 
 def skip_check_grad_ci(reason: str | None = None) -> Callable[[Class], Class]:
     """A decorator: this very class needs no gradient check, for a reason that somebody must approve."""
-    return _skip("skip_check_grad_ci", reason, _gradient)
-
-
-def skip_check_inplace_ci(reason: str | None = None) -> Callable[[Class], Class]:
-    """A decorator: this very class needs no check of its in-place form."""
-    return _skip("skip_check_inplace_ci", reason, _in_place)
-
-
-def skip_reason(cls: type) -> str | None:
-    """Why this very class skips its gradient check; None if it does not."""
-    return _gradient.get(cls)
-
-
-def _skip(name: str, reason: object, known: WeakKeyDictionary[type, str]) -> Callable[[Class], Class]:
-    if not isinstance(reason, str) or not reason.strip():
-        text = f"{name}: expected reason='…' that says why, found {reason!r}"
-        raise UsageError(text, next_command=f"@{name}(reason='why this op has nothing to check')")
-    why = reason.strip()
+    why = _stripped("skip_check_grad_ci", reason)
 
     def decorate(cls: Class) -> Class:
-        known[cls] = why
+        skip_reasons[cls] = why
         return cls
 
     return decorate
+
+
+def skip_check_inplace_ci(reason: str | None = None) -> Callable[[Class], Class]:
+    """A decorator of Paddle's files; op tests make no check of an in-place form here, so there is none to skip."""
+    _stripped("skip_check_inplace_ci", reason)
+    return lambda cls: cls
+
+
+def _stripped(name: str, reason: object) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        text = f"{name}: expected reason='…' that says why, found {reason!r}"
+        raise UsageError(text, next_command=f"@{name}(reason='why this op has nothing to check')")
+    return reason.strip()
 
 
 class ClassRecord:
@@ -122,7 +118,7 @@ def declare(test: Any, op: str, no_grad: frozenset[str] = frozenset()) -> None:
         line=line,
         inputs=inputs,
         no_grad=tuple(sorted(no_grad & inputs.keys())),
-        skip_reason=skip_reason(cls),
+        skip_reason=skip_reasons.get(cls),
     )
     if event not in record.declared:
         record.declared.append(event)

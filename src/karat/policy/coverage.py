@@ -24,6 +24,7 @@ from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
 from karat.policy.journal import Evidence
 from karat.report import html
 from karat.report.json import encode_report
+from karat.report.terminal import Line
 from karat.report.words import count, cut, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
@@ -32,8 +33,6 @@ RowState = Literal[CellState, "no-float"]
 STATES: tuple[CellState, ...] = get_args(CellState)
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
 SCHEMA = "karat.policy-coverage/1"
-Piece = tuple[str, str]
-"""Text and style."""
 MARKS: dict[CellState, tuple[str, str]] = {
     "strong": ("●", "green"),
     "exempt": ("–", "dim"),
@@ -218,7 +217,7 @@ def document(found: Coverage) -> bytes:
     return encode_report(SCHEMA, found)
 
 
-def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:
+def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[Line]:
     """The matrix, the legend, the summary; `every`: a line per op, however many there are."""
     if found.rows:
         alone = every or len(found.rows) <= _MANY
@@ -279,9 +278,9 @@ def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> 
     yield from groups.values()
 
 
-def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int) -> tuple[Piece, ...]:
+def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int) -> Line:
     name = printable(rows[0].op) if len(rows) == 1 else count(len(rows), "op")
-    pieces: list[Piece] = [(elide(name, room).ljust(room), "")]
+    pieces: list[tuple[str, str]] = [(elide(name, room).ljust(room), "")]
     cells = {cell.column: cell.state for cell in rows[0].cells}
     for column, label in block.items():
         cell = cells.get(column)

@@ -148,16 +148,11 @@ class ByOp:
 
 def read(path: Path, shown: str | None = None) -> ExemptionFile:
     """The exemptions of a file; a file that is not there has none."""
-    name, data = shown or path.name, bytes_of(path)
-    return ExemptionFile(path=name) if data is None else parse(data, name)
-
-
-def bytes_of(path: Path) -> bytes | None:
-    """The bytes of a file of the policy; None where there is none."""
+    name = shown or path.name
     try:
-        return read_plain(path, TEXT)
+        return parse(read_plain(path, TEXT), name)
     except FileNotFoundError:
-        return None
+        return ExemptionFile(path=name)
     except OSError as error:
         text = f"cannot read {path}: {error.strerror or error}"
         raise CannotVerify(text, next_command=Command("ls", "-l", str(path))) from error

@@ -12,7 +12,7 @@ from typing import get_args
 
 import msgspec
 
-from karat.findings import ExitCode, Finding, Severity, exit_code, fail
+from karat.findings import ExitCode, Finding, Severity, exit_code, fail, info
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import ByOp, Exemption, ExemptionFile
@@ -67,7 +67,9 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     found = [*merged.findings, *policy.findings, *policy.exemptions.findings]
     for one in judged:
         found += needs.of_test(one, merged.tests[one.test])
-    found += needs.not_selected(judged)
+    if left_out := [one.test for one in judged if one.state == "not-selected"]:
+        text = f"{needs.listed(left_out, most=3)}: not run, or only in part; not judged"
+        found.append(info("not-selected", text, numbers={"tests": len(left_out)}))
     for known in merged.tests.values():
         # Tests that are no op tests are left alone; a check that failed in one that passed is worth a word.
         failed = [one for one in known.reports if one.verdict is GradVerdict.FAIL]

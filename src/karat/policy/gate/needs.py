@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from karat.findings import Finding, Severity, fail, info, warn
+from karat.findings import Finding, Severity, fail, warn
 from karat.gradients.report import GradVerdict
 from karat.gradients.session import Focus
 from karat.policy.evidence import KnownTest
@@ -306,14 +306,3 @@ def ignored(test: str, report: Reported) -> Finding:
         numbers={"seed": report.seed},
         next=str(_replay(test, report)),
     )
-
-
-def not_selected(judged: Sequence[GatedTest]) -> Iterator[Finding]:
-    """One line for all that this run left out."""
-    left = [one for one in judged if one.state == "not-selected"]
-    if left:
-        yield info(
-            "not-selected",
-            f"{listed((one.test for one in left), most=3)}: not run, or only in part; not judged",
-            numbers={"tests": len(left)},
-        )

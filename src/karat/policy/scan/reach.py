@@ -38,8 +38,6 @@ def always(needs: Iterable[frozenset[str]]) -> bool:
 
 def settled(when: tuple[str, ...], dtype: str | None, constants: Mapping[str, bool]) -> tuple[str, ...] | None:
     """The conditions without those that are known to hold; None where one is never met."""
-    if not when or (dtype is None and not constants):
-        return when
     left = []
     for condition in when:
         # A part of what must all hold decides against it; what has an `or` in it stays open.
