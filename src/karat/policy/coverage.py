@@ -17,7 +17,7 @@ from msgspec import structs
 
 from karat.findings import Finding, Severity
 from karat.gradients.report import GradVerdict
-from karat.policy.evidence import Merged
+from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate.baseline import is_among
 from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
@@ -109,27 +109,17 @@ def coverage(
     only: Sequence[str] = (),
 ) -> Coverage:
     """The matrix of all ops with evidence, with op tests, or of the registered namespaces."""
-    evidence: dict[str, list[Evidence]] = {}
-    inputs: dict[str, dict[str, str]] = {}
-    tests: dict[str, set[str]] = {}
+    tests: dict[str, dict[str, KnownTest]] = {}
     for known in merged.tests.values():
-        for e in known.evidence:
-            evidence.setdefault(e.op, []).append(e)
-            tests.setdefault(e.op, set()).add(known.test)
-        for declared in known.declared:
-            tests.setdefault(declared.op, set()).add(known.test)
-            floats = inputs.setdefault(declared.op, {})
-            floats |= {n.casefold(): n for n, d in declared.inputs.items() if is_differentiable(d)}
+        for op in {e.op for e in known.evidence} | {one.op for one in known.declared}:
+            tests.setdefault(op, {})[known.test] = known
     seen = frozenset(tests)
     also = aliases or {}
     bare = [op for op in ops if not any(is_among(name, seen) for name in (op, *also.get(op, ())))]
     names = [*seen, *bare]
     wanted = [op for op in names if not only or any(fnmatchcase(op, glob) for glob in only)]
     named = ByOp(entries)
-    rows = [
-        _row(op, evidence.get(op, []), inputs.get(op, {}), sorted(tests.get(op, ())), named.about(op), devices)
-        for op in sorted(wanted)
-    ]
+    rows = [_row(op, tests.get(op, {}), named.about(op), devices) for op in sorted(wanted)]
     columns = {cell.column for row in rows for cell in row.cells}
     states = Counter(row.state for row in rows)
     return Coverage(
@@ -147,14 +137,11 @@ def _place(column: Column) -> tuple[object, ...]:
     return (column.device != "cpu", column.device, rank, column.dtype, column.order, column.mode != "reverse")
 
 
-def _row(
-    op: str,
-    evidence: Sequence[Evidence],
-    declared: dict[str, str],
-    tests: Sequence[str],
-    entries: Sequence[Exemption],
-    devices: Sequence[str],
-) -> Row:
+def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], devices: Sequence[str]) -> Row:
+    tests = sorted(known)
+    evidence = [e for one in known.values() for e in one.evidence if e.op == op]
+    inputs = (d.inputs.items() for one in known.values() for d in one.declared if d.op == op)
+    declared = {name.casefold(): name for name, dtype in chain(*inputs) if is_differentiable(dtype)}
     about = [entry for entry in entries if entry.covers("gradient", op)]
 
     def without(name: str, column: Column) -> CellState:
@@ -189,14 +176,14 @@ def _row(
         if not states:
             continue
         smallest = [e.smallest_error for e in mine if e.counts]
-        known = [one for one in smallest if one is not None]
+        told = [one for one in smallest if one is not None]
         cells.append(
             Cell(
                 **structs.asdict(column),
                 state=min(states.values(), key=STATES.index),
                 inputs=states,
                 comparisons=len(mine),
-                smallest_error=max(known) if known and len(known) == len(smallest) else None,
+                smallest_error=max(told) if told and len(told) == len(smallest) else None,
             )
         )
     gravest: RowState = min((cell.state for cell in cells), key=STATES.index, default="no-float")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from karat.findings import Finding, Severity
@@ -66,12 +66,12 @@ class Inspector:
         base = f"its base is assumed to be an op test: {test.assumed}" if test.assumed else ""
         for end in lineage.open_ends(cls)[:1] if reached.state == "unchecked" and not test.assumed else ():
             base = f"its base {end.name} is not in the scanned files; what it checks is unknown"
-        found = [*self._missing(test, row, reached, covered, dtype)]
+        found = []
         if base:
             text = f"{test.name}: {base}"
-            found.insert(0, finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text))
-        if state == "unchecked" and empty:
-            found = [f for f in found if f.kind != "grad-check-missing"]  # the empty test is named
+            found.append(finding("unresolved-base", Severity.INFO, test.path, test.line, test.name, text))
+        if state != "unchecked" or not empty:  # of which the empty test is named
+            found += self._missing(test, row, reached, covered, dtype)
         return Inspection(row=row, findings=found, dtype=dtype, empty=empty)
 
     def _entry(self, rule: str, op: str | None, names: Sequence[str], value: float | None = None) -> Exemption | None:
@@ -94,13 +94,11 @@ class Inspector:
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
     ) -> Iterator[Finding]:
         """An op test that has no gradient check, or not always."""
-        name, severity = row.name, Severity.INFO
+        kind, severity = "grad-check-missing", Severity.INFO
         after: str | None = None
         if row.state == "exempt" and covered is not None:
-            text = f"{name} has no gradient check; exempt by {covered.label}"
-            yield finding("exempted", Severity.INFO, test.path, test.line, name, text)
-            return
-        if row.state == "conditional":
+            kind, text = "exempted", f"has no gradient check; exempt by {covered.label}"
+        elif row.state == "conditional":
             good = [check for check in reached.checks if not check.caught]
             silent = [check for check in good if check.when]
             first = (silent or good)[0]
@@ -108,10 +106,8 @@ class Inspector:
             device = any(DEVICE.search(text) for check in silent for text in check.when)
             severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
             tail = "its tests pass and compare nothing" if silent else "it is skipped"
-            text = f"{name} checks gradients only where {condition}; elsewhere {tail}"
-            yield finding("check-conditional", severity, test.path, test.line, name, text)
-            return
-        if row.state == "integer":
+            kind, text = "check-conditional", f"checks gradients only where {condition}; elsewhere {tail}"
+        elif row.state == "integer":
             text = f"has no gradient check; its dtype is {dtype}, which has no gradient"
         elif row.state == "not-run":
             why = f"line {test.shadowed} binds its name again" if test.shadowed else "a decorator skips all of it"
@@ -121,10 +117,11 @@ class Inspector:
             sure = not self._world.lineage.open_ends(test.cls)
             severity = Severity.FAIL if sure else Severity.WARN
             text = f"has no gradient check{self._why(test, reached)}"
-            after = f"add test_check_grad with self.check_grad to {name}, or an entry to exemptions.toml"
+            after = f"add test_check_grad with self.check_grad to {row.name}, or an entry to exemptions.toml"
         else:
             return
-        yield finding("grad-check-missing", severity, test.path, test.line, name, f"{name} {text}", next=after)
+        found = finding(kind, severity, test.path, test.line, row.name, f"{row.name} {text}")
+        yield replace(found, next=after) if after else found
 
     def _why(self, test: OpTestClass, reached: Reached) -> str:
         for parent in self._world.lineage.order(test.cls)[1:]:

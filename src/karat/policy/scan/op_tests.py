@@ -9,7 +9,7 @@ leads to no op test there, and need not be looked up.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karat.findings import Finding, Severity
 from karat.policy.scan.facts import Expression, FileFacts, Made, Scope
@@ -226,15 +226,9 @@ class ParsedFiles:
             if facts.problem:
                 # A file that names op tests and cannot be read may hold any number of unchecked ones.
                 severity = Severity.FAIL if path in self._marked else Severity.WARN
-                yield finding(
-                    "unreadable",
-                    severity,
-                    path,
-                    facts.line,
-                    "",
-                    f"expected Python, found: {facts.problem}; no op test of this file was seen",
-                    next=Command("python", "-m", "py_compile", path),
-                )
+                text = f"expected Python, found: {facts.problem}; no op test of this file was seen"
+                found = finding("unreadable", severity, path, facts.line, "", text)
+                yield replace(found, next=Command("python", "-m", "py_compile", path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,17 @@ class Reach:
                 if when is not None:
                     when, visible = cls.facts.when + when, around + check.visible
                     checks.append(replace(check, when=when, visible=visible, caught=check.caught or expected))
+        good = [check for check in checks if not check.caught]
+        runs = collected and tests.keys() - HOOKS and cls.facts.attributes.get("__test__") != "False"
+        state: State
+        if not runs:
+            state = "abstract"
+        elif any(d.last == "skip" for d in decorators):
+            state = "not-run"
+        elif not good:
+            state = "skipped" if any(d.last == SKIP_RULE for d in cls.facts.decorators) else "unchecked"
+        else:
+            state = "checked" if always(frozenset(c.when + c.visible) for c in good) else "conditional"
         comes = {check.test for check in checks}
         empty = tuple(
             (order[i], m if m.empty else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"))
@@ -143,7 +154,7 @@ class Reach:
             if m.empty or (m.only_super and name not in comes)
         )
         return Reached(
-            state=_state(cls, decorators, tests, checks, collected=collected),
+            state=state,
             tests=len(tests.keys() - HOOKS),
             checks=tuple(checks),
             empty=empty,  # type: ignore[arg-type]
@@ -261,24 +272,3 @@ def _kept(checks: Iterable[Check]) -> list[Check]:
     kept = {(c.path, c.call.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
     ordered = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
     return ordered[:_MOST_CHECKS]
-
-
-def _state(
-    cls: Class,
-    inherited: Sequence[Decorator],
-    tests: dict[str, tuple[int, Method]],
-    checks: list[Check],
-    *,
-    collected: bool,
-) -> State:
-    facts = cls.facts
-    if not (tests.keys() - HOOKS) or not collected or facts.attributes.get("__test__") == "False":
-        return "abstract"
-    if any(d.last == "skip" for d in inherited):
-        return "not-run"
-    good = [check for check in checks if not check.caught]
-    if any(d.last == SKIP_RULE for d in facts.decorators) and not good:
-        return "skipped"
-    if not good:
-        return "unchecked"
-    return "checked" if always(frozenset(c.when + c.visible) for c in good) else "conditional"

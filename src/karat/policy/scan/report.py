@@ -131,16 +131,7 @@ def title(kind: str) -> str:
     return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind].meaning
 
 
-def finding(  # noqa: PLR0913 - all of one finding
-    kind: str,
-    severity: Severity,
-    path: str,
-    line: int,
-    name: str,
-    message: str,
-    *,
-    next: str | None = None,  # noqa: A002
-) -> Finding:
+def finding(kind: str, severity: Severity, path: str, line: int, name: str, message: str) -> Finding:
     """A finding about a line of a file."""
     return Finding(
         kind=kind,
@@ -149,7 +140,7 @@ def finding(  # noqa: PLR0913 - all of one finding
         path=path,
         where=f"line {line}" if line else None,
         numbers={"line": line, "class": name},
-        next=next or Command("sed", "-n", f"{max(line, 1)},+9p", path),
+        next=Command("sed", "-n", f"{max(line, 1)},+9p", path),
     )
 
 
