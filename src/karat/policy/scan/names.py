@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from karat.policy.scan.facts import Binding, ClassFacts, Expression, FileFacts
 from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
@@ -154,6 +154,15 @@ Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
 _T = TypeVar("_T")
 
 
+class Place(NamedTuple):
+    """Where an expression stands; what a module binds from the line on does not count there, unless that is 0."""
+
+    path: str
+    scope: int = 0
+    line: int = 0
+    environment: Environment = ()
+
+
 class Memo(Generic[_T]):
     """Answers worked out once, each from others, to a limited depth.
 
@@ -209,52 +218,46 @@ class Names:
         self._memo: Memo[list[Target]] = Memo(_DEEPEST, [])
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
 
-    def refer(
-        self, path: str, scope: int, reference: Expression, *, line: int = 0, environment: Environment = ()
-    ) -> list[Target]:
+    def refer(self, place: Place, reference: Expression) -> list[Target]:
         """Everything that an expression may mean; never nothing."""
         found: list[Target] = []
         for name in reference.names:
-            found += self.resolve(path, scope, name, line=line, environment=environment)
-        called = reference.function
-        for function in self.resolve(path, scope, called, line=line, environment=environment) if called else ():
+            found += self.resolve(place, name)
+        for function in self.resolve(place, reference.function) if reference.function else ():
             if isinstance(function, Function):
                 # What it returns, where that is a class.
-                for bound in self.environments(path, scope, reference, function, line=line, environment=environment):
+                for bound in self.environments(place, reference, function):
+                    inside = Place(function.path, function.scope, environment=bound)
                     for returned in self.facts(function.path).scopes[function.scope].returns:
                         with self._memo.deeper() as allowed:
-                            if allowed:
-                                found += self.refer(function.path, function.scope, returned, environment=bound)
+                            found += self.refer(inside, returned) if allowed else ()
             elif isinstance(function, Outside):
                 # What a stranger is handed, where it is one.
-                handed = (self.refer(path, scope, a, line=line, environment=environment) for a in reference.arguments)
-                found += [t for targets in handed for t in targets if isinstance(t, Class)]
+                handed = chain.from_iterable(self.refer(place, argument) for argument in reference.arguments)
+                found += [target for target in handed if isinstance(target, Class)]
         # Each once: `x = f(x, y)` in a row would double them with every line.
         return list(dict.fromkeys(found)) or [Computed(reference.text)]
 
-    def resolve(
-        self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
-    ) -> list[Target]:
-        """Everything that a dotted name may mean in a scope; `line` limits to what is bound before it."""
+    def resolve(self, place: Place, name: str) -> list[Target]:
+        """Everything that a dotted name may mean."""
         parts = name.split(".")
         for end in range(len(parts), 1, -1):
             whole = ".".join(parts[:end])
-            if (0, whole) in self._table(path):
-                found = self._modules.find(whole, path)
+            if (0, whole) in self._table(place.path):
+                found = self._modules.find(whole, place.path)
                 if found is not None:
                     return self._attributes([Module(found)], parts[end:])
         with self._memo.deeper() as allowed:
             if not allowed:
                 return [Computed(name)]
-            first = self._first(path, scope, parts[0], line, environment)
-            return self._attributes(first, parts[1:])
+            return self._attributes(self._first(place, parts[0]), parts[1:])
 
-    def _first(self, path: str, scope: int, name: str, line: int, environment: Environment) -> list[Target]:
+    def _first(self, place: Place, name: str) -> list[Target]:
+        path, here, line, environment = place
         scopes = self.facts(path).scopes
-        here = scope
         while here >= 0:
             what = scopes[here]
-            if what.kind != "class" or here == scope:
+            if what.kind != "class" or here == place.scope:
                 found = self._in_scope(path, here, name, line, environment)
                 if found:
                     return found
@@ -265,7 +268,7 @@ class Names:
                         if bound == (here, name):
                             return [target]
                     default = what.defaults.get(name)
-                    return self.refer(path, 0, default) if default is not None else [Computed(name)]
+                    return self.refer(Place(path), default) if default is not None else [Computed(name)]
             here = what.parent
         return [Outside(name)]
 
@@ -311,10 +314,8 @@ class Names:
                 return [Module(inner) if inner is not None else Outside(name)]
             case "alias" if (reference := binding.reference) is not None:
                 # Worked out once: `x = f(x)` in a row doubles the ways with each line.
-                return self._memo.once(
-                    (path, id(binding), environment),
-                    lambda: self.refer(path, binding.scope, reference, line=binding.line, environment=environment),
-                )
+                place = Place(path, binding.scope, binding.line, environment)
+                return self._memo.once((path, id(binding), environment), lambda: self.refer(place, reference))
         return []
 
     def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
@@ -377,16 +378,7 @@ class Names:
                 return [Outside(f"{whole}.{name}")]
         return [Computed(name)]
 
-    def environments(
-        self,
-        path: str,
-        scope: int,
-        call: Expression,
-        function: Function,
-        *,
-        line: int = 0,
-        environment: Environment = (),
-    ) -> list[Environment]:
+    def environments(self, place: Place, call: Expression, function: Function) -> list[Environment]:
         """What a call binds a function's parameters to; several where a loop goes over classes."""
         callee = self.facts(function.path).scopes[function.scope]
         given = [*zip(callee.parameters, call.arguments, strict=False), *call.keywords.items()]
@@ -394,11 +386,11 @@ class Names:
         made = [function.environment]
         for name in callee.parameters:
             if name in left:
-                target = self.refer(function.path, 0, callee.defaults[name])[0]
+                target = self.refer(Place(function.path), callee.defaults[name])[0]
                 made = [(*made[0], ((function.scope, name), target))]
         for name, argument in given:
             if name in callee.parameters:
-                targets = self.refer(path, scope, argument, line=line, environment=environment)
+                targets = self.refer(place, argument)
                 made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
         return made
 
@@ -449,10 +441,9 @@ class Lineage:
     def bases(self, cls: Class) -> list[Ancestor]:
         """One ancestor per base expression; of several it may mean, the one that is an op test."""
         found: list[Ancestor] = []
+        place = Place(cls.path, cls.facts.scope, cls.facts.line, cls.environment)
         for base in cls.facts.bases:
-            targets = self._names.refer(
-                cls.path, cls.facts.scope, base, line=cls.facts.line, environment=cls.environment
-            )
+            targets = self._names.refer(place, base)
             possible = [t for t in targets if isinstance(t, Class | Outside | Computed)] or [Computed(base.text)]
             chosen = possible[0]
             if len(possible) > 1:

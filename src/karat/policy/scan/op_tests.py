@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from karat.findings import Finding, Severity
 from karat.policy.scan.facts import Expression, FileFacts, Made, Scope
-from karat.policy.scan.names import Class, Environment, Function, Lineage, Modules, Names, Outside, below, short_name
+from karat.policy.scan.names import Class, Function, Lineage, Modules, Names, Outside, Place, below, short_name
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import cannot_read, finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
@@ -257,7 +257,7 @@ class World:
         self.names = names
         self._kin = kin
         self.lineage = Lineage(names, roots)
-        self._seen: set[tuple[str, int, Environment]] = set()
+        self._seen: set[Class] = set()
         self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
         self._last: dict[str, dict[tuple[int, str], int]] = {}
         self.unbound: list[tuple[str, int]] = []
@@ -271,7 +271,7 @@ class World:
             for call in self.names.facts(path).made:
                 if not self._kin.means(path, words_of(call.call)):
                     continue
-                for found in self._expand(path, call, (), 0):
+                for found in self._expand(Place(path, call.scope), call):
                     made.setdefault((found.cls.path, found.cls.index), []).append(found)
         # A factory may stand in a file that holds nothing else of op tests.
         for path in sorted({*paths, *(path for path, _ in made)}):
@@ -341,44 +341,33 @@ class World:
         last = self._last[path][cls.scope, cls.name]
         return facts.classes[last].line if last > index else 0
 
-    def _expand(self, path: str, made: Made, around: Environment, depth: int) -> Iterator[OpTestClass]:
+    def _expand(self, place: Place, made: Made, depth: int = 0) -> Iterator[OpTestClass]:
         """What a call makes of the classes it is handed."""
-        names = self.names
-        if depth > _DEEPEST:
-            return
-        for function in names.resolve(path, made.scope, made.call.function, environment=around):
-            if not isinstance(function, Function):
-                continue
-            for environment in names.environments(path, made.scope, made.call, function, environment=around):
-                if any(
+        targets = self.names.resolve(place, made.call.function) if depth <= _DEEPEST else ()
+        for function in (target for target in targets if isinstance(target, Function)):
+            classes, calls = self._parts(function.path, function.scope)
+            scope = self.names.facts(function.path).scopes[function.scope]
+            given = dict([*zip(scope.parameters, made.call.arguments, strict=False), *made.call.keywords.items()])
+            known = {name: value for name, value in scope.constants.items() if name not in given}
+            known |= {name: _CONSTANTS[value.text] for name, value in given.items() if value.text in _CONSTANTS}
+            constants = tuple(sorted(known.items()))
+            for environment in self.names.environments(place, made.call, function):
+                if not any(
                     isinstance(target, Class) or (isinstance(target, Outside) and self.lineage.is_root(target))
                     for _, target in environment
                 ):
-                    yield from self._instances(path, made, function, environment, depth)
-
-    def _instances(
-        self, path: str, made: Made, function: Function, environment: Environment, depth: int
-    ) -> Iterator[OpTestClass]:
-        facts = self.names.facts(function.path)
-        classes, calls = self._parts(function.path, function.scope)
-        scope = facts.scopes[function.scope]
-        given = dict([*zip(scope.parameters, made.call.arguments, strict=False), *made.call.keywords.items()])
-        known = {name: value for name, value in scope.constants.items() if name not in given}
-        known |= {name: _CONSTANTS[value.text] for name, value in given.items() if value.text in _CONSTANTS}
-        constants = tuple(sorted(known.items()))
-        for index in classes:
-            needed = self.names.depends(function.path, index)
-            instance = self.names.instance(function.path, index, environment)
-            if not needed or len(instance.environment) < len(needed):
-                continue
-            key = (function.path, index, instance.environment)
-            if key not in self._seen:
-                self._seen.add(key)
-                shown = ", ".join(short_name(target) for _, target in instance.environment)
-                name = f"{instance.facts.name}[{shown}]"
-                yield OpTestClass(cls=instance, path=path, line=made.line, name=name, constants=constants)
-        for inner in calls:
-            yield from self._expand(function.path, inner, environment, depth + 1)
+                    continue
+                for index in classes:
+                    needed = self.names.depends(function.path, index)
+                    cls = self.names.instance(function.path, index, environment)
+                    if needed and len(cls.environment) >= len(needed) and cls not in self._seen:
+                        self._seen.add(cls)
+                        shown = ", ".join(short_name(target) for _, target in cls.environment)
+                        name = f"{cls.facts.name}[{shown}]"
+                        yield OpTestClass(cls=cls, path=place.path, line=made.line, name=name, constants=constants)
+                for inner in calls:
+                    there = Place(function.path, inner.scope, environment=environment)
+                    yield from self._expand(there, inner, depth + 1)
 
     def _parts(self, path: str, scope: int) -> tuple[list[int], list[Made]]:
         """The classes of a function, and the calls in it that may make more; once, however often it is called."""

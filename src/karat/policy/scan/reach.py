@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from karat.policy.scan.facts import Decorator, Method, MethodCall
-from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside
+from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Place
 from karat.policy.scan.source import negated
 from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
 
@@ -184,7 +184,8 @@ class Reach:
             own = next((m for m in cls.facts.methods if m.name == name), None)
             if own is not None or not name.isidentifier():
                 return own
-        for target in self._names.resolve(cls.path, cls.facts.scope, owner or name, environment=cls.environment):
+        place = Place(cls.path, cls.facts.scope, environment=cls.environment)
+        for target in self._names.resolve(place, owner or name):
             if owner and isinstance(target, Class):
                 found = self._find(self._lineage.order(target), name)
                 return found[1] if found else None
@@ -241,7 +242,7 @@ class Reach:
             yield made
             return
         scope = here.facts.scope if isinstance(here, Class) else here.scope
-        for target in self._names.resolve(here.path, scope, call.owner, environment=here.environment):
+        for target in self._names.resolve(Place(here.path, scope, environment=here.environment), call.owner):
             if call.receiver == "class":  # `Parent.test_check_grad(self)`
                 theirs = self._lineage.order(target) if isinstance(target, Class) else ()
                 found = self._find(theirs, call.name)

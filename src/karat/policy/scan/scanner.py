@@ -15,7 +15,7 @@ from karat.findings import CannotVerify, Finding, Severity, fail
 from karat.goldens.paths import glob_matcher
 from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, unbound
-from karat.policy.scan.names import Class, Modules, Names
+from karat.policy.scan.names import Class, Modules, Names, Place
 from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, ParsedFiles, World
 from karat.policy.scan.prefilter import Progress, look, no_collection
 from karat.policy.scan.report import OpTestRow, ScanReport, cannot_read, finding, ordered
@@ -95,7 +95,7 @@ def _inspect(world: World, tests: Sequence[OpTestClass], options: ScanOptions) -
 def _stray_flags(world: World, path: str) -> Iterator[Finding]:
     """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
     for flag in world.names.facts(path).flags:
-        targets = world.names.resolve(path, flag.scope, flag.owner) if flag.owner else ()
+        targets = world.names.resolve(Place(path, flag.scope), flag.owner) if flag.owner else ()
         if not flag.owner or any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets):
             text = f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may"
             yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner, text)
