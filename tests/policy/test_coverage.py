@@ -77,6 +77,14 @@ def test_devices_modes_and_orders_are_columns(tmp_path: Path) -> None:
     assert head[1].split() == ["op", "f64", "f64→", "f64²", "bf16"]
 
 
+def test_each_device_stands_over_its_first_column(tmp_path: Path) -> None:
+    each = [evidence(device=device, dtype=dtype) for device in ("cuda:0", "xpu") for dtype in ("float64", "float16")]
+    devices, precisions, *_ = text(covered(tmp_path, op_test(evidence(), *each)))
+    assert precisions.split() == ["op", "f64", "f64", "f16", "f64", "f16"]
+    starts = [match.start() for match in re.finditer("f64", precisions)]
+    assert [devices.index(name) for name in ("cpu", "cuda:0", "xpu")] == starts
+
+
 def test_a_device_that_is_asked_for_is_missing_where_it_is(tmp_path: Path) -> None:
     (row,) = covered(tmp_path, op_test(evidence()), devices=("cpu", "cuda")).rows
     assert [(cell.column.device, cell.state) for cell in row.cells] == [("cpu", "strong"), ("cuda", "missing")]

@@ -214,13 +214,9 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
             if number:
                 yield ()
             # A line of devices over a line of precisions.
-            devices, last = "", ""
-            for column, label in block.items():
-                place = len(devices)
-                devices += " " * (len(label) + 1)
-                if column.device != last:
-                    devices = f"{devices[:place]} {printable(column.device)}".ljust(len(devices))
-                    last = column.device
+            devices = ""
+            for device, mine in groupby(block, key=lambda column: column.device):
+                devices += f" {printable(device)}".ljust(sum(len(block[column]) + 1 for column in mine))
             yield ((" " * room + devices.rstrip(), "dim"),)
             yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
             for rows in _grouped(found.rows, list(block), alone=alone):
