@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 from factories.editors import save_last_moment
 from factories.evidence import evidence, journal, op_test
@@ -13,9 +15,11 @@ from factories.repositories import Repository
 from karat.findings import UsageError
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged, merge
-from karat.policy.exemptions import Exemption
+from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate import baseline
-from karat.policy.gate.baseline import OpBaseline, is_among, judge_ops, shortened
+from karat.policy.gate.baseline import OpBaseline, is_among, judge_ops
+from karat.policy.gate.decision import Policy
+from karat.policy.gate.project import rewritten
 
 OPS = ("mylib.ops.relu", "mylib.ops.tanh")
 
@@ -28,8 +32,13 @@ def merged(tmp_path: Path) -> Merged:
 
 
 def told(merged: Merged, held: OpBaseline, *entries: Exemption, complete: bool = True) -> Any:
-    found = judge_ops(merged, entries, held, complete=complete)
+    found = judge_ops(merged, ByOp(entries), held, complete=complete)
     return [(one.kind, one.metric) for one in found]
+
+
+def shortened(merged: Merged, held: OpBaseline, root: Path) -> tuple[str, ...]:
+    policy = Policy(baseline=structs.replace(held, root=root), complete=True, today=date(2026, 1, 1))
+    return rewritten(policy, merged, (), shorten=True).baseline.listed
 
 
 def test_a_new_operator_without_evidence_fails(merged: Merged) -> None:
@@ -40,11 +49,11 @@ def test_one_on_the_list_may_wait(merged: Merged) -> None:
     assert told(merged, OpBaseline(ops=OPS, listed=("mylib.ops.relu",))) == []
 
 
-def test_one_with_evidence_must_leave_the_list(merged: Merged) -> None:
+def test_one_with_evidence_must_leave_the_list(merged: Merged, tmp_path: Path) -> None:
     held = OpBaseline(ops=OPS, listed=OPS)
     assert told(merged, held) == [("baseline-stale", "mylib.ops.tanh")]
     assert told(merged, held, complete=False) == [("baseline-stale", "mylib.ops.tanh")]
-    assert shortened(merged, [], held, complete=True) == ("mylib.ops.relu",)
+    assert shortened(merged, held, tmp_path) == ("mylib.ops.relu",)
 
 
 def test_one_that_is_gone_must_leave_the_list(merged: Merged) -> None:
@@ -54,10 +63,10 @@ def test_one_that_is_gone_must_leave_the_list(merged: Merged) -> None:
 
 
 @pytest.mark.parametrize("said", [{"ops": OPS, "sure": False}, {"ops": ()}])
-def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: Any) -> None:
+def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: Any, tmp_path: Path) -> None:
     held = OpBaseline(listed=("mylib.ops.gone", "mylib.ops.relu"), **said)
     assert told(merged, held) == []
-    assert shortened(merged, [], held, complete=True) == held.listed
+    assert shortened(merged, held, tmp_path) == held.listed
 
 
 def test_evidence_under_another_name_of_it_will_do(merged: Merged) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from karat.findings import Finding, UsageError, fail
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
-from karat.policy.exemptions import ByOp, Exemption
+from karat.policy.exemptions import ByOp
 from karat.policy.gate.exemptions import allowed_by, widened_in
 from karat.policy.gate.needs import DOUBLE, is_of_backward
 from karat.report.baseline import BaselineFile
@@ -52,14 +52,13 @@ def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
     update(path, lambda there: FILE.merged(there, path.name, added, gone))
 
 
-def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:
+def with_evidence(merged: Merged, active: ByOp) -> frozenset[str]:
     """Names of operators with evidence in float64 that nothing speaks against."""
     wrong = {e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL}
-    named = ByOp(active)
     proved: set[str] = set()
     for known in merged.tests.values():
         wide = widened_in(known)
-        loose = {one.op for one in wide if not any(allowed_by(entry, one) for entry in named.about(one.op))}
+        loose = {one.op for one in wide if not any(allowed_by(entry, one) for entry in active.about(one.op))}
         good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
         proved |= {e.op for e in good} - loose
     return frozenset(proved - wrong)
@@ -72,14 +71,13 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged, active: Sequence[Exemption], held: OpBaseline, *, complete: bool, wrong: Iterable[str] = ()
+    merged: Merged, active: ByOp, held: OpBaseline, *, complete: bool, wrong: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """New operators without evidence, and stale entries of the list.
 
     `wrong` names the operators whose gradient is known to be wrong: they have been tested, and that is reported.
     """
     proved = with_evidence(merged, active)
-    named = ByOp(active)
     listed, there = set(held.listed), set(held.ops)
     tested = proved.union(wrong)
     for op in held.listed:
@@ -98,7 +96,7 @@ def judge_ops(
         )
     for op in held.ops if complete else ():
         names = (op, *held.aliases.get(op, ()))
-        exempt = any(entry.covers("gradient", name) for name in names for entry in named.about(name))
+        exempt = any(entry.covers("gradient", name) for name in names for entry in active.about(name))
         if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
             yield fail(
                 "new-op",
@@ -106,13 +104,6 @@ def judge_ops(
                 metric=op,
                 next=f"{held.again.plus('--add-to-baseline', op)}  # if it must wait",
             )
-
-
-def shortened(merged: Merged, active: Sequence[Exemption], held: OpBaseline, *, complete: bool) -> tuple[str, ...]:
-    """The list without what `judge_ops` calls stale."""
-    found = judge_ops(merged, active, held, complete=complete)
-    stale = {one.metric for one in found if one.kind == "baseline-stale"}
-    return tuple(op for op in held.listed if op not in stale)
 
 
 def additions(held: OpBaseline, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:

@@ -76,12 +76,12 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
         noticed = any(one.outcome == "failed" for one in known.outcomes)
         if failed and not known.is_op_test and not noticed:
             found.append(needs.ignored(known.test, failed[0]))
-    found += unlisted_limits(merged, active, today=policy.today)
+    found += unlisted_limits(merged, named, today=policy.today)
     entries, ops = policy.exemptions.entries, policy.baseline.names
     found += about_entries(merged, judged, entries, today=policy.today, complete=policy.complete, ops=ops)
     failures = [one for one in found if one.kind == "grad-failed" and one.severity is Severity.FAIL]
     wrong = frozenset(one.metric for one in failures if one.metric)
-    found += judge_ops(merged, active, policy.baseline, complete=policy.complete, wrong=wrong)
+    found += judge_ops(merged, named, policy.baseline, complete=policy.complete, wrong=wrong)
     if all(one.state == "not-selected" for one in judged) and not any(one.kind == "nothing-compared" for one in found):
         ran = f"{count(merged.ran, 'test')} run, none of them a whole op test" if merged.ran else "no test was run"
         some = f" ({len(judged)} not selected, or only in part)" if judged else ""

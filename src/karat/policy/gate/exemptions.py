@@ -71,17 +71,16 @@ def allowed_by(entry: Exemption, one: Widened) -> bool:
     return is_about(entry, one) and limit is not None and one.value <= limit
 
 
-def unlisted_limits(merged: Merged, active: Sequence[Exemption], *, today: date) -> Iterator[Finding]:
+def unlisted_limits(merged: Merged, active: ByOp, *, today: date) -> Iterator[Finding]:
     """What op tests let go without an entry; one finding per test, op and rule."""
-    named = ByOp(active)
     for known in merged.tests.values():
         worst: dict[tuple[str, str], Widened] = {}
         for one in widened_in(known) if known.is_op_test else ():
-            if not any(allowed_by(entry, one) for entry in named.about(one.op)):
+            if not any(allowed_by(entry, one) for entry in active.about(one.op)):
                 first = worst.setdefault((one.op, one.rule), one)
                 worst[one.op, one.rule] = max(first, one, key=lambda each: (each.needed, each.value))
         for one in worst.values():
-            near = next((entry for entry in named.about(one.op) if is_about(entry, one)), None)
+            near = next((entry for entry in active.about(one.op) if is_about(entry, one)), None)
             key = LIMITS[one.rule]
             found = f"{near.path}:{near.line} allows {getattr(near, key):.3g}" if near else _NO_ENTRY
             spare = "" if one.needed else "; it passes without: remove it"

@@ -12,7 +12,7 @@ from msgspec import structs
 from karat.config import Config
 from karat.findings import UsageError
 from karat.policy.evidence import Merged
-from karat.policy.exemptions import read, read_named
+from karat.policy.exemptions import ByOp, read, read_named
 from karat.policy.gate import baseline as baselines
 from karat.policy.gate.decision import Policy
 from karat.policy.gate.operators import walk
@@ -70,12 +70,12 @@ def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: 
     if added and not policy.complete:
         text = "--add-to-baseline needs --complete: part of a suite does not show what lacks evidence"
         raise UsageError(text, next_command=baseline.again.plus("--complete", "--add-to-baseline", "OP"))
-    active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
-    kept = baselines.shortened(merged, active, baseline, complete=policy.complete) if shorten else baseline.listed
-    found = baselines.judge_ops(merged, active, baseline, complete=policy.complete)
+    active = ByOp(one for one in policy.exemptions.entries if not one.has_expired(policy.today))
+    found = [*baselines.judge_ops(merged, active, baseline, complete=policy.complete)]
+    stale = {one.metric for one in found if one.kind == "baseline-stale" and shorten}
     lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
-    ops = {*kept, *baselines.additions(baseline, added, lacking)}
     listed = set(baseline.listed)
+    ops = listed - stale | {*baselines.additions(baseline, added, lacking)}
     if ops != listed:
         baselines.write(baseline.root / baseline.path, ops - listed, listed - ops)
     return structs.replace(policy, baseline=structs.replace(baseline, listed=tuple(sorted(ops))))
