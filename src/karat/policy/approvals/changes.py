@@ -363,14 +363,12 @@ class _WaiverCollector:
                 data[oid] = found
         old: list[Waiver] = []
         new: list[Waiver] = []
-        renamed: dict[str, str] = {}
         for one in self._touched:
             if one.old and one.old_path and self._wanted(one.old_path):
                 old += self._source(data[one.old], one.old_path, old=True)
             if one.new and one.new_path and self._wanted(one.new_path):
                 new += self._source(data[one.new], one.new_path, old=False)
-            if one.old_path and one.new_path:
-                renamed[one.new_path] = one.old_path
+        renamed = {one.new_path: one.old_path for one in self._touched if one.old_path and one.new_path}
         for path in sorted(self._users()):
             before, after = (commit.read(path) for commit in self._commits)
             if before is not None and after is not None:
