@@ -165,8 +165,7 @@ class OpTest(unittest.TestCase):
         from karat.optests.checks import array_of
 
         def outputs(subject: Subject) -> list[Any]:
-            found = subject.outputs().values()
-            return [array_of(subject.setup.framework, one) for one in found]
+            return [array_of(subject.setup.framework, one) for one in subject.outputs().values()]
 
         made: list[Any] = self._at(place, outputs)
         return made

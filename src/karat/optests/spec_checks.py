@@ -215,8 +215,7 @@ def _problem(made: RunningCase, *, whole: bool = False) -> Any:
     """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
     from karat.gradients.adapters.framework_problem import open_problem
 
-    wrt = None if whole else _wrt(made)
-    return open_problem(made.case.spec.fn, made.inputs, **made.words(), wrt=wrt)
+    return open_problem(made.case.spec.fn, made.inputs, **made.words(), wrt=None if whole else _wrt(made))
 
 
 def _wrt(made: RunningCase) -> tuple[str, ...] | None:

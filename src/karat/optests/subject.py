@@ -292,8 +292,7 @@ def op_name(test: Any) -> str:
         value = getattr(test, attribute, None)
         if isinstance(value, str) and value:
             return value
-    function = getattr(test, "python_api", None)
-    return str(getattr(function, "__name__", ""))
+    return str(getattr(getattr(test, "python_api", None), "__name__", ""))
 
 
 def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:

@@ -116,8 +116,7 @@ def coverage(
     seen = frozenset(tests)
     also = aliases or {}
     bare = [op for op in ops if not any(is_among(name, seen) for name in (op, *also.get(op, ())))]
-    names = [*seen, *bare]
-    wanted = [op for op in names if not only or any(fnmatchcase(op, glob) for glob in only)]
+    wanted = [op for op in (*seen, *bare) if not only or any(fnmatchcase(op, glob) for glob in only)]
     named = ByOp(entries)
     rows = [_row(op, tests.get(op, {}), named.about(op), devices) for op in sorted(wanted)]
     columns = {cell.column for row in rows for cell in row.cells}

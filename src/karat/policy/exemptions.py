@@ -170,8 +170,7 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
         text = data.decode("utf-8")
         document = toml.loads(text)
     except ValueError as error:
-        invalid = _invalid(f"{path}: expected TOML, found: {error}", path, 0)
-        return ExemptionFile(findings=(invalid,), path=path)
+        return ExemptionFile(findings=(_invalid(f"{path}: expected TOML, found: {error}", path, 0),), path=path)
     found = [
         _invalid(f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)", path, 0)
         for key in document

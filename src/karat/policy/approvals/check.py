@@ -292,8 +292,7 @@ class ApprovalJudge:
                 yield f"{approver.name}: {approver.why}"
         for section, found in owners if any(found for _, found in owners) else ():
             if people_among(found) < section.count:
-                name = section.name or "CODEOWNERS"
-                yield f"{name}: {people_among(found)} of {section.count} approvals"
+                yield f"{section.name or CODE_OWNERS}: {people_among(found)} of {section.count} approvals"
         others = [v.name for v in given if not v.why and not self._of([v], need.words, ignored)]
         if others:
             yield f"{', '.join(others)} approved, but may not"
@@ -392,8 +391,7 @@ def _summary(report: Approvals) -> str:
     of = f" ({report.request})" if report.request else ""
     span = f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
     if not report.judged:
-        verified = report.exit_code is ExitCode.OK
-        return f"{'nothing to approve' if verified else 'not verified'}: {span}"
+        return f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"
     return f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
 
 

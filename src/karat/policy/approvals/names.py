@@ -270,8 +270,7 @@ class FileNames:
         yield from self._imported(node, skips=False)
         if isinstance(node, ast.Attribute):
             for base in self.bound.bases:
-                for other, _ in self._imported(base, skips=False):
-                    yield other, _expression(f".{node.attr}")
+                yield from ((other, _expression(f".{node.attr}")) for other, _ in self._imported(base, skips=False))
 
     def _imported(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[FileNames, ast.expr]]:
         """`from m import x`, `m.x`, `from m import *`."""

@@ -248,8 +248,7 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
         kinds.setdefault(KINDS[need.state], []).append(need)
     if evidence or reports:  # a check that failed is the reason why there is no evidence, and has been reported
         kinds.pop("evidence-missing", None)
-    for kind, mine in kinds.items():
-        yield _lacking(kind, judged, known, mine)
+    yield from (_lacking(kind, judged, known, mine) for kind, mine in kinds.items())
     met = bool(judged.needs) and all(need.state == "evidence" for need in judged.needs)
     if judged.skip_reason is not None and met:
         text = "is marked as skipping its gradient check, but has evidence for every input; remove skip_check_grad_ci"

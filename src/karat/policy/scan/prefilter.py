@@ -263,8 +263,7 @@ def main() -> None:
     with no_collection():
         for path in paths:
             try:
-                seen = _with_path(glance(os.fsdecode(path), roots), "")
-                answers.append(msgspec.msgpack.encode(seen))
+                answers.append(msgspec.msgpack.encode(_with_path(glance(os.fsdecode(path), roots), "")))
             except UnicodeEncodeError:
                 # A literal with a lone surrogate, which msgpack has no text for: the caller reads the file.
                 answers.append(None)

@@ -60,8 +60,7 @@ def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterat
     if isinstance(node, ast.Import):
         for alias in node.names:
             whole = alias.name if alias.asname else alias.name.partition(".")[0]
-            name = alias.asname or whole
-            yield Binding(scope=scope, name=name, line=line, kind="module", module=whole)
+            yield Binding(scope=scope, name=alias.asname or whole, line=line, kind="module", module=whole)
             if not alias.asname and "." in alias.name:
                 # `import a.b` binds a, and sees to it that a.b is there.
                 yield Binding(scope=scope, name=alias.name, line=line, kind="module", module=alias.name)
