@@ -265,8 +265,7 @@ def _listed(result: Any) -> list[Any]:
 
 _ORDINARY = ("float64", "complex128", "float32", "complex64")
 
-Chosen = Callable[[OpCase], bool]
-KINDS: dict[str, tuple[Chosen, Callable[[OpCase], None]]] = {
+KINDS: dict[str, tuple[Callable[[OpCase], bool], Callable[[OpCase], None]]] = {
     "test_forward": (lambda c: bool(c.spec.reference or c.expects), forward),
     "test_gradient": (lambda c: c.dtype in _ORDINARY, gradient),
     "test_low_precision": (lambda c: c.dtype not in _ORDINARY, gradient),
