@@ -343,14 +343,11 @@ def _medians(cells: Sequence[GateCell], rule: Rule) -> Iterator[GateCell]:
         else:
             yield cell
     for place, items in lists.items():
-        sides = [[item.expected for item in items if item.demanded], [item.got for item in items]]
-        ours, theirs = (_middle([value for value in side if value is not None], rule) for side in sides)
-        yield GateCell(f"median of {place}", ours, theirs)
-
-
-def _middle(values: Sequence[Value], rule: Rule) -> float:
-    first, last = window_of(np.arange(len(values)), rule)
-    return median(_floats(values)[first : last + 1])
+        middles = []
+        for side in ([i.expected for i in items if i.demanded], [i.got for i in items if i.got is not None]):
+            first, last = window_of(np.arange(len(side)), rule)
+            middles.append(median(_floats(side)[first : last + 1]))
+        yield GateCell(f"median of {place}", *middles)
 
 
 def leaves(value: Any) -> Leaves:
