@@ -282,8 +282,9 @@ def _requests(golden: Any, actual: Any, judging: Judging) -> tuple[Any, Any, lis
     if new:
         what = f"expected requests that the golden has, found {count(len(new), 'other')}: {few(new, 5)}"
         findings.append(fail("structure-changed", what, where=new[0]))
-    golden = {key: value for key, value in golden.items() if key not in lost}
-    actual = {key: value for key, value in actual.items() if key not in new}
+    gone, added = set(lost), set(new)
+    golden = {key: value for key, value in golden.items() if key not in gone}
+    actual = {key: value for key, value in actual.items() if key not in added}
     for key in (key for key in asked if key in actual):
         ours, theirs = golden[key], actual[key]
         judged = [n for n in ours if mode_of(judging.rule(n)) not in SHOWN] if isinstance(ours, dict) else []
