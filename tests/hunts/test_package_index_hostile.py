@@ -20,6 +20,7 @@ PAGES = {
     "brackets": "<" * 200_000,
     "quotes": '<a href="' * 20_000,
     "a tag without end": "<a " * 1_000_000,
+    "brackets that end": ("<" * 8000 + ">") * 100,
 }
 
 
@@ -57,6 +58,11 @@ def test_a_tag_that_does_not_end_costs_no_memory_and_hides_no_other() -> None:
     tracemalloc.stop()
     assert [one.filename for one in found] == ["toy-1.0.tar.gz"]
     assert peak < 40 << 20
+
+
+def test_an_address_that_is_none_hides_no_other() -> None:
+    found = listed("<a href='http://[x/toy-1.tar.gz'>x</a><a href='toy-1.0.tar.gz'>toy</a>")
+    assert [one.filename for one in found] == ["toy-1.0.tar.gz"]
 
 
 @pytest.mark.parametrize(("size", "kind"), [(2 << 20, "application/json"), (1 << 19, "text/html")])

@@ -38,6 +38,11 @@ def test_no_line_is_a_traceback(forge: ForgeName, line: str) -> None:
     assert time.process_time() - begin < 2
 
 
+def test_a_range_that_ends_before_it_begins_fits_nothing() -> None:
+    assert not matches("[z-a]", "m", "gitlab")
+    assert matches("[a-z]", "m", "gitlab")
+
+
 def test_owners_have_names_of_a_length_that_somebody_has() -> None:
     assert is_owner("a@" + "b" * 200 + ".example")
     assert not is_owner("a@" + "." * 100_000 + "@")

@@ -84,3 +84,14 @@ def test_cells_of_any_type_are_read(tmp_path: Path, value: str) -> None:
     (sheet,) = read_database(database(tmp_path / "a.db", *made), "a.db", ReadOptions())
     assert isinstance(sheet, Sheet)
     assert len(sheet.rows) == 1
+
+
+def test_a_view_calls_no_function_of_this_program(tmp_path: Path) -> None:
+    path = database(tmp_path / "a.db", "CREATE VIEW v AS SELECT ours(1) AS value")
+    with closing(sqlite3.connect(path)) as connection:
+        called: list[int] = []
+        connection.create_function("ours", 1, called.append)
+        guard(connection)
+        with pytest.raises(sqlite3.OperationalError, match=r"unsafe use of ours\(\)"):
+            rows(connection, "SELECT value FROM v")
+        assert called == []
