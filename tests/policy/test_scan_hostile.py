@@ -35,6 +35,11 @@ def test_time_grows_with_the_file(part: bytes) -> None:
     assert min(seconds(200_000) for _ in range(2)) < 1.5
 
 
+def test_many_imports_on_one_line_are_left_to_the_parser() -> None:
+    with pytest.raises(Tangled):
+        imported_modules(b"import a;" * 50_000)
+
+
 def test_one_name_of_many_parts_is_left_to_the_parser() -> None:
     with pytest.raises(Tangled):
         imported_modules(b"import a" + b".a" * 50_000)

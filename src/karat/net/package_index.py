@@ -235,11 +235,11 @@ def _moment(value: Any) -> dt.datetime | None:
 
 def _of_html(text: str) -> Iterator[IndexFile]:
     reader = _Anchors()
-    # Nor does what does not end soon begin a tag: the parser takes a hundred times its length.
+    # What does not end soon begins no tag: the parser looks for its end over and over, in a hundred times its length.
     *pieces, rest = (
         f"{piece[:-_LONGEST_TAG].replace('<', '&lt;')}{piece[-_LONGEST_TAG:]}" for piece in text.split(">")
     )
-    reader.feed(_NO_TAG.sub("&lt;", ">".join([*pieces, rest.replace("<", "&lt;")])))
+    reader.feed(">".join([*pieces, rest.replace("<", "&lt;")]))
     for attributes in reader.found:
         try:
             path = urlsplit(attributes.get("href") or "").path
@@ -255,8 +255,6 @@ def _of_html(text: str) -> Iterator[IndexFile]:
 
 
 _LONGEST_TAG = 8192
-_NO_TAG = re.compile(r"<(?![A-Za-z/!?])")
-"""What begins nothing: the parser would look for its end over and over."""
 
 
 class _Anchors(HTMLParser):

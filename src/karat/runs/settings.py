@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 
 import msgspec
@@ -49,7 +50,9 @@ class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f'log needs a pattern for a metric beside "{STEP}", found none')
             for name, pattern in self.log.items():
                 try:
-                    groups = re.compile(pattern).groups
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # of what may come to mean something else
+                        groups = re.compile(pattern).groups
                 except (re.error, OverflowError, RecursionError) as error:
                     raise ValueError(
                         f'log: expected a regular expression for "{name}", found {pattern!r}: {error}'
