@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,14 +98,6 @@ def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_lin
 )
 def test_a_clients_own_failure_takes_its_words_and_its_exit_code(code: int | None, output: bytes, *, own: bool) -> None:
     assert bool(engine_failure(code, output)) == own
-
-
-@pytest.fixture(scope="module")
-def podman() -> Iterator[Podman]:
-    with Podman() as made, pytest.MonkeyPatch.context() as patch:
-        for name, value in made.env.items():
-            patch.setenv(name, value)
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -41,14 +41,6 @@ def night(number: int, *, labels: bool = True) -> Image:
 
 
 @pytest.fixture(scope="module")
-def podman() -> Iterator[Podman]:
-    with Podman() as made, pytest.MonkeyPatch.context() as patch:
-        for name, value in made.env.items():
-            patch.setenv(name, value)
-        yield made
-
-
-@pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """Six nights; the third has no image, and the fifth is the fourth's once more."""
     with Registry(tmp_path_factory.mktemp("registry")) as made:

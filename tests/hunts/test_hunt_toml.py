@@ -34,19 +34,20 @@ from karat.hunts.settings import (
 from karat.hunts.stages import stages
 
 HERE = Path("hunt.toml")
-STRUCTS = [
-    CheckoutSettings,
-    ContainerSettings,
-    CrashSettings,
-    EngineSettings,
-    HuntSettings,
-    MetricSettings,
-    PackageSettings,
-    ProbeSettings,
-    RepositorySettings,
-    SearchSettings,
-    ValueSettings,
-]
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "At the top": HuntSettings,
+    "[probe]": ProbeSettings,
+    "[[probe.metrics]]": MetricSettings,
+    "[probe.crash]": CrashSettings,
+    "[containers]": ContainerSettings,
+    "[[repositories]]": RepositorySettings,
+    "[checkouts], [commits]": CheckoutSettings,
+    "[packages]": PackageSettings,
+    "[values]": ValueSettings,
+    "[search]": SearchSettings,
+    "[engine]": EngineSettings,
+}
+STRUCTS = list(SECTIONS.values())
 METRIC = '[[probe.metrics]]\nname = "m"\n'
 DATED = '[containers]\nimage = "x:{date:%Y}"\nstart = 2023-07-06\n'
 REPOSITORIES = '[[repositories]]\nname = "xla"\nurl = "/r/xla"\n'
@@ -385,19 +386,6 @@ def test_the_scripts_of_jax_nightly_do_what_it_says(repository: Repository, tmp_
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "hunt-toml.md").read_text(encoding="utf-8")
-SECTIONS: dict[str, type[msgspec.Struct]] = {
-    "At the top": HuntSettings,
-    "[probe]": ProbeSettings,
-    "[[probe.metrics]]": MetricSettings,
-    "[probe.crash]": CrashSettings,
-    "[containers]": ContainerSettings,
-    "[[repositories]]": RepositorySettings,
-    "[checkouts], [commits]": CheckoutSettings,
-    "[packages]": PackageSettings,
-    "[values]": ValueSettings,
-    "[search]": SearchSettings,
-    "[engine]": EngineSettings,
-}
 
 
 @pytest.mark.parametrize("title", SECTIONS)

@@ -19,14 +19,6 @@ pytestmark = pytest.mark.xdist_group("kept_container")
 
 
 @pytest.fixture(scope="module")
-def podman() -> Iterator[Podman]:
-    with Podman() as made, pytest.MonkeyPatch.context() as patch:
-        for name, value in made.env.items():
-            patch.setenv(name, value)
-        yield made
-
-
-@pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with Registry(tmp_path_factory.mktemp("registry")) as made:
         made.push("toy/one", "a", Image())

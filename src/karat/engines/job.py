@@ -168,10 +168,8 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
 
         for name, value in (("cores", cores), ("gpus", gpus)):
             if value < 0 or value != int(value):
-                said = (
-                    f"expected {name} to be a whole number for the local engine, where each probe has them for itself; "
-                )
-                raise UsageError(f"{said}found {value:g}", next_command=EDIT)
+                whole = "a whole number for the local engine, where each probe has them for itself"
+                raise UsageError(f"expected {name} to be {whole}; found {value:g}", next_command=EDIT)
         wanted = SlotRequest(slots=slots or 1, cores=int(cores), gpus=int(gpus))
         return LocalEngine(claim_slots(wanted, work.absolute(), notice))
     if kind == "ray":

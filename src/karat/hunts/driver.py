@@ -190,10 +190,8 @@ class Driver:
             # Positions mean something to the strategy and in reports, so what has come since is for another hunt.
             # Whether a point can be had is today's word.
             now = {point.id: point for point in points}
-            begun = journal.points(row.key)
-            points = tuple(
-                now.get(p.id) or structs.replace(p, missing=p.missing or "no longer on the timeline") for p in begun
-            )
+            begun, gone = journal.points(row.key), "no longer on the timeline"
+            points = tuple(now.get(p.id) or structs.replace(p, missing=p.missing or gone) for p in begun)
             for position, (old, new) in enumerate(zip(begun, points, strict=True)):
                 if old != new:
                     journal.update_point(row.key, position, new)

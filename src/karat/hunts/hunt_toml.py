@@ -49,6 +49,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 _WORK = Path(".karat") / "hunt"
 _MOST = 10_000
 _ORDER = ("containers", "checkouts", "commits")
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def read(path: Path) -> HuntSettings:
@@ -213,9 +214,7 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
         _expect(there, f"stages names {name}: expected a table [{name}], found none")
     for name in sorted(timelines & {"checkouts", "commits"}):
         _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
-    if settings.packages is not None and not re.fullmatch(
-        r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name := settings.packages.name
-    ):
+    if settings.packages is not None and not _PROJECT.fullmatch(name := settings.packages.name):
         raise mistake(f"packages.name: expected the name of a project, found {name!r}; extras belong in requires")
     if settings.values is not None:
         both = (bool(settings.values.list), bool(settings.values.file))

@@ -94,6 +94,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One per attempt; empty for those that did not crash."""
 
 
+Seen = Mapping[int, Observed]
+"""A point's place → what was observed there."""
+Runs = Mapping[int, int]
+"""A point's place → how many runs."""
+
+
 class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the search looks at."""
 
@@ -164,7 +170,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Strategy(Protocol):
     """A way to search."""
 
-    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """What to run next: `in_flight` is point → runs under way, `room` how many more may start."""
 
 

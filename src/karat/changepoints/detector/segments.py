@@ -186,10 +186,8 @@ def _sides(row: NoisyRow, kept: Sequence[LevelCut], number: int) -> tuple[int, i
 
 def _settle(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
     """A cut where it fits best between its neighbours."""
-    start, stop = _sides(row, kept, number)
-    place = locate(
-        row.values[start:stop], row.options.min_points, rho=row.rho, floor=row.floor, sure=row.options.location
-    )
+    (start, stop), options = _sides(row, kept, number), row.options
+    place = locate(row.values[start:stop], options.min_points, rho=row.rho, floor=row.floor, sure=options.location)
     kept[number] = LevelCut(place.at + start, place.low + start, place.high + start, 1.0)
 
 

@@ -130,9 +130,8 @@ class _Chosen:
     def __init__(self, table: SourceTable, options: ReadOptions) -> None:
         self.table, self.options = table, options
         self.odd = LimitedFindings()
-        self.asked = list(
-            dict.fromkeys(at for name in options.metrics for at in table.fits(name) or [self.named(name, "--metric")])
-        )
+        asked = (at for name in options.metrics for at in table.fits(name) or [self.named(name, "--metric")])
+        self.asked = list(dict.fromkeys(asked))
         # Column → how its numbers are written, where that is not plain; labels and dates are no numbers.
         self.formats: dict[int, NumberFormat] = {}
         for at, name in enumerate(table.names):

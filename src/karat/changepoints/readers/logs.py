@@ -107,9 +107,8 @@ class LogSearch(SearchTimer):
         self.search = self._searches
         try:
             text = raw.decode("utf-8", "replace")[:LONGEST_LINE]
-            match = metric.expression.search(text) or (
-                metric.expression.search(without_ansi(text)) if "\x1b" in text else None
-            )
+            search = metric.expression.search
+            match = search(text) or (search(without_ansi(text)) if "\x1b" in text else None)
         except StuckError as error:
             raise wrong_usage(
                 f"expected the expression {metric.expression.pattern!r} to be done with a line in {PERIOD:g} s of"

@@ -324,9 +324,8 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
     if {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
         found = sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
         settings = {str(name): (str(better or ""), str(unit or "")) for name, better, unit in found}
-    return tuple(
-        _stage(source, stage, rows, settings, options, several=len(wanted) > 1) for stage, rows in wanted.items()
-    )
+    several = len(wanted) > 1
+    return tuple(_stage(source, stage, rows, settings, options, several=several) for stage, rows in wanted.items())
 
 
 def _stage(

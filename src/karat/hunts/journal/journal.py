@@ -370,9 +370,8 @@ def archive(path: Path) -> Path:
             said = f"expected the journal of a hunt in {path}, found another file, which was not touched"
             following = Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt")
             raise UsageError(said, next_command=following) from error
-    target = next(
-        free for number in range(1, 1_000_000) if not (free := path.with_name(f"{path.name}.{number}")).exists()
-    )
+    names = (path.with_name(f"{path.name}.{number}") for number in range(1, 1_000_000))
+    target = next(name for name in names if not name.exists())
     try:
         for tail in ("-wal", "-shm", ""):
             beside = path.with_name(f"{path.name}{tail}")

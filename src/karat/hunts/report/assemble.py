@@ -81,9 +81,8 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         # One word for all attempts: ok if it ever was, else the first that is evidence, else broken.
         order = (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
         outcome = next((one for one in order if any(attempt.outcome is one for attempt in tried)), None)
-        log = b""
-        if outcome not in (None, Outcome.OK):
-            log = journal.log(row.key, point.id, tried[-1].number)[-_LOG:]
+        worked = outcome in (None, Outcome.OK)
+        log = b"" if worked else journal.log(row.key, point.id, tried[-1].number)[-_LOG:]
         reports.append(
             PointReport(
                 point=point,

@@ -10,17 +10,17 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
 
-from karat.hunts.model import Decision, Metric, Observed, Span
+from karat.hunts.model import Decision, Metric, Runs, Seen, Span
 from karat.hunts.search import inference
 from karat.hunts.search.inference import OUTLIERS, Array
-from karat.hunts.search.observations import Readings, read_metric
+from karat.hunts.search.observations import Readings, Values, read_metric
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
 from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_of
 from karat.hunts.settings import SearchSettings
@@ -45,7 +45,7 @@ class Belief(NamedTuple):
     flakes: float | None = None
 
 
-def binary_belief(values: Mapping[int, Sequence[float]], old: int) -> Belief:
+def binary_belief(values: Values, old: int) -> Belief:
     """Of a metric that is good (0) or bad (1); `old`: which of them the first end should be."""
     wrong_old, wrong_new, weights = inference.rate_pairs()
     first = min(values)
@@ -65,7 +65,7 @@ def binary_belief(values: Mapping[int, Sequence[float]], old: int) -> Belief:
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
-def level_belief(values: Mapping[int, Sequence[float]], spread: float) -> Belief:
+def level_belief(values: Values, spread: float) -> Belief:
     """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
     scaled = inference.relative([value for numbers in values.values() for value in numbers])
     logs = {at: [scaled(value) for value in numbers] for at, numbers in values.items()}
@@ -76,7 +76,7 @@ def level_belief(values: Mapping[int, Sequence[float]], spread: float) -> Belief
     return _levels(logs, (inference.middle(sides[0]), inference.middle(sides[1]), spread))
 
 
-def _levels(logs: Mapping[int, Sequence[float]], model: tuple[float, float, float]) -> Belief:
+def _levels(logs: Values, model: tuple[float, float, float]) -> Belief:
     (old, new, spread), first = model, min(logs)
     as_old, as_new = np.zeros((2, 1, max(logs) - first + 1))
     for at, numbers in logs.items():
@@ -118,7 +118,7 @@ class Bisect:
         self.first, self.last = min(good, bad), max(good, bad)
         self.old = int(bad < good)
 
-    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         plans = [
             MetricSearch(self, metric, read_metric(metric, seen), in_flight).plan(max(room, 1))
             for metric in self._metrics
@@ -131,7 +131,7 @@ class Bisect:
 class MetricSearch:
     """One metric, at one moment."""
 
-    def __init__(self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]) -> None:
+    def __init__(self, of: Bisect, metric: Metric, read: Readings, in_flight: Runs) -> None:
         self.settings, self.count = of.settings, of.count
         self.first, self.last, self.old = of.first, of.last, of.old
         self.metric, self.in_flight = metric, in_flight

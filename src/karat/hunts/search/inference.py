@@ -12,7 +12,7 @@ every pair of a list of rates is tried, and weighs as much as it explains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.hunts.model import Metric, Observed
-from karat.hunts.search.observations import samples
+from karat.hunts.search.observations import Values, samples
 
 Array = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class ChangeMap(NamedTuple):
     """Of a binary metric: how often a good point fails; 0 where none was seen to."""
 
 
-def level_map(values: Mapping[int, Sequence[float]], count: int, *, smallest: float) -> ChangeMap:
+def level_map(values: Values, count: int, *, smallest: float) -> ChangeMap:
     positions = tuple(sorted(values))
     hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25))
     return solve([values[position] for position in positions], hazards, positions, smallest, None)
@@ -236,7 +236,7 @@ def rate_pairs() -> tuple[Array, Array, Array]:
     return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
 
 
-def flake_map(values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None) -> ChangeMap:
+def flake_map(values: Values, count: int, *, hazard: float | None = None) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
     positions = tuple(sorted(values))
     bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)

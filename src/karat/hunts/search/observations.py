@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import CRASH, Attempt, Metric, Observed
+from karat.hunts.model import CRASH, Attempt, Metric, Observed, Seen
 
 
 def observed_in(attempts: Iterable[Attempt]) -> Observed:
@@ -27,6 +27,8 @@ def observed_in(attempts: Iterable[Attempt]) -> Observed:
     )
 
 
+Values = Mapping[int, Sequence[float]]
+"""A point's place → its numbers."""
 TRIES = 3
 """So often a point that crashed is run before it counts as one that gives no value: crashes can be flaky."""
 _FAILED = (Outcome.CRASH, Outcome.HANG)
@@ -45,7 +47,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the dead that crashed or hung, rather than being broken."""
 
 
-def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
+def read_metric(metric: Metric, seen: Seen) -> Readings:
     values: dict[int, tuple[float, ...]] = {}
     dead, again, failed = set[int](), set[int](), set[int]()
     for index in sorted(seen):
@@ -84,5 +86,5 @@ def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
     return (0.0,) * good + (1.0,) * bad
 
 
-def count_runs(seen: Mapping[int, Observed]) -> int:
+def count_runs(seen: Seen) -> int:
     return sum(len(at.outcomes) for at in seen.values())

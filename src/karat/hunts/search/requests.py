@@ -12,13 +12,13 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from karat.hunts.model import Ask, Observed
+from karat.hunts.model import Ask, Runs, Seen
 from karat.hunts.search.inference import ChangeMap
 from karat.hunts.search.observations import count_runs
 
@@ -56,7 +56,7 @@ def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     return tuple(chosen.values())
 
 
-def allowance(limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> int:
+def allowance(limit: int, seen: Seen, in_flight: Runs, room: int) -> int:
     """How many runs may start, with `limit` in all (0: no limit)."""
     if not limit:
         return max(room, 0)
@@ -167,10 +167,10 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan is made from."""
 
     map: ChangeMap
-    runs: Mapping[int, int]
+    runs: Runs
     """Position → numbers it has."""
     dead: Sequence[int]
-    pending: Mapping[int, int]
+    pending: Runs
     confidence: float
 
 

@@ -7,13 +7,13 @@ fail are a change: its two ends are closed in on.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from karat.hunts.model import CRASH, Decision, Metric, Missed, Observed, Span
+from karat.hunts.model import CRASH, Decision, Metric, Missed, Runs, Seen, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
-from karat.hunts.search.observations import count_runs
+from karat.hunts.search.observations import Values, count_runs
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, allowance, choose, count_untried, midpoints
 
 
@@ -29,12 +29,7 @@ class MetricPlan(NamedTuple):
 
 
 def decide(
-    plans: Sequence[MetricPlan],
-    missed: Missed | None,
-    limit: int,
-    seen: Mapping[int, Observed],
-    in_flight: Mapping[int, int],
-    room: int,
+    plans: Sequence[MetricPlan], missed: Missed | None, limit: int, seen: Seen, in_flight: Runs, room: int
 ) -> Decision:
     """What to run next for all metrics together, with `limit` runs in all (0: no limit), and what is known of them."""
     requests = [request for plan in plans for request in plan.requests]
@@ -58,17 +53,14 @@ def decide(
     )
 
 
-def spans_of(
-    metric: Metric, found: ChangeMap, values: Mapping[int, Sequence[float]], dead: Sequence[int]
-) -> tuple[Span, ...]:
+def spans_of(metric: Metric, found: ChangeMap, values: Values, dead: Sequence[int]) -> tuple[Span, ...]:
     """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
     wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
     # A change that is not narrowed down yet is told when it is more likely than that.
     at = [i for i, chance in enumerate(found.chance) if chance > (0.95 if wide[i] else 0.5)]
     edges = [-1, *at, len(found.positions) - 1]
-    levels = [
-        middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]]) for a, b in pairwise(edges)
-    ]
+    stretches = (found.positions[a + 1 : b + 1] for a, b in pairwise(edges))
+    levels = [middle([value for p in stretch for value in values[p]]) for stretch in stretches]
     if metric.binary:
         levels = [round(level) for level in levels]
     return tuple(
@@ -161,7 +153,7 @@ def likelier_than_flakes(
     return tuple(edge._replace(confidence=min(sure, 0.99)) for edge, sure in likely if sure > 0.5)
 
 
-def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]) -> Iterator[RunRequest]:
+def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Runs) -> Iterator[RunRequest]:
     """Halves each end until neighbours are found."""
     for edge in found:
         index = next(midpoints(edge.low, edge.high, dead, pending), None)
@@ -171,9 +163,7 @@ def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Mapping[i
             yield RunRequest(SPECULATION if ahead else 2.5, index, why, (edge.low, edge.high))
 
 
-def edge_spans(
-    metric: Metric, found: Sequence[Edge], values: Mapping[int, Sequence[float]], dead: Collection[int]
-) -> tuple[Span, ...]:
+def edge_spans(metric: Metric, found: Sequence[Edge], values: Values, dead: Collection[int]) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
     sides = [(middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])) for edge in found]
     return tuple(
@@ -185,7 +175,5 @@ def edge_spans(
 def surely_failing(again: Collection[int], values: Collection[int], failed: Collection[int]) -> frozenset[int]:
     """Points that failed once, and whose tested neighbours failed for good: no second try is needed."""
     tested = sorted({*values, *failed, *again})
-    beside = zip([-1, *tested], tested, [*tested[1:], -1], strict=False)
-    return frozenset(
-        at for left, at, right in beside if at in again and {left, right} - {-1} and {left, right} - {-1} <= set(failed)
-    )
+    beside = {at: set(tested[max(i - 1, 0) : i + 2]) - {at} for i, at in enumerate(tested)}
+    return frozenset(at for at in again if beside[at] and beside[at] <= set(failed))

@@ -16,7 +16,7 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Decision, Metric, Missed, Observed, Span, Strategy
+from karat.hunts.model import Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
 from karat.hunts.search.bisect import Bisect
 from karat.hunts.search.inference import flake_map, level_map
 from karat.hunts.search.observations import count_runs, read_metric
@@ -53,14 +53,12 @@ class Adaptive:
         self._grid = count if zoom else grid_width(count, settings.grid)
         self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
 
-    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
         missed = max((missed for _, missed in plans), key=lambda m: m.longest_dip, default=None)
         return decide([plan for plan, _ in plans], missed, self._settings.max_runs, seen, in_flight, room)
 
-    def _plan(
-        self, number: int, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int]
-    ) -> tuple[MetricPlan, Missed]:
+    def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
         failing = surely_failing(read.again, read.values, read.failed)
         failed = read.failed | failing
@@ -74,10 +72,8 @@ class Adaptive:
         if len(read.values) > 1:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-            values, sure = read.values, self._settings.confidence
-            known = (
-                flake_map(values, self._count) if metric.binary else level_map(values, self._count, smallest=smallest)
-            )
+            values, count, sure = read.values, self._count, self._settings.confidence
+            known = flake_map(values, count) if metric.binary else level_map(values, count, smallest=smallest)
             runs = {at: len(numbers) for at, numbers in values.items()}
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
             requests += split_requests(state, 1 + 2 * len(in_flight) + 2)
@@ -106,7 +102,7 @@ class Sweep:
         self._settings, self._count, self._metrics, self._missing = settings, count, tuple(metrics), gone
         self._names = names or tuple(map(str, range(count)))
 
-    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """The next points in order; the answer when all have been run."""
         seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
         done = {*self._missing, *seen, *in_flight}
@@ -119,7 +115,7 @@ class Sweep:
             return Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
         return self._answer(seen, len(left))
 
-    def _answer(self, seen: Mapping[int, Observed], left: int) -> Decision:
+    def _answer(self, seen: Seen, left: int) -> Decision:
         spans: list[Span] = []
         analyses: list[Analysis] = []
         flakes: list[float] = []
@@ -134,15 +130,14 @@ class Sweep:
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-                observations = tuple(
-                    _observation(name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names)
-                )
+                points = ((name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names))
+                observations = tuple(_observation(*point) for point in points)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 analysis = detect(series, DetectOptions(smallest=smallest))
                 analyses.append(analysis)
                 for step in analysis.steps:
-                    points, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
-                    spans.append(span_of(metric, points, levels, step.confidence, holes))
+                    sides, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
+                    spans.append(span_of(metric, sides, levels, step.confidence, holes))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
@@ -217,7 +212,7 @@ class PresentPoints:
         self._place = {at: k for k, at in enumerate(there)}
         self._gone = tuple(at for at in range(count) if at not in self._place)
 
-    def decide(self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         if not self._there:
             return Decision(asks=(), expected_left=0, notes=("no point of the timeline is available",))
         place, there = self._place, self._there

@@ -289,13 +289,9 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     def start(self) -> JobCommand:
         """Makes it run, unless it does; one that was stopped is started again."""
-        options = [
-            *self.engine.named(self.full_name, self.hunt or self.name),
-            *(word for mount in self.mounts for word in ("--volume", mount)),
-            *self.engine.gpus(self.gpus),
-            *("--entrypoint", "sleep"),
-            *self.options,
-        ]
+        named = self.engine.named(self.full_name, self.hunt or self.name)
+        mounts = [word for mount in self.mounts for word in ("--volume", mount)]
+        options = (*named, *mounts, *self.engine.gpus(self.gpus), "--entrypoint", "sleep", *self.options)
         return JobCommand(
             role="prepare",
             name="container",

@@ -169,10 +169,8 @@ def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
         raise mistake(f"commits: expected {names} in good and bad, found {', '.join(unknown)}")
     times = _own_times(repositories, float("inf"))
     if not own.good and times is None:
-        said = (
-            "commits: expected good = { NAME = 'REVISION' } (or start) in [commits], or a coarser stage, found neither"
-        )
-        raise mistake(said)
+        wanted = "good = { NAME = 'REVISION' } (or start) in [commits], or a coarser stage"
+        raise mistake(f"commits: expected {wanted}, found neither")
     found = {}
     for name, mirror in mirrors.items():
         timed = _range_by_time(repositories, name, times) if times else None

@@ -252,10 +252,8 @@ class Mirror:
         if not found:
             cut = self.shallow_at
             why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
-            note = (
-                f"{self.name}: {before} and {after} have no history in common{why}; there are no commits between them"
-            )
-            return self._with_end([], new), [note]
+            said = f"{before} and {after} have no history in common{why}; there are no commits between them"
+            return self._with_end([], new), [f"{self.name}: {said}"]
         base = found.split()[0]
         if base == old:
             return self._forward(old, new, every=every)
