@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from karat.report.terminal import COMMAND, Line, wrapped
+from karat.findings import fail
+from karat.report.terminal import COMMAND, Line, lines_by_kind, wrapped
 
 
 def texts(line: Line, room: int | None) -> list[str]:
@@ -40,3 +41,11 @@ def test_no_word_is_lost_and_styles_stay(room: int) -> None:
     parts = list(wrapped(line, room))
     assert " ".join(" ".join(text for text, _ in part) for part in parts).split() == "".join(t for t, _ in line).split()
     assert {style for part in parts for _, style in part} >= {"yellow", "", "dim"}
+
+
+def test_many_findings_of_one_kind_are_counted() -> None:
+    found = [fail("empty", f"number {n}", path=f"{n}.json") for n in range(9)] + [fail("truncated", "stops", path="x")]
+    text = "\n".join("".join(piece for piece, _ in line) for line in lines_by_kind(found, ""))
+    assert [f"number {n}" in text for n in range(9)] == [True] * 5 + [False] * 4
+    assert "… and 4 more empty findings (--json - lists all)" in text
+    assert "fail truncated  x" in text

@@ -123,7 +123,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         unmatched=gathered.choice.unmatched,
         received=gathered.received,
         locks=tuple(written),
-        groups=groups_of([o.change for o in outcomes if o.change and o.state is State.WRITTEN], options.rules),
+        groups=groups_of([o.change for o in outcomes if o.change and o.state is not State.UNCHANGED], options.rules),
     )
     record = _record(result, listing, options)
     if not options.dry_run and not stopped:

@@ -19,7 +19,7 @@ from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
 from karat.report.json import encode, finding_json
 from karat.report.result import Result
-from karat.report.terminal import COMMAND, Line, finding_lines
+from karat.report.terminal import COMMAND, Line, lines_by_kind
 from karat.report.words import count, short_path
 from karat.system.ci import in_ci
 from karat.system.command import Command
@@ -83,7 +83,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[str, ...] = ()
     """Lock files that were written."""
     groups: tuple[FindingGroup, ...] = ()
-    """What moved and was written, by likely cause."""
+    """What moved, written or refused, by likely cause."""
     record: RefreshRecord | None = None
     command: Command = Command("karat", "refresh")
     """As typed."""
@@ -196,10 +196,7 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     if fails:
         yield ()
         yield ((f"Not refreshed ({len(fails):,})", "bold"),)
-        for finding in fails[:_SHOWN]:
-            yield from finding_lines(finding, root)
-        if len(fails) > _SHOWN:
-            yield ((f"     … and {len(fails) - _SHOWN:,} more (--json - lists all)", "dim"),)
+        yield from lines_by_kind(fails, root)
     yield from _warnings(warns, root)
     for finding in [f for f in result.findings if f.severity is Severity.INFO][:_SHOWN]:
         yield ((finding.message, "dim"),)

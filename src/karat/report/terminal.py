@@ -128,6 +128,19 @@ def by_kind(
         yield ()
 
 
+def lines_by_kind(findings: Iterable[Finding], root: str, most: int = 5) -> Iterator[Line]:
+    """The first few findings of each kind in full; many of one kind are one thing to know, and the rest is counted."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    for kind, found in kinds.items():
+        for finding in found[:most]:
+            yield from finding_lines(finding, root)
+        if len(found) > most:
+            yield ()
+            yield ((f"     … and {len(found) - most:,} more {kind} findings (--json - lists all)", "dim"),)
+
+
 def widths(rows: Iterable[Sequence[str]]) -> list[int]:
     """How wide each column of a table has to be."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]

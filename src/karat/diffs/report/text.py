@@ -9,10 +9,9 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import ranked_rows, ranked_tensors, row_cells, tensor_rows
 from karat.diffs.result import Diff, FindingGroup, labels, told, verdict_counts
 from karat.findings import Severity
-from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
+from karat.report.terminal import STYLES, Line, aligned, finding_lines, lines_by_kind, print_lines, room_of, widths
 from karat.report.words import count, elide, few, printable, severity_counts, short_path, span
 
-_FAILS_SHOWN = 12
 _WARNS_SHOWN = 3
 _GROUPS_SHOWN = 12
 _MEMBERS_SHOWN = 2
@@ -86,11 +85,11 @@ def _single_findings(diff: Diff) -> Iterator[Line]:
     if whole or fails or warns:
         yield ()
         yield (("Single findings", "bold"),)
-    for some, most, what in ((whole, len(whole), ""), (fails, _FAILS_SHOWN, "fail"), (warns, _WARNS_SHOWN, "warn")):
-        for finding in some[:most]:
-            yield from finding_lines(finding, diff.root)
-        if len(some) > most:
-            yield from ((), _more(f"… and {len(some) - most:,} more {what} findings (--json - lists all)"))
+    yield from lines_by_kind((*whole, *fails), diff.root)
+    for finding in warns[:_WARNS_SHOWN]:
+        yield from finding_lines(finding, diff.root)
+    if len(warns) > _WARNS_SHOWN:
+        yield from ((), _more(f"… and {len(warns) - _WARNS_SHOWN:,} more warn findings (--json - lists all)"))
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
