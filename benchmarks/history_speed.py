@@ -85,7 +85,9 @@ def timed(root: Path, what: str, *words: str, runs: int = 3) -> dict[str, object
     best, cpu, out = float("inf"), 0.0, b""
     for _ in range(runs):
         start, used = time.perf_counter(), processor_time()
-        out = subprocess.run([str(KARAT), *words, "--json", "-"], cwd=root, capture_output=True, check=False).stdout
+        done = subprocess.run([str(KARAT), *words, "--json", "-"], cwd=root, capture_output=True, check=False)
+        out = done.stdout
+        assert out, (done.returncode, done.stderr[-2000:])
         if (took := time.perf_counter() - start) < best:
             best, cpu = took, processor_time() - used
     found: dict[str, object] = json.loads(out)

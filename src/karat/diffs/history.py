@@ -174,7 +174,7 @@ def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> bool:
     # Versions of one golden after another, oldest first: each is read once, and git unpacks them quickly.
     waiting.reverse()
     waiting.sort(key=lambda one: one.path)
-    task = Task(cases=(), rules=options.rules, status=options.status)
+    task = Task(cases=(), rules=options.rules, status=options.status, judged=False)
     numbers = {metric: number for number, metric in enumerate(kept.metrics)}
     where, done = str(root), 0
     for start in range(0, len(waiting), _AT_ONCE):

@@ -37,6 +37,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     keep_curves: bool = False
     digests: bool = False
     """Hash every golden, not only those that came or went."""
+    judged: bool = True
 
 
 class Compared(msgspec.Struct):
@@ -70,7 +71,9 @@ class Comparer:
         blobs = self._blobs.read(oids, GOLDEN.value()) if self._blobs else iter(())
         task, compared = self._task, Compared()
         for batch in _batches(_pairs(items, task, compared, blobs)):
-            compared.changes += compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves)
+            compared.changes += compare_many(
+                batch, task.rules, status=task.status, keep_curves=task.keep_curves, judged=task.judged
+            )
         return compared
 
     def close(self) -> None:
