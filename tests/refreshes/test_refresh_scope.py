@@ -231,7 +231,7 @@ def test_a_dry_run_speaks_of_what_it_would_do(world: World, monkeypatch: pytest.
     opts = options(dry_run=True, command=Command("karat", "refresh", "x", "--dry-run"))
     result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], opts)
     text = "\n".join("".join(piece for piece, _ in line) for line in lines(result))
-    assert text.startswith("1 of 1 golden to be written; ")
+    assert text.startswith("1 of 1 golden to be written, 1 of them needs a look")
     assert result.to_dict()["answer"] == text.splitlines()[0]
     assert next_command(result) == "karat refresh x"
     monkeypatch.setenv("CI", "1")

@@ -119,6 +119,8 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         refused, written, same = map(self.in_state, (State.REFUSED, State.WRITTEN, State.UNCHANGED))
         would = "to be written" if self.dry_run else "written"
         parts = [f"{len(written):,} of {count(len(self.outcomes), 'golden')} {would}"]
+        if look := sum(any(f.severity is not Severity.INFO for f in o.findings) for o in written):
+            parts[0] += f", {look:,} of them {'needs' if look == 1 else 'need'} a look"
         if not self.outcomes:
             parts = ["no golden was refreshed"]
         if refused:
@@ -131,8 +133,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"{len(same):,} unchanged")
         if undone := sum(how_many(f) for f in self.findings if f.severity is Severity.FAIL):
             parts.append(f"{undone:,} more not refreshed")
-        if look := sum(any(f.severity is not Severity.INFO for f in o.findings) for o in written):
-            parts.append(f"{look:,} of them {'needs' if look == 1 else 'need'} a look")
         return "; ".join([*parts, *losses(o.change for o in written if o.change)])
 
     def headline(self) -> str:
