@@ -31,7 +31,7 @@ from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
-from karat.hunts.timelines.timeline import Workspace, mark_skipped, open_timeline, unmatched_skips
+from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.system.secrets import scrub, secrets_in
 
 if TYPE_CHECKING:
@@ -106,11 +106,7 @@ class Driver:
                     self._look_into(stage, decision, site)
         finally:
             stage.timeline.close()
-        skips = unmatched_skips(stage.points, self._hunt.settings.skip) if depth == 0 else ()
-        notes = [
-            *(finding.message for finding in stage.timeline.findings),
-            *(f"skip: no point is called {text!r}" for text in skips),
-        ]
+        notes = notes_on(stage.timeline, stage.points, self._hunt.settings.skip if depth == 0 else ())
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
             why = ((commits := _commits(stage)) and commits.absent) or (

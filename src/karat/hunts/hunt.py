@@ -30,7 +30,7 @@ from karat.hunts.report.sentences import duration
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, parse_duration, parse_size, split_command
 from karat.hunts.stages import stages
-from karat.hunts.timelines.timeline import Workspace, mark_skipped, open_timeline, unmatched_skips
+from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
 from karat.system.command import Command
 
@@ -184,10 +184,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
                 shlex.join(records.redact(word, environment) for word in command.argv) for command in job.commands
             )
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
-        notes = (
-            *(finding.message for finding in timeline.findings),
-            *(f"skip: no point is called {t!r}" for t in unmatched_skips(points, settings.skip)),
-        )
+        notes = tuple(notes_on(timeline, points, settings.skip))
     finally:
         timeline.close()
     probe = settings.probe

@@ -15,6 +15,7 @@ from karat.system.secrets import SHORTEST, is_secret_name
 
 HARMLESS = ("engine", "search", "name")
 """Tables and keys that change what is run next, and nothing about what was measured already."""
+# What `https://user:token@host/x` has before its host.
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 NOT_KEPT = "(not kept)"
 """Stands for the value of an environment variable."""
@@ -37,12 +38,7 @@ def _without_secrets(value: Any, name: str = "") -> Any:
         return {**kept, **dict.fromkeys(hidden, NOT_KEPT)}
     if isinstance(value, list | tuple):
         return [_without_secrets(inner) for inner in value]
-    return without_userinfo(without_assignments(value)) if isinstance(value, str) else value
-
-
-def without_userinfo(text: str) -> str:
-    """`https://user:token@host/x` as `https://host/x`."""
-    return _USERINFO.sub("", text)
+    return _USERINFO.sub("", without_assignments(value)) if isinstance(value, str) else value
 
 
 def without_assignments(text: str) -> str:
@@ -62,7 +58,7 @@ def redact(word: str, environment: Mapping[str, str]) -> str:
         word = word.replace(f"{name}={value}", f"{name}=${name}")
         if len(value) >= SHORTEST:
             word = word.replace(value, f"${name}")
-    return without_userinfo(without_assignments(word))
+    return _USERINFO.sub("", without_assignments(word))
 
 
 def changed_settings(old: str, new: str) -> tuple[str, ...]:

@@ -114,6 +114,12 @@ def mark_skipped(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, .
     )
 
 
+def notes_on(timeline: Timeline, points: Sequence[Point], skip: Sequence[str]) -> list[str]:
+    """What a person should know of a list of points: its findings, and words of `skip` that match none."""
+    skips = (f"skip: no point is called {text!r}" for text in unmatched_skips(points, skip))
+    return [*(finding.message for finding in timeline.findings), *skips]
+
+
 def unmatched_skips(points: Sequence[Point], skip: Sequence[str]) -> tuple[str, ...]:
     """Words of `skip` that match no point."""
     return tuple(text for text in skip if not _matching(points, text))
