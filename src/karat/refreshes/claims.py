@@ -33,6 +33,7 @@ from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, i
 from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, Fetched
 from karat.system.command import Command
+from karat.system.foreign.limits import GOLDEN, read_plain
 
 _MANIFEST = "karat schema karat.artifact/1"
 
@@ -267,7 +268,7 @@ def _one_each(claims: Sequence[Claim]) -> Iterator[Claim]:
 
 def _differ(one: Path, other: Path) -> bool:
     try:
-        return one.read_bytes() != other.read_bytes()
+        return read_plain(one, GOLDEN) != read_plain(other, GOLDEN)
     except OSError:  # said of whichever is taken
         return True
 
