@@ -168,8 +168,7 @@ def _steps(entry: SeriesReport, *, everything: bool) -> Iterator[Line]:
     for change in entry.analysis.changes:
         if change.steps:
             steps = [entry.analysis.steps[number] for number in change.steps]
-            values = [steps[0].before.value, *(step.after.value for step in steps)]
-            levels = " → ".join(map(_number, values))
+            levels = " → ".join(map(_number, (steps[0].before.value, *(step.after.value for step in steps))))
             place = _place(entry.series, change, steps[0])
             rows.append((change.kind, (_size(steps[0]), levels, chance_text(steps), place)))
     shown = rows if everything else rows[-_SHOWN:]
@@ -242,8 +241,7 @@ def _crashes_and_gaps(entry: SeriesReport, *, everything: bool) -> Iterator[Line
         said = change.signature or first.outcome.value
         log = f"  ({first.log})" if first.log and first.log != place else ""
         kind = "hang" if first.outcome is Outcome.HANG else "crash"
-        style = _STYLES[ChangeKind.CRASH]
-        yield ((f"  {kind:<11} ", style), (f"{place}  {said}", ""), (log, "dim"))
+        yield ((f"  {kind:<11} ", _STYLES[ChangeKind.CRASH]), (f"{place}  {said}", ""), (log, "dim"))
     # All gaps in one line: a missing night deserves no more.
     gaps = [change for change in entry.analysis.changes if change.kind is ChangeKind.GAP]
     if gaps:

@@ -304,8 +304,7 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
         return Newest(verdict="unsure", p_value=None, step=None, message=f"{last.label} has no value{why}")
     analysis = detect(series, options)
     if sum(level.count for level in analysis.levels) < FEWEST:
-        note = "; ".join(analysis.notes)
-        return Newest(verdict="unsure", p_value=None, step=None, message=note)
+        return Newest(verdict="unsure", p_value=None, step=None, message="; ".join(analysis.notes))
     step = analysis.steps[-1] if analysis.steps else None
     if step is not None and step.after.count <= recent:
         number = len(analysis.steps) - 1

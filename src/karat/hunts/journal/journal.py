@@ -360,8 +360,7 @@ def discard(path: Path) -> None:
 
 def archive(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be writing it."""
-    lock = database.WriterLock(path)
-    lock.release()
+    database.WriterLock(path).release()
     try:
         # Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew.
         Journal.resume(path).close()

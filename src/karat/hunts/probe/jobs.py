@@ -87,5 +87,4 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
 
 def fill_in(word: str, named: Mapping[str, str]) -> str:
     """A word with names in braces replaced; what replaces one is not looked at again."""
-    pattern = re.compile("|".join(map(re.escape, named)))
-    return pattern.sub(lambda found: named[found[0]], word)
+    return re.sub("|".join(map(re.escape, named)), lambda found: named[found[0]], word)

@@ -247,8 +247,7 @@ class LiveListener(HuntProgress):
             self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=True)
             self._live.start()
         size = self._live.console.size
-        view = render(self, size.width, size.height, time.monotonic())
-        self._live.update(view, refresh=True)
+        self._live.update(render(self, size.width, size.height, time.monotonic()), refresh=True)
 
     def closed(self) -> None:
         if self._live is not None:

@@ -27,8 +27,7 @@ def render(report: HuntReport) -> str:
         parts.append("\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages))
     parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in _sections(report) if lines]
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
-    file = code(PurePath(report.file).name)
-    parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}; {file}</sub>")
+    parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}; {code(PurePath(report.file).name)}</sub>")
     return "\n\n".join(parts) + "\n"
 
 

@@ -88,8 +88,7 @@ def _container(
         # Engines want whole paths.
         host, _, rest = mount.partition(":")
         inner = "" if host in {".", "./"} else _quoted("/" + host.removeprefix("./"))
-        whole = host.startswith("/")
-        words += ["-v", _quoted(mount) if whole else f'"$PWD"{inner}:{_quoted(rest)}']
+        words += ["-v", _quoted(mount) if host.startswith("/") else f'"$PWD"{inner}:{_quoted(rest)}']
     if _leaves_files(settings):
         words += ["-v", '"$(mktemp -d)":/karat-out', "-e", "KARAT_OUT=/karat-out"]
     for assignment in _assignments({**asked.env, **settings.probe.env}):

@@ -38,14 +38,12 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
         yield ()
         change = culprit.change
         moved = say.amount(change, report.units.get(culprit.metric, ""))
-        style = _STYLES.get(change.kind, "")
-        yield (say.heading(culprit, report), style), (f"  {culprit.metric}  {moved}", "")
+        yield (say.heading(culprit, report), _STYLES.get(change.kind, "")), (f"  {culprit.metric}  {moved}", "")
         yield _fact("when", say.between(change), 8)
         if say.blame(change):
             yield _fact("where", say.blame(change), 8)
         for one in culprit.suspects[:_SUSPECTS]:
-            label = "culprit" if say.named(culprit) else "suspect"
-            yield _fact(label, say.suspect(one), 8)
+            yield _fact("culprit" if say.named(culprit) else "suspect", say.suspect(one), 8)
             if one.link:
                 yield _fact("", one.link, 8)
         if len(culprit.suspects) > _SUSPECTS:

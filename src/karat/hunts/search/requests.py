@@ -206,8 +206,7 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
 def settled(state: SearchState, i: int) -> bool:
     """Whether a pair of neighbours needs no more runs: surely a change, or surely none."""
     chance = float(state.map.chance[i])
-    ends = state.map.positions[i : i + 2]
-    believed = all(state.runs[at] >= state.map.needed for at in ends)
+    believed = all(state.runs[at] >= state.map.needed for at in state.map.positions[i : i + 2])
     return chance < DOUBT or (chance >= state.confidence and believed)
 
 

@@ -63,8 +63,7 @@ class Adaptive:
         failing = surely_failing(read.again, read.values, read.failed)
         failed = read.failed | failing
         dead, again = sorted(read.dead | failing), read.again - failing
-        there = {*read.values, *in_flight}
-        requests = grid_requests(self._count, self._grid, there, dead, again)
+        requests = grid_requests(self._count, self._grid, {*read.values, *in_flight}, dead, again)
         grid_left = len(requests)
         requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()

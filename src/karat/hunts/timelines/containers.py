@@ -433,8 +433,7 @@ class Containers(Timeline):
         names = (self._images[point.id].reference.text for point in (old, new))
         changed = changed_labels(self._labels_of(old), self._labels_of(new))
         title = "; ".join((" → ".join(names), *changed))
-        whole = Suspect(part="image", id=new.parts["image"], title=title, when=new.when)
-        return (*moved, whole)
+        return (*moved, Suspect(part="image", id=new.parts["image"], title=title, when=new.when))
 
     def close(self) -> None:
         """Stops pulling and asking; removes containers that wait for another job."""

@@ -267,8 +267,7 @@ class Mirror:
                 f"{self.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
                 f"to {base[:12]}, which both have, and forward from there"
             )
-        steps = [*back, *self.listed("--no-walk", base)[0], *forward[0]]
-        return _in_order(steps), [note, *forward[1]]
+        return _in_order([*back, *self.listed("--no-walk", base)[0], *forward[0]]), [note, *forward[1]]
 
     def _forward(self, old: str, new: str, *, every: bool) -> CommitLine:
         words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
