@@ -40,6 +40,7 @@ class AttributeArgument(msgspec.Struct, frozen=True):
 
 
 Argument = InputArgument | AttributeArgument
+ByParameter = dict[str, Argument | None]
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +112,11 @@ def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signa
     return CallPlan(positional=tuple(positional), keyword=keyword)
 
 
-def _in_order(
-    parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature
-) -> dict[str, Argument | None]:
+def _in_order(parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature) -> ByParameter:
     """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
     queue = [given.input(name) for name in signature.inputs]
     queue += [given.either(name) for name in signature.attrs]
-    found: dict[str, Argument | None] = {}
+    found: ByParameter = {}
     for parameter in parameters:
         name = parameter.name
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -132,16 +131,14 @@ def _in_order(
     return found
 
 
-def _by_name(
-    parameters: Sequence[inspect.Parameter], given: OpArguments
-) -> tuple[dict[str, Argument | None], list[str]]:
+def _by_name(parameters: Sequence[inspect.Parameter], given: OpArguments) -> tuple[ByParameter, list[str]]:
     """What goes where, and what nothing takes."""
 
     def folded(name: str) -> str:
         return name.replace("_", "").casefold()
 
     names = {folded(name): name for name in (*given.attrs, *given.slots)}
-    found: dict[str, Argument | None] = {}
+    found: ByParameter = {}
     for parameter in parameters:
         name = names.pop(folded(parameter.name), None)
         found[parameter.name] = given.either(name) if name is not None else None

@@ -77,8 +77,7 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
         if failed and not known.is_op_test and not noticed:
             found.append(needs.ignored(known.test, failed[0]))
     found += unlisted_limits(merged, named, today=policy.today)
-    entries, ops = policy.exemptions.entries, policy.baseline.names
-    found += about_entries(merged, judged, entries, today=policy.today, complete=policy.complete, ops=ops)
+    found += about_entries(merged, judged, policy)
     failures = [one for one in found if one.kind == "grad-failed" and one.severity is Severity.FAIL]
     wrong = frozenset(one.metric for one in failures if one.metric)
     found += judge_ops(merged, named, policy.baseline, complete=policy.complete, wrong=wrong)

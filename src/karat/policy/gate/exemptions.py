@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,9 @@ from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import LIMITS, ByOp, Exemption, names_op
 from karat.policy.gate.needs import GatedTest, exemption_entry, is_differentiable, labelled, listed
 from karat.system.command import Command
+
+if TYPE_CHECKING:
+    from karat.policy.gate.decision import Policy
 
 _NO_ENTRY = "no entry of exemptions.toml allows it"
 FURTHEST = 400
@@ -97,16 +101,9 @@ def unlisted_limits(merged: Merged, active: ByOp, *, today: date) -> Iterator[Fi
             )
 
 
-def about_entries(
-    merged: Merged,
-    judged: Sequence[GatedTest],
-    entries: Sequence[Exemption],
-    *,
-    today: date,
-    complete: bool,
-    ops: Iterable[str],
-) -> Iterator[Finding]:
+def about_entries(merged: Merged, judged: Sequence[GatedTest], policy: Policy) -> Iterator[Finding]:
     """What there is to say about the entries themselves."""
+    entries, today, complete = policy.exemptions.entries, policy.today, policy.complete
     named = ByOp(entries)
     matched: dict[int, list[GatedTest]] = {}
     for one in judged:
@@ -117,7 +114,7 @@ def about_entries(
         for entry in mine:
             matched.setdefault(id(entry), []).append(one)
     # An operator without a test may be exempt from having one.
-    beside = {id(entry) for op in ops for entry in named.about(op)}
+    beside = {id(entry) for op in policy.baseline.names for entry in named.about(op)}
     for entry in entries:
         seen = matched.get(id(entry), [])
         if entry.has_expired(today):

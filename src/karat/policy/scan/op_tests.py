@@ -277,17 +277,14 @@ class World:
         for path in sorted({*paths, *(path for path, _ in made)}):
             facts = self.names.facts(path)
             for index in range(len(facts.classes)):
-                yield from self._class(path, facts, index, made)
+                if not self.names.depends(path, index):
+                    yield from self._class(path, facts, index)
+                elif instances := dict.fromkeys(made.get((path, index), ())):
+                    yield from (one for one in instances if self.lineage.is_op_test(one.cls))
+                else:
+                    self.unbound.append((path, index))
 
-    def _class(
-        self, path: str, facts: FileFacts, index: int, made: dict[tuple[str, int], list[OpTestClass]]
-    ) -> Iterator[OpTestClass]:
-        if self.names.depends(path, index):
-            instances = dict.fromkeys(made.get((path, index), ()))
-            if not instances:
-                self.unbound.append((path, index))
-            yield from (one for one in instances if self.lineage.is_op_test(one.cls))
-            return
+    def _class(self, path: str, facts: FileFacts, index: int) -> Iterator[OpTestClass]:
         if not self._kin.means(path, (facts.classes[index].name,)):
             return
         cls = self.names.instance(path, index)
