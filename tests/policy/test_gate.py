@@ -79,7 +79,7 @@ def test_other_comparisons_are_counted(tmp_path: Path, count: int, told_: str) -
 
 
 def test_an_operator_whose_gradient_is_wrong_is_not_told_to_be_tested(tmp_path: Path) -> None:
-    ops = OpBaseline(ops=("mylib.tanh", "mylib.relu"))
+    ops = OpBaseline(ops={"mylib.tanh": (), "mylib.relu": ()})
     records = op_test(evidence(verdict=GradVerdict.FAIL))
     result = gated(tmp_path, records, complete=True, baseline=ops)
     assert told(result) == [("fail", "grad-failed"), ("fail", "new-op")]
@@ -90,7 +90,7 @@ def test_a_wrong_gradient_of_which_the_gate_says_nothing_is_no_evidence(tmp_path
     """A plain test that fails says so itself; the operator has no evidence all the same."""
     wrong = evidence(test="t.py::test_plain", verdict=GradVerdict.FAIL)
     records = [*op_test(evidence()), wrong, outcome("test_plain", "failed", test="t.py::test_plain")]
-    result = gated(tmp_path, records, complete=True, baseline=OpBaseline(ops=("mylib.tanh",)))
+    result = gated(tmp_path, records, complete=True, baseline=OpBaseline(ops={"mylib.tanh": ()}))
     assert ("fail", "new-op") in told(result)
 
 

@@ -7,7 +7,7 @@ and inputs are hostile: they go through `html.text` and nowhere into the script.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain, groupby
 from typing import Literal, get_args
@@ -104,8 +104,7 @@ def coverage(
     *,
     entries: Sequence[Exemption] = (),
     devices: Sequence[str] = (),
-    ops: Iterable[str] = (),
-    aliases: Mapping[str, tuple[str, ...]] | None = None,
+    ops: Mapping[str, tuple[str, ...]] | None = None,
     only: Sequence[str] = (),
 ) -> Coverage:
     """The matrix of all ops with evidence, with op tests, or of the registered namespaces."""
@@ -114,8 +113,7 @@ def coverage(
         for op in {e.op for e in known.evidence} | {one.op for one in known.declared}:
             tests.setdefault(op, {})[known.test] = known
     seen = frozenset(tests)
-    also = aliases or {}
-    bare = [op for op in ops if not any(is_among(name, seen) for name in (op, *also.get(op, ())))]
+    bare = [op for op, others in (ops or {}).items() if not any(is_among(name, seen) for name in (op, *others))]
     wanted = [op for op in (*seen, *bare) if not only or any(fnmatchcase(op, glob) for glob in only)]
     named = ByOp(entries)
     rows = [_row(op, tests.get(op, {}), named.about(op), devices) for op in sorted(wanted)]

@@ -67,10 +67,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     today = day(None, os.environ)
     policy = policy_of(config, Path.cwd(), today=today, complete=bool(namespaces))
     active = [one for one in policy.exemptions.entries if not one.has_expired(today)]
-    baseline = policy.baseline
-    found = coverage(
-        merged, entries=active, devices=policy.devices, ops=baseline.ops, aliases=baseline.aliases, only=ops
-    )
+    found = coverage(merged, entries=active, devices=policy.devices, ops=policy.baseline.ops, only=ops)
     if ops and not found.rows and merged.tests:
         said = f"--op {' '.join(ops)}: no op with tests has such a name"
         raise UsageError(said, next_command="karat policy coverage --all")

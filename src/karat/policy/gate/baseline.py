@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,7 @@ parse, read = FILE.parse, FILE.read
 class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of the registered namespaces, and the list of those that lack evidence."""
 
-    ops: tuple[str, ...] = ()
-    aliases: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    ops: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → its other names, under any of which it may be tested."""
     listed: tuple[str, ...] = ()
     sure: bool = True
@@ -42,7 +42,7 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.ops, *(name for others in self.aliases.values() for name in others))
+        return (*self.ops, *chain.from_iterable(self.ops.values()))
 
 
 def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
@@ -94,8 +94,8 @@ def judge_ops(
             metric=op,
             next=held.again.plus("--update-baseline"),
         )
-    for op in held.ops if complete else ():
-        names = (op, *held.aliases.get(op, ()))
+    for op, others in held.ops.items() if complete else ():
+        names = (op, *others)
         exempt = any(entry.covers("gradient", name) for name in names for entry in active.about(name))
         if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
             yield fail(

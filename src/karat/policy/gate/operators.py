@@ -32,8 +32,7 @@ SECONDS = 300.0
 class Walked(msgspec.Struct, frozen=True, kw_only=True):
     """What importing the namespaces gave."""
 
-    ops: tuple[str, ...] = ()
-    aliases: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → its other names."""
     findings: tuple[Finding, ...] = ()
 
@@ -83,8 +82,7 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
     empty = [one for one in modules if not any(op.startswith(f"{one}.") for op in ops)]
     errors = found.errors or dict.fromkeys(empty, "it has no public callables, or all are excluded")
     return Walked(
-        ops=tuple(sorted(ops)),
-        aliases={op: found.ops[op] for op in ops if found.ops[op]},
+        ops={op: found.ops[op] for op in sorted(ops)},
         findings=tuple(_cannot(module, why, module) for module, why in sorted(errors.items())),
     )
 

@@ -48,7 +48,6 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
         findings=walked.findings,
         baseline=baselines.OpBaseline(
             ops=walked.ops,
-            aliases=walked.aliases,
             sure=not walked.findings,
             root=root,
             path=settings.baseline,
