@@ -416,6 +416,8 @@ class Lineage:
 
     def order(self, cls: Class) -> tuple[Ancestor, ...]:
         """The class and its ancestors in the order of Python's own C3 linearisation."""
+        if cls in self._orders:
+            return self._orders[cls]
         # Without recursion: a line of hundreds of classes over as many files would end the interpreter's stack.
         pending, begun = [cls], dict[Class, list[Ancestor]]()
         while pending:
