@@ -199,7 +199,8 @@ def test_megatrons_inference_gate_at_every_edge(key: str, factors: tuple[float, 
     judging = Judging(book=asked.rules, shape="document", requests=asked.where.settings.requests)
     seen = set()
     for factor, values in product(factors, ([9.0, 100.0], [9.0, 80.0, 100.0, 120.0], [500.0, 100.0, 100.0])):
-        golden, run = {key: values}, {key: [values[0] * 3, *(value * factor for value in values[1:])]}
+        golden: dict[str, Any] = {key: values}
+        run: dict[str, Any] = {key: [values[0] * 3, *(value * factor for value in values[1:])]}
         if key != "throughput":  # the first sample counts, too
             golden, run = {key: values[1]}, {key: values[1] * factor}
         good = suite.inference(golden, run)
@@ -499,9 +500,9 @@ def same_as_pytorch(golden: Path, run: Path) -> tuple[set[str], set[str]]:
     want, got = rows_of(golden), rows_of(run)
     shard = structs.replace(options("pytorch-dynamo"), rows=tuple(escape(name) for name in got))
     (found,) = check([str(run)], str(golden), shard).checks
-    accuracy, breaks = ({n: row[i] for n, row in got.items()} for i in (0, 1))
-    failed, improved = suite.check_accuracy(accuracy, {n: row[0] for n, row in want.items()})
-    more, fewer = suite.check_graph_breaks(breaks, {n: row[1] for n, row in want.items()})
+    accuracy, wanted = ({n: row[0] for n, row in side.items()} for side in (got, want))
+    failed, improved = suite.check_accuracy(accuracy, wanted)
+    more, fewer = suite.check_graph_breaks(*({n: row[1] for n, row in side.items()} for side in (got, want)))
     said: dict[tuple[str, bool], set[Any]] = {
         (metric, better): {
             d.place for r in found.results if r.metric == metric for d in r.deviations if (d.how == "better") is better

@@ -27,10 +27,10 @@ Steps = Mapping[int, Any]
 
 
 def _close(actual: Any, golden: Any, rtol: float) -> bool:
-    actual, golden = (math.inf if isinstance(value, str) else float(value) for value in (actual, golden))
-    if math.isinf(actual) or math.isinf(golden):
-        return actual == golden
-    return abs(actual - golden) <= rtol * abs(golden)
+    one, other = (math.inf if isinstance(value, str) else float(value) for value in (actual, golden))
+    if math.isinf(one) or math.isinf(other):
+        return one == other
+    return abs(one - other) <= rtol * abs(other)
 
 
 def training_metric(name: str, golden: Steps, run: Steps, *, exact: bool = False) -> bool:

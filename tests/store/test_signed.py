@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -199,7 +200,7 @@ def test_with_keys_in_the_environment_no_command_reads_what_is_not_signed(world:
     """A clone's karat.toml cannot take that back."""
     (world.root / "karat.toml").write_text('[store]\nsigners = "strangers"\n')
     (world.root / "strangers").write_text(f"eve@example.org {(world.root / 'stranger.pub').read_text()}")
-    keys = {"KARAT_SIGNERS": str(world.signers)}
+    keys: dict[str, Any] = {"KARAT_SIGNERS": str(world.signers)}
     world.push("stranger")
     told = world.run(*READING[verb], code=1, **keys)
     assert "expected a signature by a key of" in told.out + told.err
