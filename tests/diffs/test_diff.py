@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.compare.change import Change, Verdict
+from karat.compare.change import Change, PackedRows, Verdict
+from karat.diffs import workers
 from karat.diffs.diff import DiffOptions, diff
+from karat.diffs.report import text
 from karat.diffs.result import Diff
 from karat.findings import ExitCode, Severity, UsageError, exit_code
 
@@ -427,3 +429,21 @@ def test_an_empty_golden_that_stays_empty_is_said_once(repository: Repository) -
     repository.write(golden_path("a"), "{ }")
     (change,) = diff(cwd=repository.root).changes
     assert [f.kind for f in change.findings] == ["empty"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_very_many_goldens_are_kept_packed_and_reported_alike(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    for i in range(20):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i)))
+    repository.commit()
+    for i in range(20):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i + 100), stop=13 if i % 5 == 0 else None))
+    plain = diff(cwd=repository.root)
+    monkeypatch.setattr(workers, "_MANY", 1)
+    packed = diff(cwd=repository.root, options=DiffOptions(jobs=jobs))
+    assert [type(change.metrics) for change in packed.changes] == [PackedRows] * 20
+    assert packed.to_json() == plain.to_json()
+    assert list(text.lines(packed)) == list(text.lines(plain))
+    assert packed.changes[3].metrics[0].metric == plain.changes[3].metrics[0].metric

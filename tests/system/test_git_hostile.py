@@ -94,6 +94,7 @@ class Hostile(Repository):
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hostile:
     made = Hostile(tmp_path)
     monkeypatch.chdir(made.root)
+    monkeypatch.delenv("CI", raising=False)
     return made
 
 

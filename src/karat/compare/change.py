@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,35 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "up" if shift > 0 else "down"
 
 
+class _Packed(MetricChange, frozen=True, kw_only=True, gc=False, array_like=True):
+    """A row that is written without the names of its fields."""
+
+
+_UNPACK = msgspec.msgpack.Decoder(tuple[_Packed, ...])
+
+
+class PackedRows(msgspec.Struct, frozen=True, gc=False):
+    """The rows of a golden in a third of the room, read anew whenever they are asked for: for very many goldens."""
+
+    data: bytes
+    count: int
+
+    @classmethod
+    def of(cls, rows: Iterable[MetricChange]) -> PackedRows:
+        """These rows, packed."""
+        plain = [msgspec.structs.astuple(row) for row in rows]
+        return cls(msgspec.msgpack.encode(plain), len(plain))
+
+    def __iter__(self) -> Iterator[MetricChange]:
+        return iter(_UNPACK.decode(self.data))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, at: int) -> MetricChange:
+        return _UNPACK.decode(self.data)[at]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One golden, old against new."""
@@ -143,7 +172,7 @@ class Change:
     path: str
     verdict: Verdict
     shape: Shape | None = None
-    metrics: tuple[MetricChange, ...] = ()
+    metrics: tuple[MetricChange, ...] | PackedRows = ()
     findings: tuple[Finding, ...] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
     """Case and environment as read from the path, e.g. model, case, platform."""

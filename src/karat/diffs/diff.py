@@ -15,13 +15,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from karat.compare.change import MOVES, Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diffs.result import Diff, groups_of, mark_moves
 from karat.diffs.sides import (
     Bundles,
     Items,
-    Listing,
     OneFile,
     Revision,
     Side,
@@ -91,16 +92,17 @@ def diff_sides(old: Side, new: Side, options: DiffOptions) -> Diff:
 
             opened = both(old, new, listing, store=options.store, everything=options.everything)
             cases = stack.enter_context(opened)
-        return _diff(old, new, options, listing, cases)
+        is_golden = PathFilter(options.globs, options.exclude, options.only)
+        owned = {"owned": cases.owner()} if cases else {}
+        found = [pair_up(old, new, is_golden, listing, everything=options.everything, **owned)]
+        listing = None  # nobody holds a hundred thousand paths to the end
+        return _diff(old, new, options, found.pop(), cases)
 
 
-def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, cases: BothSides | None) -> Diff:
+def _diff(old: Side, new: Side, options: DiffOptions, found: Items, cases: BothSides | None) -> Diff:
     """The difference, captured cases included where there are any."""
     from karat.diffs.workers import Task, compare_items
 
-    is_golden = PathFilter(options.globs, options.exclude, options.only)
-    owned = {"owned": cases.owner()} if cases else {}
-    found = pair_up(old, new, is_golden, listing, everything=options.everything, **owned)
     locks: list[tuple[Locks, list[Finding]]] = []
     if options.provenance:
         from karat.diffs.origins import origins, read_locks
@@ -114,6 +116,9 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         digests=any(entries for entries, _ in locks),
     )
     compared = compare_items(found.items, task, jobs=options.jobs, progress=options.progress)
+    paired, ends = len(found.items), [item.path for item in (*found.items[:1], *found.items[-1:])]
+    if cases is None:
+        found = structs.replace(found, items=())
     # Where captured cases lie is theirs to say, so the golden patterns are not asked.
     is_case = PathFilter(("**",), options.exclude, options.only)
     unchanged = found.unchanged + compared.unchanged
@@ -150,13 +155,13 @@ def _diff(old: Side, new: Side, options: DiffOptions, listing: Listing | None, c
         findings=(
             *found.findings,
             *(cases.findings(bundles, found.items) if cases else ()),
-            *_nothing_compared(found, changes, unchanged, options),
+            *_nothing_compared(paired, found.findings, changes, unchanged, options),
             *(finding for _, unreadable in locks for finding in unreadable),
         ),
         provenance=origins((locks[0][0], locks[1][0]), options.globs, compared.digests) if task.digests else {},
         unchanged=unchanged,
         history=past,
-        root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
+        root=common_root([*ends, *(c.path for c in bundles)]),  # they are sorted
     )
 
 
@@ -181,14 +186,14 @@ def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
 
 
 def _nothing_compared(
-    found: Items, changes: Sequence[Change], unchanged: int, options: DiffOptions
+    paired: int, findings: Sequence[Finding], changes: Sequence[Change], unchanged: int, options: DiffOptions
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
-    if not found.items and not changes and not unchanged and not found.findings:
+    if not paired and not changes and not unchanged and not findings:
         message = f"expected goldens, found none on either side that match {', '.join(options.only or options.globs)}"
         command = "karat config --show-origin"
     elif options.only_metric and not any(c.metrics for c in changes):
-        goldens = count(max(len(found.items), len(changes)), "golden")
+        goldens = count(max(paired, len(changes)), "golden")
         message = f"expected a metric that matches {', '.join(options.only_metric)}, found none in {goldens}"
         command = "karat diff --json -"
     else:

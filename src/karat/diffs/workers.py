@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import msgspec
 
-from karat.compare.change import Change
+from karat.compare.change import Change, PackedRows
 from karat.compare.pairs import GoldenPair, compare_many
 from karat.compare.rules import RuleBook
 from karat.diffs.sides import Blob, Item, Ref
@@ -24,6 +25,9 @@ from karat.system.forks import chunks_of, helpers_for, spread
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
 
+_MANY = 5_000
+"""From so many goldens on their rows are packed, so that a hundred thousand take hundreds of megabytes, not a gigabyte."""
+
 Content = bytes | Finding | None
 Progress = Callable[[int, int], None]
 
@@ -38,6 +42,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     digests: bool = False
     """Hash every golden, not only those that came or went."""
     judged: bool = True
+    packed: bool = False
 
 
 class Compared(msgspec.Struct):
@@ -71,9 +76,8 @@ class Comparer:
         blobs = self._blobs.read(oids, GOLDEN.value()) if self._blobs else iter(())
         task, compared = self._task, Compared()
         for batch in _batches(_pairs(items, task, compared, blobs)):
-            compared.changes += compare_many(
-                batch, task.rules, status=task.status, keep_curves=task.keep_curves, judged=task.judged
-            )
+            made = compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves, judged=task.judged)
+            compared.changes += [replace(c, metrics=PackedRows.of(c.metrics)) for c in made] if task.packed else made
         return compared
 
     def close(self) -> None:
@@ -156,6 +160,8 @@ def compare_items(
 ) -> Compared:
     """The changes of all items, in order; `jobs` None for as many processes as help."""
     chunks = chunks_of(items)
+    if len(items) >= _MANY and not task.keep_curves:
+        task = msgspec.structs.replace(task, packed=True)
 
     @contextmanager
     def comparing() -> Iterator[Callable[[int], Compared]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -270,7 +270,8 @@ class _Recording:
         samples = None
         # One run alone says nothing of noise.
         if not judged.refused and (len(repeats) > 1 or samples_path(self.path).exists()):
-            self.old_samples = bytes_of(samples_path(self.path))
+            with suppress(OSError):  # the reader below says what is wrong
+                self.old_samples = bytes_of(samples_path(self.path))
             before = Samples() if options.replace_samples else read_samples(samples_path(self.path))
             samples = before.plus(samples_of(repeats))
         earlier = len(samples.runs) - len(repeats) if samples is not None else 0

@@ -11,6 +11,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator
+from heapq import nsmallest
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -43,22 +44,23 @@ def gravity(row: MetricChange) -> tuple[int, float, float]:
     return row.verdict.rank, -beyond, -magnitude(row.max_abs_rel_diff)
 
 
-def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange, str]]:
-    """The rows that differ, gravest first, each with its name; an incomplete golden is one row, whatever it lacks."""
-    moved = (
-        (change, row)
-        for change in diff.changes
-        for row in change.metrics
-        if row.tensor is None and row.verdict is not Verdict.SAME
-    )
-    ranked = sorted(moved, key=lambda pair: gravity(pair[1]))
-    lacking = Counter(change.path for change, row in ranked if row.verdict is Verdict.INCOMPLETE)
-    rows = []
-    for change, row in ranked:
-        lacks = lacking.pop(change.path, 0) if row.verdict is Verdict.INCOMPLETE else 1
-        if lacks:
-            rows.append((change, row, row.metric if lacks == 1 else count(lacks, "metric")))
-    return rows
+def top_rows(diff: Diff, top: int) -> tuple[list[tuple[Change, MetricChange, str]], int]:
+    """The gravest of the rows that differ, each with its name, and how many differ; an incomplete golden is one row."""
+    total = 0
+
+    def moved() -> Iterator[tuple[Change, MetricChange, str]]:
+        nonlocal total
+        for change in diff.changes:
+            rows = [row for row in change.metrics if row.tensor is None and row.verdict is not Verdict.SAME]
+            lacking = [row for row in rows if row.verdict is Verdict.INCOMPLETE]
+            found = [(change, row, row.metric) for row in rows if row.verdict is not Verdict.INCOMPLETE]
+            if lacking:
+                gravest = min(lacking, key=gravity)
+                found.append((change, gravest, gravest.metric if len(lacking) == 1 else count(len(lacking), "metric")))
+            total += len(found)
+            yield from found
+
+    return nsmallest(top, moved(), key=lambda entry: gravity(entry[1])), total
 
 
 def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.origins import place, runs
-from karat.diffs.report.data import csv_rows, ranked_rows, ranked_tensors, row_cells
+from karat.diffs.report.data import csv_rows, ranked_tensors, row_cells, top_rows
 from karat.diffs.result import Diff, labels, verdict_counts
 from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
@@ -102,15 +102,14 @@ def _folding(head: str, items: Sequence[str], most: int, *, sentences: bool = Fa
 
 def gravest_rows(diff: Diff, top: int) -> Section | None:
     """The rows that differ, by verdict, then by how far beyond the threshold."""
-    ranked = ranked_rows(diff)
-    shown = ranked[:top]
+    shown, total = top_rows(diff, top)
     if not shown:
         return None
     header = ("file", "metric", "verdict", "n", "change", "mean |·|", "max |·|", "at step", "× limit")
     names = {change.path: code(short_path(change.path, diff.root)) for change, _, _ in shown}
     rows = ((names[c.path], code(name), row.verdict.value, *row_cells(row, name)) for c, row, name in shown)
     note = "change: mean of (new − old) / |old|. × limit: how far beyond the threshold of its verdict."
-    return Section(f"## Gravest {len(shown)} of {count(len(ranked), 'row')}", f"{table(header, rows)}\n\n{note}")
+    return Section(f"## Gravest {len(shown)} of {count(total, 'row')}", f"{table(header, rows)}\n\n{note}")
 
 
 def gravest_tensors(diff: Diff, top: int) -> Section | None:

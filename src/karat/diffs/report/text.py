@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import ranked_rows, ranked_tensors, row_cells, tensor_rows
+from karat.diffs.report.data import ranked_tensors, row_cells, tensor_rows, top_rows
 from karat.diffs.result import Diff, FindingGroup, labels, told, verdict_counts
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, lines_by_kind, print_lines, room_of, widths
@@ -93,14 +93,14 @@ def _single_findings(diff: Diff) -> Iterator[Line]:
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    ranked = ranked_rows(diff)
-    if not ranked[:top]:
+    shown, total = top_rows(diff, top)
+    if not shown:
         return
     yield ()
-    yield (f"Gravest {len(ranked[:top])} of {count(len(ranked), 'row')}", "bold"), (", change is new − old", "dim")
-    rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in ranked[:top]]
+    yield (f"Gravest {len(shown)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
+    rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in shown]
     titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
-    yield from _table([titles, *rows], [entry[:2] for entry in ranked[:top]], diff, width, left=2, dispensable={2, 6})
+    yield from _table([titles, *rows], [entry[:2] for entry in shown], diff, width, left=2, dispensable={2, 6})
 
 
 def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
