@@ -23,35 +23,31 @@ def points(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def functions() -> dict[str, Callable[[Any], Any]]:
-    """By name; each takes a vector of twenty elements."""
-    import torch
-    from torch.nn import functional as F  # noqa: N812 - what everybody calls it
-
-    return {
-        "cube": lambda x: x**3,
-        "fifth power": lambda x: x**5,
-        "prod": lambda x: x.view(4, 5).prod(0),
-        "cumprod": lambda x: x.cumprod(0)[:8],
-        "matrix_power": lambda x: torch.linalg.matrix_power(x[:16].view(4, 4), 3),
-        "tanhshrink": F.tanhshrink,
-        "sin": torch.sin,
-        "gelu": F.gelu,
-        "softplus": F.softplus,
-        "log_softmax": lambda x: F.log_softmax(x, 0),
-        "layer_norm": lambda x: F.layer_norm(x, (20,)),
-        "relu": F.relu,
-        "max_pool1d": lambda x: F.max_pool1d(x.view(1, 1, -1), 3),
-        "amax": lambda x: x.view(4, 5).amax(1),
-        "sort": lambda x: x.sort().values,
-        "cummax": lambda x: x.cummax(0).values,
-        "median": lambda x: x.view(4, 5).median(1).values,
-        "norm": lambda x: x.view(4, 5).norm(dim=1),
-        "var": lambda x: x.view(4, 5).var(1),
-        "matmul": lambda x: x.view(4, 5) @ x.view(5, 4),
-        "clamp": lambda x: x.clamp(-1, 1),
-        "cdist": lambda x: torch.cdist(x[:10].view(5, 2), x[10:].view(5, 2)),
-        "asinh": torch.asinh,
-        "hardswish": F.hardswish,
-        "power 1.5": lambda x: x.abs() ** 1.5,
-    }
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "cube": lambda _, x: x**3,
+    "fifth power": lambda _, x: x**5,
+    "prod": lambda _, x: x.view(4, 5).prod(0),
+    "cumprod": lambda _, x: x.cumprod(0)[:8],
+    "matrix_power": lambda torch, x: torch.linalg.matrix_power(x[:16].view(4, 4), 3),
+    "tanhshrink": lambda torch, x: torch.nn.functional.tanhshrink(x),
+    "sin": lambda torch, x: torch.sin(x),
+    "gelu": lambda torch, x: torch.nn.functional.gelu(x),
+    "softplus": lambda torch, x: torch.nn.functional.softplus(x),
+    "log_softmax": lambda torch, x: torch.nn.functional.log_softmax(x, 0),
+    "layer_norm": lambda torch, x: torch.nn.functional.layer_norm(x, (20,)),
+    "relu": lambda torch, x: torch.nn.functional.relu(x),
+    "max_pool1d": lambda torch, x: torch.nn.functional.max_pool1d(x.view(1, 1, -1), 3),
+    "amax": lambda _, x: x.view(4, 5).amax(1),
+    "sort": lambda _, x: x.sort().values,
+    "cummax": lambda _, x: x.cummax(0).values,
+    "median": lambda _, x: x.view(4, 5).median(1).values,
+    "norm": lambda _, x: x.view(4, 5).norm(dim=1),
+    "var": lambda _, x: x.view(4, 5).var(1),
+    "matmul": lambda _, x: x.view(4, 5) @ x.view(5, 4),
+    "clamp": lambda _, x: x.clamp(-1, 1),
+    "cdist": lambda torch, x: torch.cdist(x[:10].view(5, 2), x[10:].view(5, 2)),
+    "asinh": lambda torch, x: torch.asinh(x),
+    "hardswish": lambda torch, x: torch.nn.functional.hardswish(x),
+    "power 1.5": lambda _, x: x.abs() ** 1.5,
+}
+"""By name; each takes torch and a vector of twenty elements."""

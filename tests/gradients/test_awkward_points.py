@@ -1,24 +1,23 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import karat
-from factories.awkward_points import functions, points
+from conftest import framework
+from factories.awkward_points import FUNCTIONS, points
 from karat.gradients.report import GradVerdict
-
-pytest.importorskip("torch")
-NAMES = tuple(functions())
 
 
 def _never_fails(name: str, seeds: range) -> None:
-    import torch
-
+    torch = framework("torch")
     for seed in seeds:
         for kind, point in points(seed).items():
-            report = karat.gradcheck(functions()[name], (torch.tensor(point, requires_grad=True),), seed=seed)
+            inputs = (torch.tensor(point, requires_grad=True),)
+            report = karat.gradcheck(partial(FUNCTIONS[name], torch), inputs, seed=seed)
             assert report.verdict is not GradVerdict.FAIL, f"{name} at {kind}, seed {seed}: {report.reason}"
 
 
@@ -28,7 +27,7 @@ def test_right_functions_do_not_fail_at_zeros_ties_and_mixed_scales(name: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_right_functions_do_not_fail_there_with_any_seed(name: str) -> None:
     _never_fails(name, range(1, 5))
 
