@@ -93,6 +93,12 @@ def test_the_answer_counts_names_and_speaks_of_the_loss() -> None:
     assert answer(unchanged=7) == "No golden changed; 7 unchanged"
     slight = change("s.json", "h100", 1.0005)
     assert answer(slight) == "1 golden, no need to look; no loss moved beyond its threshold"
+    whole, cut = ([10.0] * 20, [10.0] * 3 + [float("nan")] * 17)
+    died = compare(
+        GoldenPair(path="x.json", old=Reading(series(lm_loss=whole)), new=Reading(series(lm_loss=cut)), identity={})
+    )
+    assert answer(died) == "1 of 1 golden needs a look; 1 must not be merged: x.json (truncated); loss not judged in 1"
+    assert answer(died, calm[0]).endswith("; no loss moved, not judged in 1")
 
 
 def test_quiet_changes_make_no_group() -> None:

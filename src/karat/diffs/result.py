@@ -200,10 +200,11 @@ def losses(changes: Iterable[Change]) -> Iterator[str]:
         seen.update({_way(row) if row.verdict is Verdict.INCOMPLETE or row.metric in told else "" for row in mine})
         seen["slightly"] += any(row.metric not in told and row.verdict is Verdict.DRIFT for row in mine)
     moved = [f"{way} in {seen[way]:,}" for way in ("up", "down", "changed") if seen[way]]
-    still = f"no loss moved{' beyond its threshold' if seen['slightly'] else ''}"
-    if +seen:
-        cut = f", not judged in {seen['cut']:,}" if seen["cut"] else ""
-        yield f"loss {', '.join(moved)}{cut}" if moved else f"{still}{cut}"
+    cut = [f"not judged in {seen['cut']:,}"] if seen["cut"] else []
+    if moved or (cut and not seen[""]):  # where none was judged, nobody knows that none moved
+        yield f"loss {', '.join(moved + cut)}"
+    elif seen[""]:
+        yield ", ".join([f"no loss moved{' beyond its threshold' if seen['slightly'] else ''}", *cut])
 
 
 def _way(row: MetricChange) -> str:
