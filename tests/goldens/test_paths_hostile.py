@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given, strategies as st
 
+from factories.ends import ends
 from karat.findings import UsageError
 from karat.goldens.paths import CasePattern, Globs, identity_of
 from karat.system.foreign import wildcards
@@ -23,18 +23,16 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("glob", "path"), SLOW.values(), ids=SLOW)
-def test_no_glob_takes_long(glob: str, path: str) -> None:
-    begin = time.process_time()
-    assert not Globs([glob]).fullmatch(path)
-    assert Globs([glob]).fullmatch(path + "b")
-    assert time.process_time() - begin < 1
+def test_every_glob_is_answered(glob: str, path: str) -> None:
+    with ends():
+        assert not Globs([glob]).fullmatch(path)
+        assert Globs([glob]).fullmatch(path + "b")
 
 
 def test_a_list_of_globs_takes_what_its_globs_take() -> None:
     globs = [pattern.format(n) for n in range(200) for pattern in ("*a*a*ac{}", "**a**a**ac{}", "**/**/*a*b{}")]
-    begin = time.process_time()
-    assert not any(map(Globs(globs).fullmatch, ("a" * 250, "a/" * 60 + "a" * 130)))
-    assert time.process_time() - begin < 5
+    with ends():
+        assert not any(map(Globs(globs).fullmatch, ("a" * 250, "a/" * 60 + "a" * 130)))
 
 
 @given(st.text("a/*?", max_size=8).map(lambda text: text.replace("?", "{a,aa}")), st.text("ab/", max_size=12))
@@ -52,10 +50,9 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "path"), CASES.values(), ids=CASES)
-def test_no_pattern_takes_long(pattern: str, path: str) -> None:
-    begin = time.process_time()
-    assert identity_of(path, [pattern]) == {}
-    assert time.process_time() - begin < 5
+def test_every_pattern_is_answered(pattern: str, path: str) -> None:
+    with ends():
+        assert identity_of(path, [pattern]) == {}
 
 
 @pytest.mark.slow

