@@ -28,10 +28,12 @@ from karat.gradients.problem import (
     size,
     vector,
 )
-from karat.gradients.report import Diagnosis, Excluded, GradComparison, GradReport, GradVerdict, Mode, Property
+from karat.gradients.report import Diagnosis, Excluded, GradComparison, GradReport, GradVerdict, Level, Mode, Property
 from karat.gradients.session import Focus, GradChecked, notify, requested_replay
+from karat.report.words import count
 
-_MODES = ("reverse", "forward")
+_MODES: tuple[Mode, ...] = ("reverse", "forward")
+_LEVELS: tuple[Level, ...] = ("quick", "default", "deep")
 _NUMBER = int | float | np.integer | np.floating
 
 
@@ -49,8 +51,9 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     reference: Callable[..., Any] | None = None,
     grads: Any = None,
     dtypes: Sequence[str] | None = None,
+    level: Level = "default",
     order: int = 1,
-    modes: Sequence[Mode] = ("reverse", "forward"),
+    modes: Sequence[Mode] | None = None,
     properties: Sequence[str] | None = None,
     in_place: Callable[..., Any] | None = None,
     rtol: float | None = None,
@@ -71,23 +74,19 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     An `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
     author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. Reverse mode is always
     checked; "forward" in `modes` checks forward mode where the framework has one, and `modes=("forward",)` is
-    inconclusive where it has none. The report is true for PASS alone; `.require()` raises AssertionError with the
-    whole report for anything else.
+    inconclusive where it has none.
+
+    `level="quick"` checks the gradient in double precision and in reverse mode; the rest (forward mode, low precision,
+    laws) only where `modes`, `dtypes` and `properties` name it. The report's `looked` says what was looked at. It is
+    true for PASS alone; `.require()` raises AssertionError with the whole report for anything else.
     """
     started = time.perf_counter()
-    if order not in {1, 2}:
-        raise _refused("order", "1 or 2", repr(order))
-    for mode in [modes] if isinstance(modes, str) else modes:
-        if mode not in _MODES:
-            raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
-    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise _refused("seed", "a non-negative integer", repr(seed))
-    sizes: dict[str, Any] = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
-    for name, value in sizes.items():
-        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
-            raise _refused(name, "a non-negative number", repr(value))
-    if delta == 0:
-        raise _refused("delta", "a positive step", "0")
+    sizes = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
+    _refuse_wrong(level, order, modes, seed, sizes)
+    if modes is None:
+        modes = _MODES[:1] if level == "quick" else _MODES
+    if level == "quick":
+        dtypes, properties = dtypes or (), properties or (("in-place",) if in_place else ())
     problem = open_problem(
         fn,
         inputs,
@@ -131,7 +130,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             check.second_order()
         check.low(dtypes)
         check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
-    report = check.report(whole, started)
+    report = check.report(whole, level, started)
     notify(GradChecked(report=report, test=identity or ""))
     return report
 
@@ -239,7 +238,16 @@ class _Check:
             self.problem, rng=rng, nondeterminism_bound=bound, in_place=in_place, which=which
         )
 
-    def report(self, identity: str, started: float) -> GradReport:
+    def _looked(self) -> tuple[str, ...]:
+        """What was looked at, in the order in which it was; what nothing could be asked of is not in it."""
+        found = []
+        for one in (*(one.comparison for one in self.pairs), *self.rest):
+            order = "" if one.order == 1 else f" of order {one.order}"
+            found.append(f"{one.mode} mode{order} in {one.dtype}")
+        found += [count(len(self.properties), "law")] if self.properties else []
+        return tuple(dict.fromkeys(found))
+
+    def report(self, identity: str, level: Level, started: float) -> GradReport:
         problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)
         verdict, reason = GradReport.verdict_of(comparisons, self.properties)
         unasked = [slot.name for k, slot in enumerate(problem.outputs) if k not in self.plan.outputs]
@@ -256,10 +264,29 @@ class _Check:
             diagnoses=tuple(self.diagnoses),
             excluded=(*problem.excluded, *(Excluded(name=name, why="not asked for") for name in unasked)),
             notes=(*problem.notes, *self.notes),
+            level=level,
+            looked=self._looked(),
             forwards=problem.forwards,
             backwards=problem.backwards,
             seconds=time.perf_counter() - started,
         )
+
+
+def _refuse_wrong(level: Any, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
+    if level not in _LEVELS:
+        raise _refused("level", ", ".join(_LEVELS), repr(level), suggest(str(level), _LEVELS))
+    if order not in {1, 2}:
+        raise _refused("order", "1 or 2", repr(order))
+    for mode in [modes] if isinstance(modes, str) else modes or ():
+        if mode not in _MODES:
+            raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise _refused("seed", "a non-negative integer", repr(seed))
+    for name, value in sizes.items():
+        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
+            raise _refused(name, "a non-negative number", repr(value))
+    if sizes["delta"] == 0:
+        raise _refused("delta", "a positive step", "0")
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:

@@ -25,6 +25,7 @@ class GradVerdict(StrEnum):
 Oracle = Literal["complex-step", "differences", "reference", "float64", "user"]
 """Where the expected derivative came from, best first; `float64` is the verified run that low precision meets."""
 Mode = Literal["reverse", "forward"]
+Level = Literal["quick", "default", "deep"]
 
 
 class GradComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,8 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosis, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     notes: tuple[str, ...] = ()
+    level: Level = "default"
+    looked: tuple[str, ...] = ()  # what the check looked at: modes, orders, precisions, laws, points of its own choice
     forwards: int = 0
     backwards: int = 0
     seconds: float = 0.0

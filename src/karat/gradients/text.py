@@ -158,6 +158,8 @@ def _notes(report: GradReport) -> Iterator[str]:
     if len(report.notes) > _NOTES:
         yield f"  and {len(report.notes) - _NOTES:,} more notes"
     yield ""
+    if report.level != "default":
+        yield from _wrapped(f"  level {report.level}: {'; '.join(map(printable, report.looked))}", indent="    ")
     cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
     # All of it is in the JSON; the seed is what replays.
     made_from = f" from {shortened(report.identity, 60)}" if report.identity else ""

@@ -57,7 +57,7 @@ OTHER_MODES = (
 # What other arguments of Paddle's mean nothing here: its own tolerances, its own numeric side.
 UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")
 # What karat's own check takes beyond Paddle's arguments, handed on to `gradcheck`.
-KARATS = ("order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
+KARATS = ("level", "order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
 _NO_KERNEL = re.compile(
     r"not registered|not implemented|unimplemented|not support|unsupported|no kernel|not found", re.IGNORECASE
 )

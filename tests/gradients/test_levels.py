@@ -1,0 +1,48 @@
+"""How much a check looks at, and that its report says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import karat
+from karat.findings import UsageError
+
+X = np.linspace(0.1, 2, 12).reshape(3, 4).astype(np.float32)
+
+
+def sine(**more: Any) -> Any:
+    return karat.gradcheck(np.sin, (X,), backward=lambda i, _o, c: np.cos(i[0]) * c[0], op="sine", **more)
+
+
+def test_the_default_level_says_what_it_looked_at() -> None:
+    report = sine()
+    assert report.level == "default"
+    assert report.looked[:2] == ("reverse mode in float64", "reverse mode in float32")
+    assert report.looked[2].endswith(" laws")
+
+
+def test_quick_checks_the_double_gradient_alone() -> None:
+    report = sine(level="quick")
+    assert report
+    assert (report.level, report.looked, report.properties) == ("quick", ("reverse mode in float64",), ())
+    assert "level quick: reverse mode in float64" in str(report)
+
+
+def test_quick_checks_what_is_named_as_well() -> None:
+    report = sine(level="quick", dtypes=("float32",), properties=("linearity",))
+    assert report.looked == ("reverse mode in float64", "reverse mode in float32", "1 law")
+
+
+def test_quick_sees_a_wrong_gradient() -> None:
+    assert (
+        karat.gradcheck(np.sin, (X,), backward=lambda i, _o, c: 7 * np.cos(i[0]) * c[0], level="quick").verdict
+        == "FAIL"
+    )
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(UsageError, match="quick, default, deep"):
+        sine(level="depp")
