@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +17,7 @@ from karat.tensors.arrays import is_jax, jax_device, jax_x64
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
 
-_jax = partial(import_module, "jax")
+_jax = cache(partial(import_module, "jax"))
 
 
 class JaxAdapter(Adapter):

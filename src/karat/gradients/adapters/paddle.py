@@ -27,7 +27,7 @@ _HELD = "GradNodeAccumulation"  # where a backward leaves a gradient, in an inpu
 _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
 
 
-_paddle = partial(import_module, "paddle")
+_paddle = cache(partial(import_module, "paddle"))
 
 
 @contextmanager

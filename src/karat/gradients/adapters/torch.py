@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from threading import RLock
 from typing import Any
@@ -20,7 +20,7 @@ from karat.tensors.arrays import is_torch
 _ONE_AT_A_TIME = RLock()
 
 
-_torch = partial(import_module, "torch")
+_torch = cache(partial(import_module, "torch"))
 
 
 class TorchAdapter(Adapter):
@@ -53,9 +53,9 @@ class TorchAdapter(Adapter):
         return array
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
-        device = None if like is None else like.device
-        # torch copies, but takes no negative strides.
-        return _torch().tensor(np.asarray(array, order="C"), dtype=_dtype(dtype), device=device)
+        # Through memory of its own, in C order: torch takes no negative strides.
+        made = _torch().from_numpy(np.array(array, order="C"))
+        return made.to(device=None if like is None else like.device, dtype=_dtype(dtype))
 
     def cast(self, value: Any, dtype: str) -> Any:
         return value.detach().to(dtype=_dtype(dtype), copy=True)
@@ -204,6 +204,7 @@ def _gradients(
         raise
 
 
+@cache
 def _dtype(name: str) -> Any:
     found = getattr(_torch(), name, None)
     if not isinstance(found, _torch().dtype):
