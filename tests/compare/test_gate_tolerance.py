@@ -18,7 +18,6 @@ from karat.compare.gate.tolerance import (
     direction_of,
     gate,
     gate_median,
-    mode_of,
     relative_error,
     relative_tolerance,
     share_used,
@@ -200,16 +199,16 @@ def test_a_value_that_left_zero_is_out_of_any_relative_tolerance() -> None:
 )
 def test_without_a_check_the_other_fields_decide(metric: str, mode: str, direction: str | None, rtol: float) -> None:
     rule = RuleBook().rule_for(metric)
-    assert (mode_of(rule), direction_of(rule), relative_tolerance(rule)) == (mode, direction, rtol)
+    assert (rule.mode, direction_of(rule), relative_tolerance(rule)) == (mode, direction, rtol)
 
 
 def test_a_tolerance_that_nothing_exceeds_is_no_check() -> None:
-    assert mode_of(Rule(drift_max=inf, break_max=inf)) == "info"
-    assert mode_of(Rule(drift_max=inf, break_max=inf, rtol=0.1)) == "approx"
+    assert Rule(drift_max=inf, break_max=inf).mode == "info"
+    assert Rule(drift_max=inf, break_max=inf, rtol=0.1).mode == "approx"
 
 
 def test_a_timing_with_a_tolerance_is_a_median() -> None:
-    assert mode_of(Rule(steady=True, rtol=0.1)) == "median"
+    assert Rule(steady=True, rtol=0.1).mode == "median"
 
 
 def test_margins_are_tolerances_of_single_values() -> None:
@@ -363,7 +362,7 @@ def test_a_value_outside_is_held_against_the_nearest_bound() -> None:
 
 
 def test_a_window_means_its_median() -> None:
-    assert mode_of(Rule(window=(1, 5))) == "median"
-    assert mode_of(Rule(short_window=(1, 5))) == "median"
-    assert mode_of(Rule(window=(1, 5), check="approx")) == "approx"
-    assert mode_of(Rule(window=(1, 5), exact=True)) == "exact"
+    assert Rule(window=(1, 5)).mode == "median"
+    assert Rule(short_window=(1, 5)).mode == "median"
+    assert Rule(window=(1, 5), check="approx").mode == "approx"
+    assert Rule(window=(1, 5), exact=True).mode == "exact"

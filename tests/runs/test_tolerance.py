@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.compare.gate.tolerance import gate, gate_median, mode_of
+from karat.compare.gate.tolerance import gate, gate_median
 from karat.compare.rules import Rule
 from karat.config import load
 from karat.goldens.shapes import Metric, Series, Values
@@ -257,7 +257,7 @@ def test_the_snippet_is_valid_and_means_what_it_says(tmp_path: Path) -> None:
     book = load(tmp_path).rule_book()
     for one in found:
         rule = book.rule_for(one.metric)
-        assert mode_of(rule) == one.check
+        assert rule.mode == one.check
         if one.check != "exact":
             assert (rule.rtol, rule.atol, rule.outliers) == (one.rtol, one.atol, one.outliers)
     assert book.rule_for("a0").check is None

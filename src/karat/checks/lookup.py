@@ -71,13 +71,12 @@ def _below(root: Path, word: str) -> Iterator[Actual]:
             yield _inside(here, root, word)
             continue
         for name in files:
-            path = here / name
             if _is_result(name):
-                yield _inside(path, root, word)
+                yield _inside(here / name, root, word)
 
 
 def _inside(path: Path, root: Path, word: str) -> Actual:
-    inside = path.relative_to(root).as_posix()
+    inside = str(path)[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
     return Actual(path=path, name=f"{word.rstrip('/')}/{inside}", inside=inside)
 
 
@@ -98,7 +97,14 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_here(self, path: Path) -> str:
         """A path as a command typed here would name it."""
-        return min(os.path.relpath(path, self.cwd).replace(os.sep, "/"), str(path), key=len)
+        return min(self.relative(path), str(path), key=len)
+
+    def relative(self, path: Path) -> str:
+        """The way from here to a path."""
+        text, below = str(path), f"{self.cwd}{os.sep}"
+        # Most lie below, and relpath takes as long as reading a small golden.
+        plain = text.startswith(below) and f"{os.sep}.." not in text
+        return (text[len(below) :] if plain else os.path.relpath(path, self.cwd)).replace(os.sep, "/")
 
 
 class GoldenAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +196,7 @@ class Tree:
 
     def golden_of(self, actual: Actual) -> tuple[GoldenAt | None, str]:
         """The golden of a result; without one, what was looked for."""
-        path = os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
+        path = self._where.relative(actual.path)
         while path.startswith("../"):
             path = path[3:]
         read_off = identity_of(path, (*self._where.settings.actual, *self._where.cases))
@@ -322,9 +328,9 @@ def repository(start: Path) -> Path | None:
 def _walk(root: Path) -> Iterable[str]:
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != ".git")
-        here = Path(folder).relative_to(root).as_posix()
+        here = folder[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
         for name in files:
-            yield name if here == "." else f"{here}/{name}"
+            yield f"{here}/{name}" if here else name
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):

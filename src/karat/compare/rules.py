@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -19,7 +20,7 @@ from msgspec import structs
 from karat.findings import Severity, check_keys, expect
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The thresholds for one metric. Relative differences are (old − new) / old."""
 
     noise: float = 1e-4
@@ -82,6 +83,29 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str = "*"
     """The pattern of the gravest rule that shaped this one; printed with the verdict."""
     origin: str = "default"
+
+    @cached_property
+    def mode(self) -> str:
+        """How `karat check` judges the metric, one of CHECKS.
+
+        Without `check`, what else the rule says decides: exact stays exact, a window means its median, and
+        a timing is only shown unless the rule gives it a tolerance.
+        """
+        if self.check is not None:
+            return self.check
+        if self.exact:
+            return "exact"
+        if self.window is not None or self.short_window is not None:
+            return "median"
+        if self.steady:
+            return "info" if self.rtol is None else "median"
+        # A tolerance that nothing can exceed would pass everything and call it evidence.
+        return "info" if self.rtol is None and self.drift_size == inf else "approx"
+
+    @property
+    def drift_size(self) -> float:
+        """The size of a single difference from which `karat diff` speaks of drift."""
+        return self.drift_avg if self.steady else min(self.drift_max, self.break_max)
 
     def for_single_values(self) -> Rule:
         """The same rule for numbers that are no curve: rows and leaves have no warm-up."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def read_run(
 
 
 def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Reading:
-    if path.exists() and not path.is_file():
+    if not stat.S_ISREG(path.stat().st_mode):
         # A pipe can be read once, and its content must be looked at before it is read.
         message = f"expected a file or a folder at {path}, found a pipe or a device"
         return Reading(None, (fail("cannot-read", message, next="karat record --help"),))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from karat.compare.gate.tolerance import mode_of, window_of
+from karat.compare.gate.tolerance import window_of
 from karat.compare.rules import RuleBook
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens import formats
@@ -303,7 +303,7 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
     def window(metric: str, steps: Steps) -> tuple[int, int] | None:
         """The steps whose median `karat check` would take of a timing."""
         rule = book.rule_for(metric, golden or "")
-        by_median = mode_of(rule) == "median" or (rule.check is None and rule.steady)
+        by_median = rule.mode == "median" or (rule.check is None and rule.steady)
         return window_of(steps, rule) if by_median else None
 
     def wanted(name: str) -> bool:

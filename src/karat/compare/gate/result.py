@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import structs
 
-from karat.compare.gate.tolerance import Medians, absolute_tolerance, direction_of, mode_of, relative_tolerance
+from karat.compare.gate.tolerance import Medians, absolute_tolerance, direction_of, relative_tolerance
 from karat.compare.history import EarlierMoves
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 
@@ -120,7 +120,7 @@ def unknown(what: str, names: list[str]) -> MetricResult:
 
 def tolerance_text(rule: Rule) -> str:
     """How the rule judges, as people write it."""
-    mode = mode_of(rule)
+    mode = rule.mode
     words = [mode]
     if mode == "range":
         words += [f"at least {rule.min:g}"] if rule.min is not None else []
@@ -158,6 +158,6 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     def rule(self, metric: str) -> Rule:
         """The rule of a metric; `exact` only tightens what would be approximate."""
         rule = self.book.gate_rule_for(metric, self.path, self.shape)
-        if mode_of(rule) == "approx" and any(names(glob, metric) for glob in self.exact):
+        if rule.mode == "approx" and any(names(glob, metric) for glob in self.exact):
             return structs.replace(rule, check="exact", origin=f"--exact over {rule.origin}")
         return rule

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from karat.compare.explain import decimals_of, exactly, explain
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, at_steps, gate, gate_median, mode_of, relative_error, share_used
+from karat.compare.gate.tolerance import SHOWN, Gate, at_steps, gate, gate_median, relative_error, share_used
 from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
@@ -85,7 +85,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     expected = golden.values
     if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
         expected = np.where(absent, np.nan, expected)
-    mode = mode_of(rule)
+    mode = rule.mode
     by_median = mode == "median" or (mode in SHOWN and rule.steady)
     if by_median:
         verdict = gate_median(golden.steps, golden.values, got, present, rule)
@@ -115,8 +115,8 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         return result  # nearly all are
     deviations = list(_deviations(verdict, golden, got))
     likely = None
-    # How a curve runs beside a bound says nothing.
-    if kind and not (mode == "range" and verdict.complete):
+    # How a curve runs beside a bound says nothing, and what is only shown is not to be explained.
+    if kind and not (mode in {"range", "info"} and verdict.complete):
         likely = likely_kind(golden.steps, golden.values, got, verdict, timing=rule.steady)
     worse = verdict.worse if verdict.medians is None else verdict.missing
     gone = int(np.count_nonzero(verdict.missing | verdict.broken))

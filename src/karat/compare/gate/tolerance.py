@@ -100,47 +100,25 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.complete and self.compared > 0 and not self.fails
 
 
-def mode_of(rule: Rule) -> str:
-    """How a rule's metric is checked, one of CHECKS.
-
-    Without `check`, what else the rule says decides: exact stays exact, a window means its median, and
-    a timing is only shown unless the rule gives it a tolerance.
-    """
-    if rule.check is not None:
-        return rule.check
-    if rule.exact:
-        return "exact"
-    if rule.window is not None or rule.short_window is not None:
-        return "median"
-    if rule.steady:
-        return "info" if rule.rtol is None else "median"
-    # A tolerance that nothing can exceed would pass everything and call it evidence.
-    return "info" if rule.rtol is None and _drift(rule) == inf else "approx"
-
-
-def _drift(rule: Rule) -> float:
-    return rule.drift_avg if rule.steady else min(rule.drift_max, rule.break_max)
-
-
 def direction_of(rule: Rule) -> str | None:
     """`lower`, `higher` or None: which way a value may move without an objection."""
-    mode = mode_of(rule)
+    mode = rule.mode
     # A bound objects by itself; the golden's values, which could be bettered, are not asked.
     return None if mode == "range" else _ONE_SIDED.get(mode, rule.better)
 
 
 def relative_tolerance(rule: Rule) -> float:
     """The rule's rtol; without one, the size from which `karat diff` speaks of drift."""
-    if mode_of(rule) in _STRICT:
+    if rule.mode in _STRICT:
         return 0.0
     if rule.rtol is not None:
         return rule.rtol
-    return _drift(rule)
+    return rule.drift_size
 
 
 def absolute_tolerance(rule: Rule) -> float:
     """The rule's atol, which exact metrics and bounds do not have."""
-    return 0.0 if mode_of(rule) in _STRICT else rule.atol
+    return 0.0 if rule.mode in _STRICT else rule.atol
 
 
 def allowance(total: int, rule: Rule) -> int:
@@ -148,7 +126,7 @@ def allowance(total: int, rule: Rule) -> int:
 
     Outliers are never more than the others, or they are no outliers: a lone value that is off would pass.
     """
-    if mode_of(rule) == "exact":
+    if rule.mode == "exact":
         return 0
     # A share such as 0.01 is no exact binary number; 1% of 300 is 3 all the same.
     by_share = floor(min(rule.outlier_share, 1.0) * total + 1e-9)
@@ -162,14 +140,14 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
     broken = demanded & present & ~(np.isfinite(expected) & np.isfinite(got))
     usable = demanded & ~missing & ~broken
     target = expected
-    if mode_of(rule) == "range":
+    if rule.mode == "range":
         low, high = -inf if rule.min is None else rule.min, inf if rule.max is None else rule.max
         # The nearest bound, or the value itself where it is inside.
         target = np.where(usable, np.clip(got, low, high), expected)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.where(usable, got - target, np.nan)
         relative: Values | float = relative_tolerance(rule)
-        if margins is not None and mode_of(rule) not in _STRICT:
+        if margins is not None and rule.mode not in _STRICT:
             relative = np.where(np.isfinite(margins), margins, relative)
         size = np.abs(target)
         # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
@@ -277,7 +255,7 @@ def times_tolerance(old: Metric, new: Metric, rule: Rule) -> float | None:
 
     Of values that may be out, the next one decides; of a median, the median.
     """
-    mode = mode_of(rule)
+    mode = rule.mode
     if mode in SHOWN | _STRICT or (rule.rtol is None and not rule.atol):
         return None
     judge = gate_median if mode == "median" else lambda _steps, *rest: gate(*rest)

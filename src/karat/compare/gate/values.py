@@ -21,7 +21,7 @@ from msgspec import structs
 
 from karat.compare.document import as_float, under_key
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, gate, median, mode_of, relative_error, share_used, window_of
+from karat.compare.gate.tolerance import SHOWN, Gate, gate, median, relative_error, share_used, window_of
 from karat.compare.rules import Rule, how_changed
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Values
@@ -64,9 +64,9 @@ def missing_result(
     """The result of a curve or column that is not there at all."""
     return MetricResult(
         metric=name,
-        outcome=CheckOutcome.INFO if mode_of(rule) == "off" else CheckOutcome.MISSING_ACTUAL,
+        outcome=CheckOutcome.INFO if rule.mode == "off" else CheckOutcome.MISSING_ACTUAL,
         kind="missing-actual",
-        check=mode_of(rule),
+        check=rule.mode,
         tolerance=tolerance_text(rule),
         rule=rule.pattern,
         origin=rule.origin,
@@ -105,7 +105,7 @@ class _Deviations(msgspec.Struct, frozen=True):
 def _part(
     name: str, cells: Sequence[GateCell], rule: Rule, status: Sequence[str], noun: str, exemption: int | None
 ) -> MetricResult:
-    if mode_of(rule) == "median":  # rows have no order that a window could mean
+    if rule.mode == "median":  # rows have no order that a window could mean
         rule = structs.replace(rule, check="approx")
     demanded = [cell for cell in cells if cell.demanded]
     # All cells at once; what is no number on both sides demands nothing there.
@@ -116,7 +116,7 @@ def _part(
         rule,
         _floats(cell.margin for cell in demanded),
     )
-    deviations = _deviations(demanded, numbers, status, prefix=mode_of(rule) == "prefix")
+    deviations = _deviations(demanded, numbers, status, prefix=rule.mode == "prefix")
     if rule.closed:
         extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)
         deviations += [Deviation(place=cell.place, how="unexpected", got=cell.got) for cell in extra]
@@ -124,14 +124,14 @@ def _part(
     worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
     soft = {id(d) for d in (*better, *worse)}
     found = _Deviations([d for d in deviations if id(d) not in soft], worse, better, numbers.allowed)
-    outcome, kind = _outcome(found, mode_of(rule), cells, noun)
+    outcome, kind = _outcome(found, rule.mode, cells, noun)
     objecting = [d for d in deviations if d.how != "better"]
     shown = objecting or found.better
     return MetricResult(
         metric=name,
         outcome=outcome,
         kind=kind,
-        check=mode_of(rule),
+        check=rule.mode,
         tolerance=tolerance_text(rule),
         rule=rule.pattern,
         origin=rule.origin,
@@ -287,7 +287,7 @@ def _requests(golden: Any, actual: Any, judging: Judging) -> tuple[Any, Any, lis
     actual = {key: value for key, value in actual.items() if key not in added}
     for key in (key for key in asked if key in actual):
         ours, theirs = golden[key], actual[key]
-        judged = [n for n in ours if mode_of(judging.rule(n)) not in SHOWN] if isinstance(ours, dict) else []
+        judged = [n for n in ours if judging.rule(n).mode not in SHOWN] if isinstance(ours, dict) else []
         if not judged:
             what = f"request {key}: expected something to compare, found nothing that a rule judges"
             findings.append(fail("nothing-compared", what, where=key))
@@ -330,7 +330,7 @@ def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult
     results = []
     for name, cells in columns.items():
         rule = judging.rule(name)
-        chosen = list(_medians(cells, rule)) if mode_of(rule) == "median" else cells
+        chosen = list(_medians(cells, rule)) if rule.mode == "median" else cells
         results += gate_cells(name, chosen, judging, noun="place")
     return results
 
