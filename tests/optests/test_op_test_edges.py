@@ -136,6 +136,23 @@ def test_the_authors_gradients_follow_the_order_of_the_asking() -> None:
     assert run.result.wasSuccessful(), run.failures
 
 
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("right", [True, False])
+def test_gradients_that_an_author_wrote_in_half_precision_are_held_to_it(*, right: bool, given: bool) -> None:
+    class Half(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs = {name: one.astype("float16") for name, one in self.inputs.items()}
+
+        def test_check_grad(self) -> None:
+            v = np.full((5, 4), 1 / 20, "float16")
+            grad = (3 * self.inputs["Y"] * v * np.float16(1 if right else 1.02)).astype("float16")
+            cotangents = [v] if given else None
+            self.check_grad(["X"], "Out", user_defined_grads=[grad], user_defined_grad_outputs=cotangents)
+
+    assert run_class(Half).result.wasSuccessful() is right
+
+
 class Named(ScaleOp):
     """Inputs with names of more than one letter, one of them in a list."""
 

@@ -112,6 +112,57 @@ class Reshape(Checked):
         self.python_out_sig = ["Out"]
 
 
+class FirstOfThree(Checked):
+    """A `python_out_sig` with one name for a function that gives three: it is the first, as in the original."""
+
+    out = "Y"
+
+    def setUp(self) -> None:
+        self.op_type, self.framework = "instance_norm", "paddle"
+        self.python_api = lambda x: (3 * x, x.mean(), x.sum())
+        x = np.random.random((2, 3))  # noqa: NPY002
+        self.inputs, self.python_out_sig = {"X": x}, ["Y"]
+        self.outputs = {"Y": 3 * x, "SavedMean": np.zeros(2), "SavedVariance": np.zeros(2)}
+
+
+class Qr(Checked):
+    """Paddle's kernel ends the process where one of its outputs has no cotangent."""
+
+    outs = ("Q", "R")
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "qr", paddle.linalg.qr
+        x = np.random.random((4, 3))  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x}, {"mode": "reduced"}
+        self.outputs = dict(zip(self.outs, np.linalg.qr(x), strict=True))
+
+    def test_check_grad(self) -> None:
+        self.check_grad(["X"], list(self.outs))
+
+
+class CrossEntropy2(Checked):
+    """No `python_api`: Paddle has no function for the op, and runs it by its name."""
+
+    out = "Y"
+
+    def setUp(self) -> None:
+        self.op_type = "cross_entropy2"
+        x, label = np.random.random((5, 4)) + 1, np.array([[0], [3], [2], [2], [1]])  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x, "Label": label}, {"ignore_index": 2}
+        match = np.where(label == 2, 0.0, np.take_along_axis(x, label, 1))
+        self.outputs = {
+            "Y": np.where(label == 2, 0.0, -np.log(np.where(label == 2, 1.0, match))),
+            "MatchX": match,
+            "XShape": np.zeros_like(x),
+        }
+
+    def test_check_output(self) -> None:
+        self.check_output(no_check_set=["XShape"])
+
+    def test_check_grad(self) -> None:
+        self.check_grad(["X"], "Y", no_grad_set=["XShape", "MatchX", "Label"])
+
+
 class Stacked(Checked):
     """bfloat16, written as uint16."""
 
@@ -125,7 +176,10 @@ class Stacked(Checked):
         self.outputs = {"Y": np.stack([a, b])}
 
 
-@pytest.mark.parametrize("cls", [Matmul, Softmax, Mean, Concat, ConcatByTensor, Unbind, Reshape, Stacked])
+PASSING = [Matmul, Softmax, Mean, Concat, ConcatByTensor, Unbind, Reshape, FirstOfThree, Qr, CrossEntropy2, Stacked]
+
+
+@pytest.mark.parametrize("cls", PASSING)
 def test_ops_of_paddle(cls: type[Checked]) -> None:
     run = run_class(cls)
     assert run.result.wasSuccessful(), run.failures
@@ -150,6 +204,37 @@ def test_a_precision_without_a_kernel_is_skipped_and_double_checked() -> None:
     assert len(run.skips) == 2
     assert all("paddle computes no float16 of it on cpu" in why for why in run.skips)
     assert run.evidence == {("X", "float64")}
+
+
+def test_the_authors_half_precision_gradients_are_not_those_of_the_double_run() -> None:
+    class Half(Softmax):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs["X"] = self.inputs["X"].astype("float16")
+
+        def test_check_grad(self) -> None:
+            v = np.arange(15.0).reshape(3, 5).astype("float16")
+            y = self.outputs["Out"].astype("float16")
+            grad = y * (v - (v * y).sum(1, keepdims=True))
+            self.check_grad(["X"], "Out", user_defined_grads=[grad], user_defined_grad_outputs=[v])
+
+    run = run_class(Half)
+    assert run.failures == []
+    assert ("X", "float64") in run.evidence
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_op_on_integers_may_be_expected_in_the_fractions_that_numpy_makes_of_them(*, exact: bool) -> None:
+    class Pow(OpTest):
+        def setUp(self) -> None:
+            self.op_type, self.python_api = "pow", paddle.pow
+            self.inputs, self.attrs = {"X": np.array([1, 3, 6])}, {"factor": 2.0}
+            self.outputs = {"Out": np.power([1, 3, 6], 2.0) + (0 if exact else 0.25)}
+
+        def test_check_output(self) -> None:
+            self.check_output()
+
+    assert run_class(Pow).result.wasSuccessful() is exact
 
 
 def test_a_gradient_that_is_zero_in_the_mean_is_checked_all_the_same() -> None:

@@ -345,12 +345,12 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     except Exception:  # noqa: BLE001 - the double run has reported it already
         return []
     expected = _author_gradients(flat, plan, grads, given)
-    cap = roundoff.cap(flat.problem.computes)
-    tolerance = max(cap, plan.rtol or 0.0)
     made = []
     for i, theirs in zip(sorted(plan.inputs), expected, strict=True):
         if theirs is None:
             continue
+        cap = max(map(author_tolerance, (flat.problem.computes, flat.inputs[i].dtype)))
+        tolerance = max(cap, plan.rtol or 0.0)
         ours = found[i]
         off = theirs if ours is None else ours - theirs
         scale = float(np.max(np.abs(theirs), initial=0.0))
@@ -377,6 +377,11 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
             for k in sorted(plan.outputs)
         ]
     return made
+
+
+def author_tolerance(precision: str) -> float:
+    """How far an author's gradients may be from a function's: in bfloat16, further than what certifies."""
+    return max(roundoff.cap(precision), 4 * roundoff.unit(precision))
 
 
 def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any, given: Gradients) -> list[Vector | None]:

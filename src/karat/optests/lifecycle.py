@@ -197,7 +197,7 @@ def _end(cls: type) -> None:
     """Probe the gradients without evidence; without pytest, judge the class."""
     record = record_of(cls)
     try:
-        if callable(getattr(record.last, "python_api", None)):
+        if record.last is not None:
             from karat.optests.checks import probe
 
             reports = [event.report for event in record.events if isinstance(event, session.GradChecked)]

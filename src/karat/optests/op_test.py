@@ -250,7 +250,7 @@ class OpTest(unittest.TestCase):
             if lacking is None:
                 return use(subject)
             if backward is not None:
-                wide = structs.replace(setup, inputs=in_double(setup.inputs))
+                wide = structs.replace(setup, inputs=in_double(setup.inputs), widened=True)
                 require_evidence(use(subject_at(wide, device, like)))
         raise unittest.SkipTest(f"{setup.op}: nothing was compared in that precision: {lacking}")
 

@@ -54,6 +54,11 @@ class Adapter(Protocol):
         """Whether a run at the same point may be used again: no function of the framework can keep state."""
         return False
 
+    @property
+    def omits(self) -> bool:
+        """Whether a backward may go without the cotangent of an output; else it is given zeros."""
+        return True
+
     def owns(self, value: object) -> bool:
         """Whether it is a tensor of this framework; the framework is not imported to say no."""
 

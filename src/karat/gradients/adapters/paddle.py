@@ -2,6 +2,7 @@
 
 Kernels of Paddle's (cross, prelu, solve and more) end the process, or give a wrong gradient, if they are asked for the
 gradients of some inputs alone. So what is bound is tied to a leaf that is always asked for, and its answer is dropped.
+Others (qr) end it where an output has no cotangent; it gets zeros.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def _tie() -> Any:
 
 class PaddleAdapter(Adapter):
     name = "paddle"
+    omits = False
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("paddle"), "Tensor", None)
@@ -240,9 +242,9 @@ def _leaf(value: Any, *, wants: bool) -> Any:
 def _gradients(
     outputs: Sequence[Any], leaves: Sequence[Any], cotangents: Sequence[Any | None], *, create_graph: bool
 ) -> tuple[Any, ...]:
-    both = zip(outputs, cotangents, strict=True)
-    pairs = [(out, one) for out, one in both if one is not None and not out.stop_gradient]
-    return gradients_of(_paddle().grad, pairs, leaves, create_graph=create_graph)
+    paddle, both = _paddle(), zip(outputs, cotangents, strict=True)
+    pairs = [(out, paddle.zeros_like(out) if one is None else one) for out, one in both if not out.stop_gradient]
+    return gradients_of(paddle.grad, pairs, leaves, create_graph=create_graph)
 
 
 ADAPTER = PaddleAdapter()

@@ -55,7 +55,7 @@ def linearity(trial: Trial) -> Property:
 def absent_cotangent(trial: Trial) -> Property | None:
     """An output that takes no part in the loss is one whose cotangent is zero."""
     problem = trial.problem
-    if len(problem.outputs) < 2:
+    if len(problem.outputs) < 2 or (trial.native is not None and not trial.native.adapter.omits):
         return None
     last: Property | None = None
     for chosen in range(min(len(problem.outputs), _MOST)):
