@@ -14,6 +14,7 @@ import pytest
 from conftest import framework
 from karat.findings import UsageError
 from karat.gradients.adapters import BUILT_IN, adapter_named, adapter_of
+from karat.gradients.adapters.derived import gradient_problem, tangent_problem
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.laws import check_properties
 from karat.gradients.problem import Problem, Unsupported
@@ -87,24 +88,43 @@ class TestDerivatives:
     @pytest.mark.slow
     def test_second_order(self, opened: Problem) -> None:
         v, w = RNG.standard_normal((3, 4)), np.array(0.7)
-        second = opened.gradient_problem((v, w))  # type: ignore[attr-defined]
+        second = gradient_problem(opened, (v, w))  # type: ignore[arg-type]
         assert [slot.name for slot in second.outputs] == ["grad(x)", "grad(y)"]
-        for found, expected in zip(second.forward((X, Y)), gradients(X, Y, v, w), strict=True):
+        for found, expected in zip(second.forward((X, Y, v, w)), gradients(X, Y, v, w), strict=True):
             near(found, expected, rtol=1e-13)
         a = RNG.standard_normal((3, 4))
-        of_x, of_y = second.vjp((X, Y), (a, None))
+        of_x, of_y, of_v, of_w = second.vjp((X, Y, v, w), (a, None))
         near(of_x, 2 * Y * v * a, rtol=1e-13)
         near(of_y, 2 * X * v * a - w * a / Y**2, rtol=1e-12)
-        stepped = second.forward_complex((X + 1e-20j, Y + 0j))[0]
+        # The gradient is linear in its cotangents: what comes out is J·a.
+        near(of_v, 2 * X * Y * a, rtol=1e-13)
+        near(of_w, (a / Y).sum(), rtol=1e-12)
+        stepped = second.forward_complex((X + 1e-20j, Y + 0j, v, w))[0]
         near(stepped.imag / 1e-20, 2 * Y * v, rtol=1e-13)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["torch", "jax"])
     def test_second_order_by_forward_over_reverse(self, name: str) -> None:
         v, u = RNG.standard_normal((2, 3, 4))
-        second = open_problem(function, (tensor(name, X), tensor(name, Y))).gradient_problem((v, None))
-        found = second.jvp((X, Y), (u, np.zeros_like(u)))[0]
+        second = gradient_problem(open_problem(function, (tensor(name, X), tensor(name, Y))), (v, None))
+        found = second.jvp((X, Y, v), (u, np.zeros_like(u), np.zeros_like(v)))[0]
         near(found, 2 * Y * v * u, rtol=1e-13)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["torch", "jax"])
+    def test_second_order_over_forward_mode(self, name: str) -> None:
+        u, v, a = RNG.standard_normal((3, 3, 4))
+        opened = open_problem(lambda x, y: x * x * y, (tensor(name, X), tensor(name, Y)))
+        second = tangent_problem(opened, (u, v))
+        at = (X, Y, u, v)
+        assert [slot.name for slot in second.inputs] == ["x", "y", "tangent(x)", "tangent(y)"]
+        near(second.forward(at)[0], 2 * X * Y * u + X * X * v, rtol=1e-13)
+        of_x, of_y, of_u, of_v = second.vjp(at, (a,))
+        near(of_x, (2 * Y * u + 2 * X * v) * a, rtol=1e-13)
+        near(of_y, 2 * X * u * a, rtol=1e-13)
+        near(of_u, 2 * X * Y * a, rtol=1e-13)
+        near(of_v, X * X * a, rtol=1e-13)
+        near(second.jvp(at, (a, 0 * a, 0 * a, 0 * a))[0], (2 * Y * u + 2 * X * v) * a, rtol=1e-13)
 
     def test_without_a_graph_there_is_no_gradient(self) -> None:
         for name in ("torch", "paddle"):
@@ -121,7 +141,7 @@ class TestDerivatives:
         once = differentiable_once(torch)
         problem = open_problem(lambda x: once(x) * x, (tensor("torch", X),))
         with pytest.raises(Unsupported, match="twice"):
-            problem.gradient_problem((X,))
+            gradient_problem(problem, (X,))
 
     @pytest.mark.slow
     def test_a_custom_function_without_forward_mode_is_unsupported(self) -> None:

@@ -13,6 +13,7 @@ from factories.opened import X, Y, same
 from karat.findings import UsageError
 from karat.gradients.adapters import MalformedGradient
 from karat.gradients.adapters.calls import Leaf, flatten, unflatten
+from karat.gradients.adapters.derived import gradient_problem
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.problem import Unsupported
 
@@ -228,7 +229,7 @@ class TestWrittenBackwards:
         with pytest.raises(Unsupported, match="pass backward="):
             problem.vjp((X, Y), (X,))
         with pytest.raises(Unsupported, match="no derivative of its own"):
-            open_problem(product, (X, Y), backward=product_backward).gradient_problem((X,))
+            gradient_problem(open_problem(product, (X, Y), backward=product_backward), (X,))
 
     def test_over_tensors_of_a_framework(self) -> None:
         torch = framework("torch")

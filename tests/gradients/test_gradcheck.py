@@ -325,7 +325,7 @@ def test_a_number_is_an_output_too() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"order": 3}, "expected 1 or 2"),
+        ({"order": 5}, "expected 1 to 4"),
         ({"modes": ("revers",)}, "did you mean 'reverse'"),
         ({"rtol": -1.0}, "rtol"),
         ({"atol": float("nan")}, "atol"),

@@ -40,7 +40,7 @@ class Purpose(IntEnum):
     LOW = 6
     PROPERTIES = 7
     DIAGNOSIS = 8
-    SECOND_ORDER = 9
+    ORDERS = 9
     DOUBTS = 10
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients import diagnosis, draws, low_precision, roundoff
 from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
+from karat.gradients.composed import HIGHEST, Derivative, available, gradient_of, tangent_of
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import NAMES, check_properties
@@ -28,7 +30,18 @@ from karat.gradients.problem import (
     size,
     vector,
 )
-from karat.gradients.report import Diagnosis, Excluded, GradComparison, GradReport, GradVerdict, Level, Mode, Property
+from karat.gradients.report import (
+    Diagnosis,
+    Excluded,
+    GradComparison,
+    GradReport,
+    GradVerdict,
+    Level,
+    Mode,
+    Property,
+    gradient_name,
+    ordinal,
+)
 from karat.gradients.session import Focus, GradChecked, notify, requested_replay
 from karat.report.words import count
 
@@ -126,8 +139,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         check.first_order(reference)
         if grads is not None:
             check.rest += _compare_with_author(FlatProblem(problem), check.plan, grads)
-        if order == 2:
-            check.second_order()
+        check.orders(order, deep=level == "deep")
         check.low(dtypes)
         check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
@@ -153,7 +165,7 @@ class _Check:
             return
         inputs = frozenset(i for i, slot in enumerate(self.problem.inputs) if slot.name == self.focus.input)
         outputs = frozenset(k for k in self.plan.outputs if self.problem.outputs[k].name == self.focus.output)
-        if inputs and (outputs or self.focus.output.startswith("grad(")):
+        if inputs and (outputs or self.focus.output.startswith(("grad", "tangent("))):
             self.plan = replace(self.plan, inputs=inputs, outputs=outputs or self.plan.outputs)
             self.notes.append(f"focus: {self.focus}; nothing else was checked")
         else:
@@ -176,40 +188,73 @@ class _Check:
                 self.diagnoses.append(diagnosis.diagnosis_of(problem, plan, pair))
                 done.add((one.input, one.output))
 
-    def second_order(self) -> None:
-        """The gradient for one drawn cotangent, checked like any function."""
-        if any(one.comparison.verdict is GradVerdict.FAIL for one in self.pairs):
-            self.notes.append("second order was not checked: the first order is wrong")
+    def orders(self, order: int, *, deep: bool) -> None:
+        """The gradient's gradient and so on; if deep, the modes composed as well."""
+        highest = max(order, 3) if deep else order
+        failed = {one.comparison.mode for one in self.pairs if one.comparison.verdict is GradVerdict.FAIL}
+        if "reverse" in failed and highest > 1:
+            self.notes.append("higher orders were not checked: the first order is wrong")
             return
-        given = self.plan.cotangents(self.problem, Purpose.SECOND_ORDER)
-        try:
-            problem = self.problem.gradient_problem(given)
-        except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
-            missing = isinstance(error, Unsupported)
-            self.rest += [
-                GradComparison(
-                    input=name,
-                    output=f"grad({name})",
-                    dtype=self.problem.computes,
-                    order=2,
-                    verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
-                    reason=f"no second-order gradient: {error_line(error)}",
-                    oracle="differences",
-                )
-                for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs))
-            ]
+        first = Derivative(
+            self.problem, self.plan, {"reverse": "reverse", "forward": "forward"}, len(self.problem.inputs)
+        )
+        made = first
+        for n in range(2, highest + 1):
+            try:
+                made = gradient_of(made, forward=deep and n == 2)
+            except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
+                self._without(n, error, asked=n <= order)
+                break
+            if not self._derivative(made, asked=n <= order):
+                break
+        if deep and "forward" not in failed:
+            try:
+                made = tangent_of(first)
+            except Exception as error:  # noqa: BLE001 - as above
+                self.notes.append(f"forward mode was not composed: {error_line(error)}")
+            else:
+                self._derivative(made, asked=False)
+
+    def _without(self, order: int, error: Exception, *, asked: bool) -> None:
+        if not asked:
+            self.notes.append(f"order {order} was not looked at: {error_line(error)}")
             return
-        outputs = frozenset(range(len(problem.inputs)))
-        plan = replace(self.plan, order=2, forward=False, forward_alone=False, extra=(), outputs=outputs)
-        found = examine(problem, plan, None)
-        self.notes += [f"second order: {note}" for note in found.notes]
-        self._diagnose(problem, plan, found.pairs)
-        self.problem.forwards += problem.forwards
-        self.problem.backwards += problem.backwards
-        alive = [one.comparison for one in found.pairs if not one.zero]
-        if not alive:
-            self.notes.append("the second derivative is zero everywhere it was checked")
-        self.rest += alive
+        missing = isinstance(error, Unsupported)
+        self.rest += [
+            GradComparison(
+                input=name,
+                output=f"grad{order - 1 if order > 2 else ''}({name})",
+                dtype=self.problem.computes,
+                order=order,
+                verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
+                reason=f"no {ordinal(order)}-order gradient: {error_line(error)}",
+                oracle="differences",
+            )
+            for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs))
+        ]
+
+    def _derivative(self, made: Derivative, *, asked: bool) -> bool:
+        """Check a derivative like any function; whether it may be differentiated once more."""
+        order = made.plan.order
+        if not asked:
+            found, notes = available(made)
+            self.notes += notes
+            if found is None:
+                return False
+            made = found
+        seen = examine(made.problem, made.plan, None)
+        self.notes += [f"{ordinal(order)} order: {note}" for note in seen.notes]
+        alive = [one for one in seen.pairs if not one.zero and one.comparison.mode in made.modes]
+        self._diagnose(made.problem, made.plan, alive)
+        self.problem.forwards += made.problem.forwards
+        self.problem.backwards += made.problem.backwards
+        compared = [msgspec.structs.replace(one.comparison, mode=made.modes[one.comparison.mode]) for one in alive]
+        if not any(one.input < made.own for one in alive):
+            self.notes.append(f"the {ordinal(order)} derivative is zero everywhere it was checked")
+        kept = [one for one in compared if asked or one.counts or one.verdict is GradVerdict.FAIL]
+        self.rest += kept
+        self.notes += [f"not judged: {gradient_name(one)}: {one.reason}" for one in compared if one not in kept]
+        return not any(one.verdict is GradVerdict.FAIL for one in compared)
 
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
@@ -275,8 +320,8 @@ class _Check:
 def _refuse_wrong(level: Any, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
     if level not in _LEVELS:
         raise _refused("level", ", ".join(_LEVELS), repr(level), suggest(str(level), _LEVELS))
-    if order not in {1, 2}:
-        raise _refused("order", "1 or 2", repr(order))
+    if order not in range(1, HIGHEST + 1):
+        raise _refused("order", f"1 to {HIGHEST}", repr(order))
     for mode in [modes] if isinstance(modes, str) else modes or ():
         if mode not in _MODES:
             raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))

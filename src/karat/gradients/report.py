@@ -24,7 +24,8 @@ class GradVerdict(StrEnum):
 
 Oracle = Literal["complex-step", "differences", "reference", "float64", "user"]
 """Where the expected derivative came from, best first; `float64` is the verified run that low precision meets."""
-Mode = Literal["reverse", "forward"]
+Mode = Literal["reverse", "forward", "forward-over-reverse", "reverse-over-forward", "forward-over-forward"]
+"""The mode, and for a second order that of the derivative it is the derivative of, if one of the two is forward."""
 Level = Literal["quick", "default", "deep"]
 
 
@@ -36,6 +37,7 @@ class GradComparison(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str  # the precision the gradient was computed in
     mode: Mode = "reverse"
     order: int = 1
+    at: str = ""  # the point, if it is one that the check chose itself: `zeros`, `ties`; else the given one
     verdict: GradVerdict
     reason: str = ""
     oracle: Oracle
@@ -187,10 +189,15 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
+def ordinal(order: int) -> str:
+    return ("first", "second", "third", "fourth")[order - 1]
+
+
 def gradient_name(one: GradComparison) -> str:
-    order = "" if one.order == 1 else ", second order"
-    mode = "" if one.mode == "reverse" else ", forward mode"
-    return f"{one.input} → {one.output} in {one.dtype}{order}{mode}"
+    order = "" if one.order == 1 else f", {ordinal(one.order)} order"
+    mode = "" if one.mode == "reverse" else f", {one.mode.replace('-', ' ')} mode"
+    at = f", at {one.at}" if one.at else ""
+    return f"{one.input} → {one.output} in {one.dtype}{order}{mode}{at}"
 
 
 def _plain(value: Any) -> Any:

@@ -115,8 +115,15 @@ class Adapter(Protocol):
         """J·u by forward mode; Unsupported where there is none."""
         raise Unsupported(f"{self.name} has no forward mode")
 
-    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
-        """The map x ↦ Jᵀv as a function that can itself be differentiated; Unsupported where that cannot be."""
+    def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
+        """The map (x, v) ↦ Jᵀv, which can itself be differentiated; Unsupported where that cannot be.
+
+        The function takes so many of the tensors, a cotangent for each output follows; gradients of so many come back.
+        """
+
+    def pushed(self, function: FlatFunction) -> FlatFunction:
+        """The map (x, u) ↦ J·u, which can itself be differentiated in both modes; or Unsupported."""
+        raise Unsupported(f"{self.name} has no forward mode")
 
     def accumulate(
         self, function: FlatFunction, inputs: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any], times: int

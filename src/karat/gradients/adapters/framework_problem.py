@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from karat.findings import suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
 from karat.gradients.adapters.calls import Backward, BoundCall, Leaf, flatten, is_complex, is_float, unflatten
-from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, Unsupported, error_line, misuse
+from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
 from karat.report.words import few
@@ -33,7 +32,7 @@ class FrameworkProblem:
         self.notes: tuple[str, ...] = ()
         self.double = True  # whether the function runs in double precision; if not, `dtype=None` runs as given
         self.forwards = self.backwards = 0
-        self._likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
+        self.likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
         self._computes: str | None = None
         self._ran: dict[str | None, Linearised] = {}
 
@@ -73,19 +72,8 @@ class FrameworkProblem:
         # Frameworks warn where a function drops the imaginary part; the caller looks for that.
         with self.adapter.scope(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inputs = [self._in_double(*each) for each in zip(at, self._likes, strict=True)]
+            inputs = [self._in_double(*each) for each in zip(at, self.likes, strict=True)]
             return tuple(self.adapter.to_numpy(out) for out in self.run(inputs, None))
-
-    def gradient_problem(self, cotangents: Gradients) -> FrameworkProblem:
-        """The map x ↦ Jᵀv at a fixed v, as a problem of its own; Unsupported where the framework cannot.
-
-        It runs once, so that what cannot be differentiated says so now.
-        """
-        if self.backward is not None:
-            raise Unsupported("a backward that a person wrote has no derivative of its own")
-        made = GradientProblem(self, cotangents)
-        made.forward(made.point)
-        return made
 
     def _in_double(self, array: Array, like: Any | None) -> Any:
         return self.adapter.from_numpy(array, "complex128" if np.iscomplexobj(array) else "float64", like)
@@ -115,7 +103,7 @@ class FrameworkProblem:
         precision = self.precision(dtype)
         own = (slot.dtype for slot in self.inputs)
         dtypes = [dtype if precision is None else calls.of_precision(precision, dtype) for dtype in own]
-        return [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self._likes, strict=True)]
+        return [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self.likes, strict=True)]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
         self.forwards += 1
@@ -188,29 +176,6 @@ def _of_another_shape(slot: TensorSlot, found: Array) -> str:
     if found.shape == slot.shape[::-1]:
         return f"{text}; it is transposed"
     return text
-
-
-class GradientProblem(FrameworkProblem):
-    """The gradient of another problem, for one cotangent; its outputs are named `grad(x)`."""
-
-    def __init__(self, first: FrameworkProblem, cotangents: Gradients) -> None:
-        super().__init__(op=first.op, call=first.call, adapter=first.adapter)
-        self.first = first
-        self.device, self.double, self.notes = first.device, first.double, first.notes
-        self.point, self.inputs = first.point, first.inputs
-        self.outputs = tuple(msgspec.structs.replace(slot, name=f"grad({slot.name})") for slot in first.inputs)
-        self._cotangents = tuple(cotangents)
-
-    def flat(self, dtype: str | None) -> FlatFunction:
-        like = self._likes[0] if self._likes else None
-        given = [None if one is None else self._in_double(one, like) for one in self._cotangents]
-        return self.adapter.differentiated(self.first.flat(dtype), given)
-
-    def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
-        """The gradient at complex points. Gradients are conjugated (see `Problem.vjp`), analytic functions are not."""
-        if any(slot.complex for slot in self.inputs):
-            raise Unsupported("the gradient with respect to a complex input is not analytic")
-        return tuple(np.conj(one) for one in super().forward_complex(at))
 
 
 def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fact about the function

@@ -73,13 +73,16 @@ class JaxAdapter(Adapter):
             raise
         return tuple(found)
 
-    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
-            outputs, pull = _jax().vjp(lambda *given: function(given), *inputs)
-            sides = zip(cotangents, outputs, strict=True)
-            return _pulled(pull, outputs, [None if one is None else one.astype(out.dtype) for one, out in sides])
+            outputs, pull = _jax().vjp(lambda *given: function((*given, *inputs[gives:takes])), *inputs[:gives])
+            sides = zip(inputs[takes:], outputs, strict=True)
+            return _pulled(pull, outputs, [one.astype(out.dtype) for one, out in sides])
 
         return gradient
+
+    def pushed(self, function: FlatFunction) -> FlatFunction:
+        return lambda inputs: self.pushforward(function, *_halves(inputs))
 
     def in_graph(self, value: Any) -> Any:
         raise Unsupported("jax arrays cannot be written to")
@@ -93,6 +96,12 @@ def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None])
         for one, out in zip(cotangents, outputs, strict=True)
     )
     return tuple(one.conj() if one.dtype.kind == "c" else one for one in pull(given))
+
+
+def _halves(inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Points and tangents of their dtype."""
+    half = len(inputs) // 2
+    return list(inputs[:half]), [one.astype(at.dtype) for at, one in zip(inputs[:half], inputs[half:], strict=True)]
 
 
 def _dtype(name: str) -> Any:

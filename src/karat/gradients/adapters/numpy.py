@@ -71,7 +71,7 @@ class NumpyAdapter(Adapter):
             " pass backward=f with f(inputs, outputs, cotangents) -> gradients"
         )
 
-    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         raise Unsupported("numpy cannot differentiate a backward that a person wrote")
 
     def in_graph(self, value: Any) -> Any:

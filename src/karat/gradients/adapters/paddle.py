@@ -178,17 +178,16 @@ class PaddleAdapter(Adapter):
 
         return Linearised(tuple(out.detach() for out in outputs), pullback)
 
-    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         paddle = _paddle()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
             with paddle.enable_grad(), tying() as leads:
                 leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
-                outputs = function(leaves)
-                sides = zip(cotangents, outputs, strict=True)
-                given = [None if one is None else one.astype(out.dtype) for one, out in sides]
-                found = _gradients(outputs, [*leaves, *leads], given, create_graph=True)
-            asked = zip(found[: len(leaves)], leaves, strict=True)
+                outputs = function(leaves[:takes])
+                given = [one.astype(out.dtype) for one, out in zip(leaves[takes:], outputs, strict=True)]
+                found = _gradients(outputs, [*leaves[:gives], *leads], given, create_graph=True)
+            asked = zip(found[:gives], leaves[:gives], strict=True)
             return tuple(paddle.zeros_like(leaf) if one is None else one for one, leaf in asked)
 
         return gradient

@@ -134,24 +134,37 @@ class TorchAdapter(Adapter):
                 raise Unsupported(f"torch has no forward mode here: {error}") from error
             raise
 
-    def differentiated(self, function: FlatFunction, cotangents: Sequence[Any | None]) -> FlatFunction:
+    def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         torch = _torch()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
             with torch.enable_grad():
                 leaves = [one if one.requires_grad else one.detach().requires_grad_() for one in inputs]
-                outputs = function(leaves)
-                # With a graph of their own: a backward that is differentiable once looks at them alone.
-                sides = zip(cotangents, outputs, strict=True)
-                given = [None if one is None else one.detach().to(out.dtype).requires_grad_() for one, out in sides]
-                found = _gradients(outputs, leaves, given, create_graph=True)
+                outputs = function(leaves[:takes])
+                given = [one.to(out.dtype) for one, out in zip(leaves[takes:], outputs, strict=True)]
+                found = _gradients(outputs, leaves[:gives], given, create_graph=True)
             # torch puts an error into the graph of a once_differentiable backward, and never comes to it.
             if any(name.endswith("Error") for name in graph_nodes(found)):
                 raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
-            asked = zip(found, leaves, strict=True)
+            asked = zip(found, leaves[:gives], strict=True)
             return tuple(torch.zeros_like(leaf) if one is None else one for one, leaf in asked)
 
         return gradient
+
+    def pushed(self, function: FlatFunction) -> FlatFunction:
+        torch = _torch()
+
+        def tangents(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            at, half = tuple(inputs[: len(inputs) // 2]), len(inputs) // 2
+            along = tuple(one.to(where.dtype) for where, one in zip(at, inputs[half:], strict=True))
+            try:
+                # The one forward mode of torch's that nests.
+                found: tuple[Any, ...] = torch.func.jvp(lambda *given: function(given), at, along)[1]
+            except (NotImplementedError, RuntimeError) as error:
+                raise Unsupported(f"torch has no forward mode here: {error}") from error
+            return found
+
+        return tangents
 
     def accumulate(
         self, function: FlatFunction, inputs: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any], times: int
