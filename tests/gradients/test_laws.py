@@ -272,7 +272,7 @@ def test_a_problem_without_a_framework_has_the_laws_that_need_none() -> None:
         "linearity",
         "forward-reverse",
     }
-    found = check_properties(Plain(1 + 1e-9), rng=np.random.default_rng(0))
+    found = check_properties(Plain(1 + 1e-7), rng=np.random.default_rng(0))
     assert broken(found) == {"forward-reverse"}
 
 
@@ -290,7 +290,7 @@ def test_no_right_backward_breaks_a_law(matrix: Any, at: Any, seed: int) -> None
 
 
 @pytest.mark.slow
-@given(bend=st.floats(1e-9, 10), power=st.sampled_from([2, 3]), seed=st.integers(0, 2**31))
+@given(bend=st.floats(1e-7, 10), power=st.sampled_from([2, 3]), seed=st.integers(0, 2**31))
 def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed: int) -> None:
     found = tried(
         lambda x: 2 * x, (np.linspace(-1, 1, 6),), seed=seed, backward=lambda _i, _o, c: 2 * c[0] + bend * c[0] ** power

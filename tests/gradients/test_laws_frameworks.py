@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import karat
 from conftest import framework
 from factories.tried import broken, passed, tried
 from karat.gradients.report import GradVerdict
@@ -117,3 +118,26 @@ def test_complex_functions_obey_every_law() -> None:
     found = tried(function, (jax.numpy.asarray(z),))
     assert not broken(found)
     assert "forward-reverse" in passed(found)
+
+
+def test_the_layout_of_what_as_strided_takes_is_not_varied() -> None:
+    torch = framework("torch")
+    x = torch.linspace(1, 2, 12, dtype=torch.float64).view(3, 4)
+    found = karat.gradcheck(lambda x: torch.as_strided(x, (2, 2), (4, 1)), (x,))
+    assert found.verdict is GradVerdict.PASS, str(found)
+    assert "non-contiguous" not in {one.name for one in found.properties}
+
+
+def test_outputs_that_torch_declares_non_differentiable_are_excluded_unless_asked_for() -> None:
+    torch = framework("torch")
+    x = torch.linspace(1, 2, 12, dtype=torch.float64)
+
+    def fn(x: Any) -> Any:
+        return x.sin(), x.detach() * 2
+
+    found = karat.gradcheck(fn, (x,))
+    assert found.verdict is GradVerdict.PASS, str(found)
+    assert [(one.name, one.why) for one in found.excluded] == [("out.1", "torch declares it non-differentiable")]
+    assert karat.gradcheck(fn, (x,), outputs=["out.0", "out.1"]).verdict is GradVerdict.FAIL
+    # All that there is cannot be excluded.
+    assert karat.gradcheck(lambda x: x.detach() * 2, (x,)).verdict is GradVerdict.FAIL

@@ -56,6 +56,7 @@ class CheckPlan:
     rtol: float | None = None
     atol: float | None = None
     delta: float | None = None
+    strict: bool = False  # whether what is merely inaccurate fails
     order: int = 1
     attempt: int = 0  # 0 at the given point, then one more for each point nearby
     extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones

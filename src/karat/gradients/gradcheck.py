@@ -72,6 +72,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     rtol: float | None = None,
     atol: float | None = None,
     delta: float | None = None,
+    strict: bool = False,
     cotangents: Sequence[Any] | None = None,
     nondeterminism_bound: float = 0.0,
     seed: int | None = None,
@@ -85,13 +86,14 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     twin), then in each of `dtypes` with the double gradient. The cost is a few dozen forwards, whatever the size.
 
     An `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
-    author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. Reverse mode is always
+    author's own gradients: weak evidence. A double gradient that is right to about nine digits, but not to round-off, is
+    INACCURATE, which fails only if `strict`. `order=2` checks the gradient's gradient, too. Reverse mode is always
     checked; "forward" in `modes` checks forward mode where the framework has one, and `modes=("forward",)` is
     inconclusive where it has none.
 
     `level="quick"` checks the gradient in double precision and in reverse mode; the rest (forward mode, low precision,
     laws) only where `modes`, `dtypes` and `properties` name it. The report's `looked` says what was looked at. It is
-    true for PASS alone; `.require()` raises AssertionError with the whole report for anything else.
+    true for PASS and INACCURATE; `.require()` raises AssertionError with the whole report for anything else.
     """
     started = time.perf_counter()
     sizes = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
@@ -128,9 +130,10 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         rtol=rtol,
         atol=atol,
         delta=delta,
+        strict=strict,
         extra=_given_cotangents(problem, cotangents),
     )
-    check = _Check(problem, plan, focus)
+    check = _Check(problem, plan, focus, every=outputs is None)
     if "reverse" not in modes:
         check.notes.append("reverse mode was checked as well: it always is")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -154,11 +157,13 @@ class _Check:
     problem: FrameworkProblem
     plan: CheckPlan
     focus: Focus | None
+    every: bool = True  # whether outputs were not selected: then those that the framework excludes are excluded
     pairs: list[Pair] = field(default_factory=list)
     rest: list[GradComparison] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    undifferentiable: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.focus is None:
@@ -173,6 +178,16 @@ class _Check:
 
     def first_order(self, reference: Callable[..., Any] | None) -> None:
         found = examine(self.problem, self.plan, reference)
+        none = {
+            one.output for one in found.pairs if one.comparison.verdict is GradVerdict.FAIL and one.gradient is None
+        }
+        if none and self.every and len(self.plan.outputs) > 1:
+            with self.problem.adapter.scope():
+                graph = self.problem.linearise(self.problem.natives(self.problem.point, None)).graph
+            self.undifferentiable = frozenset(k for k in none if k < len(graph) and graph[k].grad_fn is None)
+            if self.undifferentiable and self.plan.outputs - self.undifferentiable:
+                self.plan = replace(self.plan, outputs=self.plan.outputs - self.undifferentiable)
+                found = examine(self.problem, self.plan, reference)
         self.pairs, self.notes = found.pairs, [*self.notes, *found.notes]
         if reference is not None:
             ours = found.here.flat.base()
@@ -280,7 +295,7 @@ class _Check:
             which = [name for name in NAMES if name != "forward-reverse"]
         rng = self.plan.draw(Purpose.PROPERTIES)
         self.properties += check_properties(
-            self.problem, rng=rng, nondeterminism_bound=bound, in_place=in_place, which=which
+            self.problem, rng=rng, nondeterminism_bound=bound, in_place=in_place, which=which, strict=self.plan.strict
         )
 
     def _looked(self) -> tuple[str, ...]:
@@ -295,7 +310,12 @@ class _Check:
     def report(self, identity: str, level: Level, started: float) -> GradReport:
         problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)
         verdict, reason = GradReport.verdict_of(comparisons, self.properties)
-        unasked = [slot.name for k, slot in enumerate(problem.outputs) if k not in self.plan.outputs]
+        why = dict.fromkeys(self.undifferentiable, f"{problem.framework} declares it non-differentiable")
+        left_out = [
+            Excluded(name=slot.name, why=why.get(k, "not asked for"))
+            for k, slot in enumerate(problem.outputs)
+            if k not in self.plan.outputs
+        ]
         return GradReport(
             op=problem.op,
             framework=problem.framework,
@@ -307,7 +327,7 @@ class _Check:
             comparisons=comparisons,
             properties=tuple(self.properties),
             diagnoses=tuple(self.diagnoses),
-            excluded=(*problem.excluded, *(Excluded(name=name, why="not asked for") for name in unasked)),
+            excluded=(*problem.excluded, *left_out),
             notes=(*problem.notes, *self.notes),
             level=level,
             looked=self._looked(),

@@ -170,6 +170,12 @@ class Observations:
     kinks: list[Mask]  # per output, elements that have two slopes
     shift: tuple[float, list[Slopes]] | None = None  # where there are kinks: the slopes of a common shift of all inputs
 
+    @property
+    def slack(self) -> float:
+        """The share by which a gradient may be inaccurate, and is not wrong; none if the check is strict."""
+        double = self.baseline.computes == "float64"
+        return roundoff.INACCURATE if double and not self.plan.strict else 0.0
+
     def slopes(self, output: int) -> list[Slopes]:
         """Of one output, along every direction of every input."""
         return [one.slopes[output] for of_input in self.probes for one in of_input]

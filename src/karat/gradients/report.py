@@ -19,7 +19,12 @@ SCHEMA = "karat.grad-report/1"
 class GradVerdict(StrEnum):
     PASS = "PASS"  # noqa: S105 - no password
     FAIL = "FAIL"
+    INACCURATE = "INACCURATE"  # right to about nine digits, but not to round-off
     INCONCLUSIVE = "INCONCLUSIVE"
+
+    @property
+    def holds(self) -> bool:
+        return self in {GradVerdict.PASS, GradVerdict.INACCURATE}
 
 
 Oracle = Literal["complex-step", "differences", "reference", "float64", "user"]
@@ -56,7 +61,7 @@ class GradComparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def counts(self) -> bool:
         """Whether this is evidence: it passed, could have failed, and did not rest on its author alone."""
-        return self.verdict is GradVerdict.PASS and not self.vacuous and self.strength == "strong"
+        return self.verdict.holds and not self.vacuous and self.strength == "strong"
 
 
 class Property(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +118,8 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     def __bool__(self) -> bool:
-        """`assert karat.gradcheck(…)`: true for PASS alone."""
-        return self.verdict is GradVerdict.PASS
+        """`assert karat.gradcheck(…)`: true for PASS and INACCURATE."""
+        return self.verdict.holds
 
     def __repr__(self) -> str:
         """What `assert karat.gradcheck(…)` shows where it fails; `str` has the rest."""
@@ -174,6 +179,10 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         doubtful = next((one for one in strong if not one.counts), None)
         if doubtful is not None:
             return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
+        if found := [one for one in strong if one.verdict is GradVerdict.INACCURATE]:
+            return GradVerdict.INACCURATE, f"{gradient_name(found[0])}: {found[0].reason}"
+        if laws := [one for one in properties if one.verdict is GradVerdict.INACCURATE]:
+            return GradVerdict.INACCURATE, f"{laws[0].name}: {laws[0].detail}"
         sees = max(one.smallest_error for one in strong)
         hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
         return (

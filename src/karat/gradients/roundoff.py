@@ -25,6 +25,7 @@ _PRECISIONS: Mapping[str, tuple[float, float]] = {
 TINY = float(np.finfo(np.float64).tiny)
 _SAFE = 2.0**-900  # sums of squares beyond this may have lost terms to underflow or overflow
 NOTHING = 2.0**-930  # a derivative below this is lost to underflow somewhere
+INACCURATE = 4e-9  # a double-precision gradient that is off by no more than this share is inaccurate, not wrong
 ULPS = 4.0  # how many units in the last place a forward may be off at each element; libraries promise 1 to 4
 DEVIATIONS = 6.5  # standard deviations that independently drawn signs leave room for: missed once in 10⁹ draws
 
@@ -155,6 +156,8 @@ def _grain(values: Vector) -> Vector:
         whole = np.ldexp(mantissas, 53).astype(np.int64)
         last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
         found[coarse] = np.where(last < 2.0**-8, last / 2, 0.0)
+        # What such a function rounds to nothing (a distribution in its tail) was rounded by as much.
+        found[values == 0] = np.min(found[found > 0], initial=np.inf) if found.any() else 0.0
     return found
 
 

@@ -21,16 +21,16 @@ _PROPERTIES = 8
 _NOTES = 6
 _EXCLUDED = 6
 _NAME = 30
-_GRAVITY = {GradVerdict.FAIL: 0, GradVerdict.INCONCLUSIVE: 1, GradVerdict.PASS: 2}
+_GRAVITY = {verdict: n for n, verdict in enumerate(("FAIL", "INCONCLUSIVE", "INACCURATE", "PASS"))}
 # `sees`: the smallest error of one gradient element that the check could have seen.
 _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
 
 
 def text(report: GradReport) -> str:
     verdict = report.verdict.value
-    if report.verdict is GradVerdict.PASS and (report.vacuous or not report.comparisons):
+    if report and (report.vacuous or not report.comparisons):
         # `require` refuses it, so the first line must not read as if all were well.
-        verdict = "PASS, but no evidence"
+        verdict = f"{verdict}, but no evidence"
     where = ", ".join(word for word in (report.framework, report.device) if word)
     headline = f"{verdict}  {shortened(report.op, 60)} ({where}): {printable(report.reason)}"
     lines = chain(
@@ -72,7 +72,7 @@ def _table(comparisons: Sequence[GradComparison]) -> Iterator[str]:
 
 
 def _word(one: GradComparison) -> str:
-    return "no evidence" if one.vacuous and one.verdict is GradVerdict.PASS else one.verdict.value
+    return "no evidence" if one.vacuous and one.verdict.holds else one.verdict.value
 
 
 def _remarks(one: GradComparison) -> Iterator[str]:

@@ -192,7 +192,7 @@ def _passed(case: OpCase, report: GradReport, what: str, mine: list[GradComparis
     """A claim holds: something of it was compared, and was right; zero everywhere is no evidence either way."""
     if report.verdict is GradVerdict.FAIL:
         report.require()
-    if not any(one.verdict is GradVerdict.PASS for one in mine):
+    if not any(one.verdict.holds for one in mine):
         why = [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
         raise AssertionError(f"{case.id}: {what} is claimed, but missing: {'; '.join(why)}")
     require_evidence(report)

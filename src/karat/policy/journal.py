@@ -58,7 +58,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_d
     @property
     def counts(self) -> bool:
         """Whether it is evidence: it passed, could have failed, and did not rest on its author alone."""
-        return self.verdict is GradVerdict.PASS and not self.vacuous and self.strength == "strong"
+        return self.verdict.holds and not self.vacuous and self.strength == "strong"
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_defaults=True):

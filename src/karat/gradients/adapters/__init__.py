@@ -40,6 +40,7 @@ class Linearised:
 
     outputs: tuple[Any, ...]  # what the function gave, out of the graph
     pullback: Callable[[Sequence[Any | None]], tuple[Any, ...]]  # a gradient per input that was wanted, or None
+    graph: tuple[Any, ...] = ()  # the outputs in the graph; one without `grad_fn` is declared to have no gradient
 
 
 class Adapter(Protocol):

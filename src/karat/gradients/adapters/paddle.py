@@ -176,7 +176,7 @@ class PaddleAdapter(Adapter):
             # Outputs without a graph have no part in it.
             return _gradients(outputs, [*asked, *leads], cotangents, create_graph=False)[: len(asked)]
 
-        return Linearised(tuple(out.detach() for out in outputs), pullback)
+        return Linearised(tuple(out.detach() for out in outputs), pullback, tuple(outputs))
 
     def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         paddle = _paddle()

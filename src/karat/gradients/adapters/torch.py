@@ -111,6 +111,7 @@ class TorchAdapter(Adapter):
         return Linearised(
             tuple(out.detach() for out in outputs),
             lambda cotangents: _gradients(outputs, asked, cotangents, create_graph=False),
+            tuple(outputs),
         )
 
     def pushforward(self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:

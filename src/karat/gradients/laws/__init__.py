@@ -16,6 +16,7 @@ from karat.gradients.laws import form, state
 from karat.gradients.laws.trial import Law, Tolerance, Trial
 from karat.gradients.problem import Problem, Unsupported, error_line, misuse
 from karat.gradients.report import GradVerdict, Property
+from karat.gradients.roundoff import INACCURATE
 
 LAWS: dict[str, Law] = {
     "gradient-form": form.gradient_form,
@@ -47,6 +48,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     nondeterminism_bound: float = 0.0,
     in_place: Callable[..., Any] | None = None,
     which: Collection[str] | None = None,
+    strict: bool = False,
 ) -> tuple[Property, ...]:
     """Every law that applies, tried at the problem's point.
 
@@ -68,6 +70,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
         return ()
     try:
         trial = Trial(problem, rng, tolerance=tolerance, runs=nondeterminism_runs, allowed=nondeterminism_bound)
+        trial.slack = 0.0 if strict or problem.computes != "float64" else INACCURATE
     except Unsupported:
         return ()
     except Exception as error:  # noqa: BLE001 - a backward may raise anything

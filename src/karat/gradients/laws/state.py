@@ -117,7 +117,7 @@ def accumulation(trial: Trial, native: FrameworkProblem) -> Property | None:
                 return TwoWays(native.arrays(found), expected, (held, once))
 
         law = trial.judge("accumulation", f"{word} onto a gradient that was there", attempt)
-        if law.verdict is not GradVerdict.PASS:
+        if not law.verdict.holds:
             break
     return law
 

@@ -63,7 +63,7 @@ class Trial:
         self, problem: Problem, rng: np.random.Generator, *, tolerance: Tolerance | None, runs: int, allowed: float
     ) -> None:
         self.problem, self.rng, self._tolerance = problem, rng, tolerance
-        self.runs, self.allowed = max(2, runs), allowed
+        self.runs, self.allowed, self.slack = max(2, runs), allowed, 0.0
         self.cotangents = self.draw()
         self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
 
@@ -120,10 +120,15 @@ class Trial:
         return floor + MARGIN * self.eps * max(sizes) * float(np.sqrt(count))
 
     def outcome(
-        self, name: str, failure: str = "", measured: float | None = None, bound: float | None = None
+        self, name: str, failure: str = "", measured: float | None = None, bound: float | None = None, size: float = 0.0
     ) -> Property:
-        """The law's outcome, in the precision it was tried in; it holds where there is no failure."""
+        """The law's outcome, in the precision it was tried in; it holds where there is no failure.
+
+        `size` is what was compared, of which a small share is inaccurate and no more.
+        """
         verdict, dtype = GradVerdict.FAIL if failure else GradVerdict.PASS, self.problem.computes
+        if failure and measured is not None and measured <= self.slack * size:
+            verdict = GradVerdict.INACCURATE
         return Property(name=name, verdict=verdict, detail=failure, measured=measured, bound=bound, dtype=dtype)
 
     def judge(self, name: str, what: str, attempt: Attempt, *, moving: bool = False) -> Property:
@@ -156,7 +161,8 @@ class Trial:
         if ratios[worst] > 1.0:
             label, found = self.problem.inputs[worst].name, compared.found[worst]
             failure = f"{what}: {describe_difference(label, found, compared.expected[worst])}"
-        return self.outcome(name, failure, float(off[worst]), float(bounds[worst]))
+        size = max(largest(one[worst]) for one in (compared.expected, *compared.sizes))
+        return self.outcome(name, failure, float(off[worst]), float(bounds[worst]), size)
 
     def judge_outputs(self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]) -> Property:
         """Whether another way of computing the outputs agrees within round-off; the worst output is reported."""
@@ -174,7 +180,7 @@ class Trial:
                     bound += 4.0 * largest_gap(again.difference(index), compared.difference(index))
             if off > bound:
                 failure = describe_difference(slot.name, compared.found[index], usual, "output ")
-                return self.outcome(name, f"{what}: {failure}", off, bound)
+                return self.outcome(name, f"{what}: {failure}", off, bound, largest(usual))
         return self.outcome(name)
 
     def nudged(self, arrays: Sequence[Array], step: float) -> tuple[Array, ...]:

@@ -132,7 +132,7 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[S
         return "evidence", ""
     if strong:
         return "float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}"
-    if any(e.verdict is GradVerdict.PASS and e.strength == "weak" and not e.vacuous for e in here):
+    if any(e.verdict.holds and e.strength == "weak" and not e.vacuous for e in here):
         return "weak", "compared with the author's own gradients, and with nothing else"
     if vacuous := [e.reason for e in here if e.vacuous]:
         return "vacuous", vacuous[0] or "corrupted gradients passed the same check"
