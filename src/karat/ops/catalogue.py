@@ -20,7 +20,11 @@ from karat.findings import CannotVerify, UsageError, suggest
 if TYPE_CHECKING:
     from karat.optests.op_spec import OpSpec
 
-BUILT_IN = {name: f"karat.ops.{name}_ops:operators" for name in ("torch", "jax", "paddle")}
+BUILT_IN = {
+    "torch": "karat.ops.torch_ops:operators",
+    "jax": "karat.ops.tables:jax",
+    "paddle": "karat.ops.tables:paddle",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

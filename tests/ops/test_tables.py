@@ -1,0 +1,110 @@
+"""The tables of jax and Paddle: what a line means, that every call of them runs, and that its text is what was called."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import framework
+from karat.ops.catalogue import Operator, Sample, load
+from karat.ops.tables import read
+from karat.tensors.arrays import jax_x64
+
+LEAST = {"jax": 300, "paddle": 250}
+
+
+def test_a_table_gives_each_name_its_calls() -> None:
+    found = read(
+        "# said\n= a.b\nsin cos\ntan\n    any(3) | any(2), axis=1 : cos tan\nlog\n    pos(...)\n= c\nlog\n    pos(1)\n"
+    )
+    both = ["any(3)", "any(2), axis=1"]
+    assert found == {
+        "a.b.sin": both[:1],
+        "a.b.cos": both,
+        "a.b.tan": both,
+        "a.b.log": ["pos(...)"],
+        "c.log": ["pos(1)"],
+    }
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_every_name_has_calls_and_is_written_once(name: str) -> None:
+    text = resources.files("karat.ops").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    names = {word for line in text.splitlines() if line[:1].isalpha() for word in line.split()}
+    listed = read(text)
+    assert len(listed) >= LEAST[name]
+    assert not [word for word in names if not any(one.endswith(f".{word}") for one in listed)]
+    assert not [one for one, calls in listed.items() if len(set(calls)) != len(calls)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", LEAST)
+def test_every_sample_runs(name: str) -> None:
+    framework(name)
+    found = load(name)
+    there = [one for one in found.values() if not one.skip]
+    assert len(there) >= LEAST[name]
+    assert [f"{one.name}{said}" for one in there for said in _refusals(one)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["jax.numpy.sum", "jax.numpy.interp", "jax.lax.reduce_window", "paddle.index_put", "paddle.concat"]
+)
+def test_the_text_of_a_sample_is_what_was_called(name: str) -> None:
+    framework(name.partition(".")[0])
+    for sample in load(name.partition(".")[0])[name].samples(3):
+        bound: dict[str, Any] = {}
+        exec(sample.source, bound)  # noqa: S102 - the script of a finding begins with it
+        with jax_x64():
+            found, expected = sample.call(*sample.inputs), bound["call"](*sample.inputs)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_a_seed_gives_the_same_samples_and_another_gives_others() -> None:
+    framework("jax")
+    operator = load("jax")["jax.numpy.hypot"]
+    values = [
+        [np.asarray(one).tolist() for sample in operator.samples(seed) for one in sample.inputs] for seed in (1, 1, 2)
+    ]
+    assert values[0] == values[1] != values[2]
+    assert [np.shape(one) for one in values[0]] == [(3, 4), (3, 4), (2, 1, 3), (4, 1), (), (4,)]
+
+
+def test_constants_of_a_table_are_not_differentiated() -> None:
+    framework("jax")
+    (sample,) = load("jax")["jax.scipy.stats.dirichlet.logpdf"].samples(0)
+    assert sample.wrt == (1,)
+
+
+def test_what_an_older_version_lacks_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    jnp = framework("jax").numpy
+    monkeypatch.delattr(jnp, "sinc")
+    found = load("jax")["jax.numpy.sinc"]
+    assert found.skip.startswith("jax ")
+    assert found.skip.endswith(" has no jax.numpy.sinc")
+
+
+def _refusals(operator: Operator) -> list[str]:
+    refused = []
+    for sample in operator.samples(0):
+        try:
+            with jax_x64():
+                try:
+                    _traced(operator, sample)
+                except Exception:  # noqa: BLE001 - some want numbers, not tracers
+                    sample.call(*sample.inputs)
+        except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
+            refused.append(f"{sample.description}: {type(error).__name__}: {error}")
+    return refused
+
+
+def _traced(operator: Operator, sample: Sample) -> None:
+    """Without compiling anything, which is what takes jax its time."""
+    if operator.framework == "jax":
+        framework("jax").eval_shape(sample.call, *sample.inputs)
+    else:
+        sample.call(*sample.inputs)
