@@ -237,6 +237,31 @@ def test_ways_to_call_a_factory(tmp_path: Path, calls: str) -> None:
     assert states(tmp_path, f"{PARENT}{FACTORY}{calls}\n") == {"P": "unchecked", "F[P]": "unchecked"}
 
 
+def factory(check: str, name: str = "F") -> str:
+    return f"def make(parent):\n    class {name}(parent):\n        def test_check_grad(self): {check}\n    globals()[str(id({name}))] = {name}\n"
+
+
+def test_of_factories_with_one_name_each_call_means_the_one_above_it(tmp_path: Path) -> None:
+    text = f"{PARENT}{factory('pass')}make(P)\n{factory('self.check_grad()', 'G')}make(P)\n"
+    assert states(tmp_path, text) == {"P": "unchecked", "F[P]": "unchecked", "G[P]": "checked"}
+
+
+def test_a_factory_makes_one_class_for_each_call(tmp_path: Path) -> None:
+    makes = "def make(parent, grad_check=True):\n    class F(parent):\n        def test_check_grad(self):\n"
+    makes += "            if grad_check: self.check_grad()\n    globals()[str(id(F))] = F\n"
+    (tmp_path / "test_x.py").write_text(f"{PARENT}{makes}make(P)\nmake(P, grad_check=False)\n")
+    rows = [row for row in scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests if row.name == "F[P]"]
+    assert sorted(row.state for row in rows) == ["checked", "unchecked"]
+
+
+@pytest.mark.parametrize("check", ["pass", "self.check_grad()"])
+def test_a_factory_of_a_class_body(tmp_path: Path, check: str) -> None:
+    inside = factory(check).replace("\n", "\n    ")
+    other = factory("self.check_output()")
+    text = f"{PARENT}{other}class Group:\n    {inside}\n    kept = make(P)\n"
+    assert states(tmp_path, text) == {"P": "unchecked", "F[P]": "unchecked" if check == "pass" else "checked"}
+
+
 @pytest.mark.parametrize(
     ("made", "state"),
     [

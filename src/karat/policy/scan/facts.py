@@ -121,7 +121,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: int
     name: str
     line: int
-    kind: Literal["module", "from", "star", "class", "function", "alias", "deleted"]
+    kind: Literal["module", "from", "star", "class", "function", "alias", "loop", "deleted"]
     module: str = ""
     """For imports: the module, with a dot in front for every level up."""
     target: str = ""
@@ -129,7 +129,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: int = 0
     """For classes and functions: which one."""
     reference: Expression | None = None
-    """For aliases."""
+    """For aliases, and the names of loops, which are bound before what stands in the same line."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

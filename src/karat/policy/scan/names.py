@@ -281,7 +281,7 @@ class Names:
             bound = sorted([*bound, *stars], key=lambda binding: binding.line)
         best: list[Target] = []
         for binding in reversed(bound):
-            if binding.kind == "deleted" or (line and binding.line >= line):
+            if binding.kind == "deleted" or (line and binding.line >= line + (binding.kind == "loop")):
                 continue
             if binding.kind != "star":
                 found = self._bound(path, binding, environment)
@@ -312,7 +312,7 @@ class Names:
                 inner = self._modules.find(below(binding.module, binding.target), path)
                 name = f"{binding.module.lstrip('.')}.{binding.target}".lstrip(".")
                 return [Module(inner) if inner is not None else Outside(name)]
-            case "alias" if (reference := binding.reference) is not None:
+            case "alias" | "loop" if (reference := binding.reference) is not None:
                 # Worked out once: `x = f(x)` in a row doubles the ways with each line.
                 place = Place(path, binding.scope, binding.line, environment)
                 return self._memo.once((path, id(binding), environment), lambda: self.refer(place, reference))

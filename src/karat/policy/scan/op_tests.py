@@ -257,7 +257,7 @@ class World:
         self.names = names
         self._kin = kin
         self.lineage = Lineage(names, roots)
-        self._seen: set[Class] = set()
+        self._seen: set[tuple[Class, tuple[tuple[str, bool], ...], str, int]] = set()
         self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
         self._last: dict[str, dict[tuple[int, str], int]] = {}
         self.unbound: list[tuple[str, int]] = []
@@ -271,7 +271,7 @@ class World:
             for call in self.names.facts(path).made:
                 if not self._kin.means(path, words_of(call.call)):
                     continue
-                for found in self._expand(Place(path, call.scope), call):
+                for found in self._expand(Place(path, call.scope, call.line), call):
                     made.setdefault((found.cls.path, found.cls.index), []).append(found)
         # A factory may stand in a file that holds nothing else of op tests.
         for path in sorted({*paths, *(path for path, _ in made)}):
@@ -357,13 +357,14 @@ class World:
                 for index in classes:
                     needed = self.names.depends(function.path, index)
                     cls = self.names.instance(function.path, index, environment)
-                    if needed and len(cls.environment) >= len(needed) and cls not in self._seen:
-                        self._seen.add(cls)
+                    key = (cls, constants, place.path, made.line)
+                    if needed and len(cls.environment) >= len(needed) and key not in self._seen:
+                        self._seen.add(key)
                         shown = ", ".join(short_name(target) for _, target in cls.environment)
                         name = f"{cls.facts.name}[{shown}]"
                         yield OpTestClass(cls=cls, path=place.path, line=made.line, name=name, constants=constants)
                 for inner in calls:
-                    there = Place(function.path, inner.scope, environment=environment)
+                    there = Place(function.path, inner.scope, inner.line, environment)
                     yield from self._expand(there, inner, depth + 1)
 
     def _parts(self, path: str, scope: int) -> tuple[list[int], list[Made]]:

@@ -102,7 +102,7 @@ class _FactReader:
             case ast.FunctionDef() | ast.AsyncFunctionDef() if body is not None:
                 body.method(node, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._function(node, scope)
+                self.function(node, scope)
             case ast.Import() | ast.ImportFrom():
                 self.bindings += import_bindings(node, scope)
                 for alias in node.names if isinstance(node, ast.ImportFrom) else ():
@@ -210,10 +210,10 @@ class _FactReader:
         if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
             values = values.func.value  # D.items(), D.values()
         if not isinstance(target, ast.Tuple):
-            self._bind(scope, dotted(target), target.lineno, "alias", expression(values))
+            self._bind(scope, dotted(target), target.lineno, "loop", expression(values))
             return
         for place, one in enumerate(target.elts):
-            self._bind(scope, dotted(one), target.lineno, "alias", expression(column(values, place)))
+            self._bind(scope, dotted(one), target.lineno, "loop", expression(column(values, place)))
 
     def _calls(self, node: ast.expr, scope: int, bound: str = "", when: When = ()) -> None:
         """Calls that may make classes: `make(A)`, `[make(A), make(B)]`, `[make(p) for p in (A, B)]`."""
@@ -264,7 +264,7 @@ class _FactReader:
         self._bind(scope, bound or name, node.lineno, "class", index=len(self.classes))
         self.classes.append(made)
 
-    def _function(self, node: FunctionNode, scope: int) -> None:
+    def function(self, node: FunctionNode, scope: int) -> None:
         given = dict(defaults(node.args))
         made = Scope(
             kind="function",
@@ -332,7 +332,7 @@ class _ClassBody:
         self.methods[node.name] = merged(before, method) if before and when else method
         self.attributes.pop(node.name, None)
         # What it sets on the object or its class.
-        me = node.args.args[0].arg if node.args.args else "self"
+        me, factory = node.args.args[0].arg if node.args.args else "self", False
         pending: list[ast.stmt] = [*reversed(node.body)]
         while pending:
             match pending.pop():
@@ -345,12 +345,16 @@ class _ClassBody:
                     if dotted(called) == "setattr" and len(given) == 3 and FLAGS.fullmatch(literal(given[1]) or ""):
                         owner = dotted(given[0])
                         self._flag(literal(given[1]) or "", given[2], line, "" if owner in {"self", "cls"} else owner)
+                case ast.ClassDef(bases=bases) if {*map(dotted, bases)} & {*parameter_names(node.args)}:
+                    factory = True
                 case ast.ClassDef() as inner:
                     self._reader.statement(inner, self._scope, ())
                 case other:
                     handlers = [s for handler in getattr(other, "handlers", ()) for s in handler.body]
                     parts = (getattr(other, part, ()) for part in ("body", "orelse", "finalbody"))
                     pending += reversed([*chain(*parts), *handlers])
+        if factory:
+            self._reader.function(node, self._scope)
 
     def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
         owner, _, last = name.rpartition(".")
