@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,11 @@ def journal(
     """Writes a journal; `said` goes into its first line."""
     began = Began(session=session, worker=worker, karat="0.1.0", python="3.11.7", started=started, **said)
     lines: list[Record] = [began, *records]
+    data = b"".join(encode(one) + b"\n" for one in lines)
     if ended:
-        ran = sum(isinstance(one, ItemOutcome) for one in lines)
-        lines.append(Ended(exit_status=0, records=len(lines), ran=ran, whole=whole))
+        ran, seal = sum(isinstance(one, ItemOutcome) for one in lines), hashlib.sha256(data).hexdigest()
+        data += encode(Ended(exit_status=0, records=len(lines), ran=ran, whole=whole, seal=seal)) + b"\n"
     path = folder / f"evidence-{session}-{worker}-1.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(encode(one) + b"\n" for one in lines))
+    path.write_bytes(data)
     return path

@@ -40,6 +40,13 @@ class Suite:
         root.mkdir(parents=True, exist_ok=True)
         self.write("pytest.ini", "[pytest]\naddopts = -p no:cacheprovider\n")
 
+    @classmethod
+    def at(cls, root: Path) -> Suite:
+        """One that is there already."""
+        made = cls.__new__(cls)
+        made.root, made.captures = root, root / "captures"
+        return made
+
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ def test_a_reference_is_the_oracle_and_its_forward_is_compared() -> None:
     report = _check(lambda x: (np.exp(x) - np.exp(-x)) / (np.exp(x) + np.exp(-x)))
     assert report.verdict is GradVerdict.PASS, report.reason
     assert [one.oracle for one in report.comparisons] == ["reference"]
-    (law,) = report.properties
-    assert law.name == "reference-forward"
+    law, slopes = report.properties
+    assert (law.name, slopes.name) == ("reference-forward", "reference-slopes")
     assert law.measured is not None
     assert law.measured < 1e-12
 
@@ -37,6 +37,15 @@ def test_a_reference_of_another_function_fails() -> None:
     report = _check(lambda x: np.tanh(x) + 1e-3)
     assert report.verdict is GradVerdict.FAIL
     assert "reference" in report.reason
+
+
+@pytest.mark.parametrize("bent_everywhere", [True, False], ids=["everywhere", "off the real line"])
+def test_a_reference_that_is_bent_to_fit_a_wrong_backward_fails(bent_everywhere: bool) -> None:  # noqa: FBT001
+    def bent(x: Any) -> Any:
+        return np.tanh(X) + 3 * (x - X) if bent_everywhere or np.iscomplexobj(x) else np.tanh(x)
+
+    report = karat.gradcheck(np.tanh, (X,), backward=lambda _i, _o, c: (3 * c[0],), reference=bent, properties=())
+    assert report.verdict is GradVerdict.FAIL, str(report)
 
 
 def test_a_reference_has_slopes_where_the_function_is_too_coarse() -> None:

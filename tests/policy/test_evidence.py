@@ -102,7 +102,7 @@ def test_a_cut_line_is_said_and_the_rest_counts(tmp_path: Path) -> None:
         ),
         (
             b'{"type":"began","session":"s","worker":"w","karat":"9","python":"3","started":"x"}\n{"type":"ended","exit_status":0,"records":9}\n',
-            "expected 9 records",
+            "it was changed after it was written",
         ),
         (b"[" * 100_000, "no record"),
     ],
@@ -112,11 +112,6 @@ def test_what_is_no_journal_is_said(tmp_path: Path, data: bytes, said: str) -> N
     merged = merge([tmp_path])
     assert kinds(merged) == ["evidence-damaged"]
     assert said in merged.findings[0].message
-
-
-def test_a_process_that_a_test_forked_needs_no_end(tmp_path: Path) -> None:
-    journal(tmp_path, [evidence()], forked=True, ended=False)
-    assert kinds(merge([tmp_path])) == []
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -201,11 +201,13 @@ def test_limits_of_plain_tests_are_their_own(tmp_path: Path) -> None:
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 
-def test_a_plain_test_that_failed_has_said_so_itself(tmp_path: Path) -> None:
+def test_a_wrong_gradient_in_a_plain_test_that_failed_is_one(tmp_path: Path) -> None:
     test = "t.py::test_f"
     wrong = Reported(op="sin", test=test, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)
     plain: list[Record] = [collected(test, op_test=False), wrong, outcome(test=test, result="failed")]
-    assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
+    result = gated(tmp_path, [*op_test(evidence()), *plain])
+    assert told(result) == [("fail", "grad-failed")]
+    assert (result.plain, result.proved) == (1, 0)
 
 
 def test_nothing_is_said_once(tmp_path: Path) -> None:

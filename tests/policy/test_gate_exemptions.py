@@ -78,7 +78,7 @@ def test_integer_only_is_verified(tmp_path: Path) -> None:
     [
         (date(2026, 11, 14), [("fail", "exemption-expired"), ("fail", "evidence-missing")]),
         (date(2026, 11, 15), []),
-        (date(2028, 1, 1), [("warn", "exemption-invalid")]),
+        (date(2028, 1, 1), [("fail", "exemption-invalid")]),
     ],
 )
 def test_an_exemption_ends_the_day_after(tmp_path: Path, day: date, kind: list[Any]) -> None:

@@ -319,7 +319,7 @@ def test_a_configuration_in_error_is_said(suite: Suite) -> None:
 
 @pytest.mark.slow
 def test_a_suite_that_says_it_is_whole_is_judged_whole_if_nothing_narrowed_it(suite: Suite) -> None:
-    suite.write("smalllib.py", "def tanh(x): ...\ndef cosh(x): ...\n")
+    suite.write("smalllib.py", "from numpy import tanh\n__all__ = ['tanh', 'cosh']\ndef cosh(x): ...\n")
     suite.write("karat.toml", "[policy]\nnamespaces = ['smalllib']\ncomplete = true\n")
     suite.write("test_ops.py", OPS.partition("class TestOther")[0])
     part = suite.run("-k", "TestTanh", "--karat-policy")

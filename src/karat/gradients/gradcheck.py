@@ -17,8 +17,8 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem, open_pr
 from karat.gradients.composed import HIGHEST, Derivative, available, gradient_of, tangent_of
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
-from karat.gradients.laws import NAMES, check_properties
-from karat.gradients.oracles import same_forward
+from karat.gradients.laws import LAWS, NAMES, check_properties, wanted_laws
+from karat.gradients.oracles import same_forward, same_slopes
 from karat.gradients.problem import (
     FlatProblem,
     Gradients,
@@ -146,7 +146,16 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         check.low(dtypes)
         check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
-    notify(GradChecked(report=report, test=identity or ""))
+    laws = wanted_laws(properties if check.focus is None else ())
+    event = GradChecked(
+        report=report,
+        test=identity or "",
+        functions=(fn,) if backward is None else (fn, backward),
+        elements={slot.name: size(slot) for slot in problem.inputs},
+        unasked=(*check.unasked, *getattr(fn, "unasked", ())),
+        untried=tuple(name for name in LAWS if name not in laws),
+    )
+    notify(event)
     return report
 
 
@@ -192,6 +201,8 @@ class _Check:
         if reference is not None:
             ours = found.here.flat.base()
             self.properties.append(same_forward(ours, found.here.base, self.problem.computes))
+            probes = {one.input: (one.baseline or found.here, one.probes[0]) for one in found.pairs if one.probes}
+            self.properties += same_slopes(probes)
         self._diagnose(self.problem, self.plan, found.pairs)
 
     def _diagnose(self, problem: FrameworkProblem, plan: CheckPlan, pairs: Sequence[Pair]) -> None:
@@ -306,6 +317,14 @@ class _Check:
             found.append(f"{one.mode} mode{order} in {one.dtype}")
         found += [count(len(self.properties), "law")] if self.properties else []
         return tuple(dict.fromkeys(found))
+
+    @property
+    def unasked(self) -> list[str]:
+        return [
+            slot.name
+            for k, slot in enumerate(self.problem.outputs)
+            if k not in self.plan.outputs | self.undifferentiable
+        ]
 
     def report(self, identity: str, level: Level, started: float) -> GradReport:
         problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)

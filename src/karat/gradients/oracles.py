@@ -5,7 +5,7 @@ The source is the function itself (complex steps, differences) or a `reference`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ _OTHER = 0.59  # no power of two: steps of other lengths are to meet other place
 _LOOKS = 3  # how many probes are looked at again, and how many sums of directions
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+_BENT = 1e-4  # how far their slopes may be apart, which differences know less well
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +352,26 @@ def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: st
         verdict, why = GradVerdict.FAIL, f"the forward differs from its reference by {worst:.3g} of its size"
     name = "reference-forward"
     return Property(name=name, verdict=verdict, detail=why, measured=worst, bound=bound, dtype=precision)
+
+
+def same_slopes(probes: Mapping[int, tuple[ForwardBaseline, Probe]]) -> Iterator[Property]:
+    """Whether a reference has the slopes of the function, along one direction of each input.
+
+    One that agrees at the point alone could have the slopes of a wrong backward. Asked where both compute in double.
+    """
+    for index, (at, probe) in probes.items():
+        if at.computes != "float64":
+            continue
+        own = slopes_along(baseline(at.flat), index, probe.direction)
+        worst, name = 0.0, at.flat.inputs[index].name
+        for mine, theirs in zip(own, probe.slopes, strict=True):
+            apart = _apart(mine.value, theirs.value, mine.error + theirs.error) & ~(mine.kinked | theirs.kinked)
+            size = max(float(np.max(np.abs(mine.value[np.isfinite(mine.value)]), initial=0.0)), roundoff.TINY)
+            worst = max(worst, float(np.max(np.abs(mine.value - theirs.value)[apart], initial=0.0)) / size)
+        verdict, why = GradVerdict.PASS, ""
+        if worst > _BENT:
+            why = (
+                f"the slopes of the reference by {name} differ from those of the function by {worst:.3g} of their size"
+            )
+            verdict = GradVerdict.FAIL
+        yield Property(name="reference-slopes", verdict=verdict, detail=why, measured=worst, bound=_BENT)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -53,6 +53,10 @@ class GradChecked(msgspec.Struct, frozen=True, kw_only=True):
 
     report: GradReport
     test: str = ""
+    functions: tuple[Any, ...] = ()  # what was checked: the function, and a backward that was given beside it
+    elements: Mapping[str, int] = msgspec.field(default_factory=dict)  # of each input
+    unasked: tuple[str, ...] = ()  # outputs with a gradient that nobody asked for
+    untried: tuple[str, ...] = ()  # laws that the caller left out
 
 
 class NoGrad(msgspec.Struct, frozen=True, kw_only=True):

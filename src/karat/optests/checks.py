@@ -257,6 +257,15 @@ def _checked_function(test: Any, subject: Subject, request: GradRequest) -> tupl
     return call, given
 
 
+def _has_gradient(value: Any) -> bool:
+    """Whether an output is one that a framework, asked for gradients, would give one for."""
+    if hasattr(value, "requires_grad"):  # torch
+        return bool(value.requires_grad)
+    if hasattr(value, "stop_gradient"):  # paddle
+        return not value.stop_gradient
+    return getattr(getattr(value, "dtype", None), "kind", "") in {"f", "c"}
+
+
 class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
     """The outputs that a test asked for, as a function of all its tensors."""
 
@@ -264,9 +273,17 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     wrt: tuple[str, ...]
     backward: Any = None
+    unasked: set[str] = msgspec.field(default_factory=set)
+    """Other outputs that came with a gradient."""
+
+    @property
+    def tested_function(self) -> Any:
+        return self.subject.setup.function
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
         found = self.subject(*tensors)
+        others = (name for name in found if name not in self.outputs)
+        self.unasked.update(name for name in others if _has_gradient(found[name]))
         lost = [name for name in self.outputs if name not in found]
         if lost:
             raise UsageError(

@@ -134,9 +134,9 @@ def _recorder() -> Recorder | None:
     if not folder or running_test() is not None:  # pytest's plugin keeps evidence, and judges
         return None
     if not _kept:
-        from karat.policy.journal import Recorder, place_of
+        from karat.policy.journal import Recorder
 
-        recorder = Recorder(folder, worker="unittest", root=place_of(Path.cwd()))
+        recorder = Recorder(folder, worker="unittest", suite=Path.cwd())
         _kept.append(recorder)
         session.listen(recorder.tell)
         atexit.register(lambda: recorder.end(0, ran=len(_ran)))
@@ -223,17 +223,21 @@ def _judge(cls: type, record: ClassRecord) -> None:
             "a test of anything but an operator inherits from unittest.TestCase"
         )
     # What the class lacks by the gate's own rules.
+    from msgspec.structs import replace
+
     from karat.config import load
     from karat.policy.evidence import Merged, known_of
     from karat.policy.exemptions import ExemptionFile, read
     from karat.policy.gate.decision import Policy, gate, lines
-    from karat.policy.journal import records_of
+    from karat.policy.journal import Reported, records_of
     from karat.system.dates import day
 
     test, config, today = test_id(cls), load(Path.cwd()), day(None, os.environ)
     root = config.file.parent if config.file else Path.cwd()
     written = read(root / config.policy.exemptions, config.policy.exemptions)
-    records = [one for event in record.events for one in records_of(event, test)]
+    # Paddle's rule knows of inputs alone; outputs that nobody asks for are for `karat policy gate` to name.
+    said = [one for event in record.events for one in records_of(event, test)]
+    records = [replace(one, unasked=()) if isinstance(one, Reported) else one for one in said]
     merged = Merged(tests={test: known_of(test, records)}, ran=1)
     # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
     held = gate(merged, Policy(exemptions=ExemptionFile(entries=written.entries), today=today))

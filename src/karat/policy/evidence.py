@@ -7,6 +7,7 @@ runs only one run counts, and elsewhere the newest session that ran a test: yest
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from karat.policy.journal import (
     Reported,
     read_journal,
 )
-from karat.report.words import count
+from karat.report.words import count, few
 from karat.system.command import Command
+from karat.system.hashes import sha256_file
 
 _RANK = {"failed": 2, "passed": 1, "skipped": 0}
 
@@ -82,10 +84,13 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def merge(places: Sequence[Path], *, session: str | None = None, run: str | None = None) -> Merged:
+def merge(
+    places: Sequence[Path], *, session: str | None = None, run: str | None = None, commit: str | None = None
+) -> Merged:
     """What the journals in folders say together; with `session`, only those of one pytest session.
 
-    `run` is the CI run that asks: where it left journals, only they count.
+    `run` is the CI run that asks: where it left journals, only they count. `commit` is the one that is judged:
+    journals of another, or of none, are refused.
     """
     found: list[Finding] = []
     journals: list[EvidenceJournal] = []
@@ -105,7 +110,7 @@ def merge(places: Sequence[Path], *, session: str | None = None, run: str | None
             found.append(info("superseded", text, numbers={"journals": left}))
         journals += kept
     found += (finding for journal in journals for finding in journal.findings)
-    found += _mixed(journals)
+    found += _mixed(journals, commit)
     ends = [one.ended for one in journals if one.ended]
     return Merged(
         tests=_tests(journals),
@@ -140,12 +145,16 @@ def current(journals: Sequence[EvidenceJournal], run: str | None = None) -> list
     return [one for one in journals if one.began is None or one.origin == newest]
 
 
-def _mixed(journals: Sequence[EvidenceJournal]) -> Iterator[Finding]:
-    """Journals of several commits, and of several suites that have tests of one name."""
-    commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
-    if len(commits) > 1:
-        named = ", ".join(commit[:12] for commit in commits[:5])
-        yield _foreign(f"expected evidence of one commit, found journals of {len(commits)}: {named}", journals[0])
+def _mixed(journals: Sequence[EvidenceJournal], judged: str | None) -> Iterator[Finding]:
+    """Journals of another commit or of several, and of several suites that have tests of one name."""
+    commits = sorted({one.began.commit or "" for one in journals if one.began})
+    named = few([commit[:12] or "an unknown one" for commit in commits], 5)
+    if judged and commits and commits != [judged]:
+        what = f"expected evidence of {judged[:12]}, the commit that is judged, found journals of {named}"
+        again = Command("pytest", f"--karat-evidence={journals[0].group}")
+        yield replace(_foreign(what, journals[0]), next=f"{again}  # in an empty folder, at {judged[:12]}")
+    elif len(list(filter(None, commits))) > 1:
+        yield _foreign(f"expected evidence of one commit, found journals of {named}", journals[0])
     roots: dict[str, str] = {}
     for journal in journals:
         mine = journal.began.root if journal.began else ""
@@ -156,6 +165,19 @@ def _mixed(journals: Sequence[EvidenceJournal]) -> Iterator[Finding]:
                     f"expected one test of this name, found {test} in {other or '.'} and in {mine or '.'}", journal
                 )
                 return
+
+
+def changed_sources(merged: Merged, top: Path) -> Iterator[Finding]:
+    """Files of ops and tests that are not as they were when the evidence was recorded; those that are not here are left out."""
+    told: dict[str, set[str]] = {}
+    for known in merged.tests.values():
+        for name, digest in (item for report in known.reports for item in report.sources.items()):
+            told.setdefault(name, set()).add(digest)
+    files = ((name, top / name, digests) for name, digests in sorted(told.items()) if ".." not in name.split("/"))
+    changed = [name for name, path, digests in files if path.is_file() and digests != {sha256_file(path)}]
+    if changed:
+        text = f"expected {few(changed, 3)} as tested, found other contents; the evidence is of another version"
+        yield fail("evidence-foreign", text, path=changed[0], next="git status  # and run the tests again")
 
 
 def _foreign(what: str, journal: EvidenceJournal) -> Finding:

@@ -1,5 +1,7 @@
 """Exemptions: `exemptions.toml`, what need not be checked, who says so, why, and until when.
 
+    schema = "karat.exemptions/1"
+
     [[exemption]]
     op = "argmax"
     kind = "no-grad-op"
@@ -29,6 +31,7 @@ from karat.system.command import Command
 from karat.system.foreign import toml
 from karat.system.foreign.limits import TEXT, read_plain
 
+SCHEMA = "karat.exemptions/1"
 Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]
 RULES: tuple[str, ...] = get_args(Rule)
@@ -171,11 +174,14 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
         document = toml.loads(text)
     except ValueError as error:
         return ExemptionFile(findings=(_invalid(f"{path}: expected TOML, found: {error}", path, 0),), path=path)
+    known = ("schema", "exemption")
     found = [
-        _invalid(f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)", path, 0)
+        _invalid(f"{path}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})", path, 0)
         for key in document
-        if key != "exemption"
+        if key not in known
     ]
+    if (said := document.get("schema", SCHEMA)) != SCHEMA:
+        found.append(_invalid(f"{path}: expected schema = {SCHEMA!r}, found {said!r}", path, 0))
     raw = document.get("exemption", [])
     if not isinstance(raw, list):
         found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_type_name(raw)}", path, 0))

@@ -2,16 +2,21 @@
 
 `FOLDER/evidence-SESSION-WORKER-PID.jsonl`: each worker has its own, written and flushed line by line. A worker that
 dies leaves all it had done until then; journals of other workers, shards and jobs may lie in the same folder.
+
+The last line seals the others with their digest. A seal shows that a journal was changed by accident or by hand; it
+is no signature: whoever may write the file can make another.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from sys import float_info
 from typing import Any, Literal
 
 import msgspec
@@ -20,9 +25,10 @@ from msgspec.structs import asdict
 from karat.findings import CannotVerify, Finding, warn
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.session import Declared, Event, NoGrad
+from karat.policy.tested import names_and_files
 from karat.report.json import sayable
 from karat.report.words import cut, few
-from karat.system import ci
+from karat.system import ci, git
 from karat.system.command import Command
 
 SCHEMA = "karat.evidence/1"
@@ -54,11 +60,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_d
     widened: float | None = None
     reason: str = ""
     seed: int = 0
+    elements: int | None = None
+    """How many the input had."""
+    untried: tuple[str, ...] = ()
+    """Laws that the check was told to leave out."""
 
     @property
     def counts(self) -> bool:
-        """Whether it is evidence: it passed, could have failed, and did not rest on its author alone."""
-        return self.verdict.holds and not self.vacuous and self.strength == "strong"
+        """Whether it is evidence: all of it passed, could have failed, and did not rest on its author alone."""
+        strong = self.strength == "strong" and not self.untried
+        return self.verdict.holds and not self.vacuous and strong
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_defaults=True):
@@ -68,10 +79,18 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_def
     test: str
     device: str
     framework: str
+    version: str = ""
+    """Of the framework."""
     verdict: GradVerdict
     reason: str = ""
     seed: int = 0
     comparisons: int = 0
+    unasked: tuple[str, ...] = ()
+    """Outputs with a gradient that the check did not ask for."""
+    functions: tuple[str, ...] = ()
+    """What was checked: the function, and those that it refers to by name."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """Files of the repository that these and the test stand in, seen from its top → SHA-256."""
     nondeterminism_bound: float = 0.0
     """How much two runs of one backward were allowed to differ."""
 
@@ -134,7 +153,7 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_default
     root: str = ""
     """Where pytest's root lies in its repository: two suites of one repository may have tests of the same name."""
     forked: bool = False
-    """In a process that a test forked, which may end without a word."""
+    """In a process that a test forked, which may end without a word, and so seals each line."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
@@ -148,6 +167,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
     """Files that could not be collected, so that nobody knows which tests they hold; `.` is the whole session."""
     whole: bool = False
     """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
+    seal: str = ""
+    """The SHA-256 of all lines before this one."""
 
 
 Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | ItemOutcome | Ended
@@ -207,7 +228,10 @@ def read_journal(path: Path) -> EvidenceJournal:
     last = lines[-1][1]
     ended = last if isinstance(last, Ended) else None
     journal = msgspec.structs.replace(journal, began=first, ended=ended, lines=tuple(lines[1:]))
-    if wrong or (ended is None and first.forked):
+    if ended is not None and ended.seal != hashlib.sha256(b"".join(raw[:-1])).hexdigest():
+        wrong = "its lines are not those that it was sealed with: it was changed after it was written"
+        return _damaged(msgspec.structs.replace(journal, lines=()), wrong, "nothing in it counts")
+    if wrong:
         pass
     elif ended is None:
         wrong = "it has no last line: its worker was killed, or is still running"
@@ -220,10 +244,12 @@ def read_journal(path: Path) -> EvidenceJournal:
     return _damaged(journal, wrong) if wrong else journal
 
 
-def _damaged(journal: EvidenceJournal, what: str) -> EvidenceJournal:
+def _damaged(
+    journal: EvidenceJournal, what: str, so: str = "what it holds is used, what it lacks is unknown"
+) -> EvidenceJournal:
     finding = warn(
         "evidence-damaged",
-        f"{journal.path}: {what}; what it holds is used, what it lacks is unknown",
+        f"{journal.path}: {what}; {so}",
         path=journal.path,
         next=str(Command("tail", "-c", "300", journal.path)),
     )
@@ -239,35 +265,48 @@ class Recorder:
         *,
         session: str | None = None,
         worker: str = "main",
-        root: str = "",
+        suite: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.session = session or os.urandom(6).hex()
         self.worker = worker
-        self._root = root
+        self._suite = suite
         self.current: str | None = None
         """The test that runs now; where there is none, events say theirs."""
         self.written = 0
         self._environment = os.environ if environment is None else environment
         self._pid = os.getpid()
+        self._forked = False
         self._handle: int | None = None
+        self._seal = hashlib.sha256()
 
     def tell(self, event: Event) -> None:
         """Write down what an event says, under the test that runs now."""
-        for record in records_of(event, self.current or event.test):
+        for record in records_of(event, self.current or event.test, self._suite):
             self.note(record)
 
     def note(self, record: Record) -> None:
         """Writes one line."""
         self.begin()
         self._append(record)
+        if self._forked:
+            self._append(Ended(exit_status=0, records=self.written, seal=self._seal.hexdigest()))
 
     def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
         files = tuple(uncollected)
-        self._append(Ended(exit_status=exit_status, records=self.written, ran=ran, uncollected=files, whole=whole))
+        self._append(
+            Ended(
+                exit_status=exit_status,
+                records=self.written,
+                ran=ran,
+                uncollected=files,
+                whole=whole,
+                seal=self._seal.hexdigest(),
+            )
+        )
         self.close()
 
     def close(self) -> None:
@@ -277,10 +316,10 @@ class Recorder:
 
     def begin(self) -> None:
         """The first line, unless it stands there; from then on a journal without a last line was cut off."""
-        forked = os.getpid() != self._pid
-        if forked:
+        if os.getpid() != self._pid:
             # With the parent's handle, lines of both would be one journal of neither.
             self._pid, self._handle, self.written = os.getpid(), None, 0
+            self._forked, self._seal = True, hashlib.sha256()
         elif self._handle is not None:
             return
         import platform
@@ -306,17 +345,19 @@ class Recorder:
                 karat=__version__,
                 python=platform.python_version(),
                 started=datetime.now(UTC).isoformat(),
-                commit=ci.commit_of(environ),
+                commit=tested_commit(self._suite, environ),
                 shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
                 run=run_of(environ),
-                root=self._root,
-                forked=forked,
+                root=place_of(self._suite) if self._suite else "",
+                forked=self._forked,
             )
         )
 
     def _append(self, record: Record) -> None:
         assert self._handle is not None, "a journal is opened before it is written"  # noqa: S101
-        line = memoryview(encode(record) + b"\n")
+        data = encode(record) + b"\n"
+        self._seal.update(data)
+        line = memoryview(data)
         while line:
             line = line[os.write(self._handle, line) :]
         self.written += 1
@@ -327,10 +368,23 @@ def run_of(environment: Mapping[str, str]) -> str | None:
     return environment.get("KARAT_SESSION") or ci.facts(environment).get("run")
 
 
+def tested_commit(folder: Path | None, environment: Mapping[str, str]) -> str | None:
+    """The commit that is checked out around a folder, or what CI says; it may have checked out another."""
+    with suppress(CannotVerify):
+        if folder is not None:
+            return git.root_and_head(folder)[1]
+    return ci.commit_of(environment)
+
+
+def top_of(folder: Path) -> Path:
+    """The top of the repository around a folder; the folder itself without one."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
 def place_of(root: Path) -> str:
     """Where a suite's root lies in its repository; empty at its top, or without one."""
-    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
-    return "" if top == root else root.relative_to(top).as_posix()
+    place = root.relative_to(top_of(root)).as_posix()
+    return "" if place == "." else place
 
 
 def encode(record: Record) -> bytes:
@@ -344,14 +398,17 @@ def encode(record: Record) -> bytes:
 _SHARED = [name for name in Evidence.__struct_fields__ if name in GradComparison.__struct_fields__]
 
 
-def records_of(event: Event, test: str) -> list[Record]:
-    """What an event says, as lines of a journal."""
+def records_of(event: Event, test: str, suite: Path | None = None) -> list[Record]:
+    """What an event says, as lines of a journal; `suite` is the folder that tests are named from."""
     if isinstance(event, Declared):
         more = {"test": test, "inputs": dict(event.inputs), "no_grad": tuple(sorted(event.no_grad))}
         return [OpTested(**{**asdict(event), **more})]
     if isinstance(event, NoGrad):
         return [NoGradAsked(**{**asdict(event), "test": test, "detail": cut(event.detail, _REASON)})]
     report = event.report
+    names, sources = names_and_files(
+        event.functions, suite and top_of(suite), suite and suite / test.partition("::")[0]
+    )
     bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
     records: list[Record] = [
         Reported(
@@ -359,10 +416,14 @@ def records_of(event: Event, test: str) -> list[Record]:
             test=test,
             device=report.device,
             framework=report.framework,
+            version=str(getattr(sys.modules.get(report.framework), "__version__", "")),
             verdict=report.verdict,
             reason=cut(report.reason, _REASON),
             seed=report.seed,
             comparisons=len(report.comparisons),
+            unasked=event.unasked,
+            functions=names,
+            sources=sources,
             nondeterminism_bound=max(bounds, default=0.0),
         )
     ]
@@ -371,13 +432,14 @@ def records_of(event: Event, test: str) -> list[Record]:
         for name in ("error", "tolerance", "smallest_error"):  # JSON has no word for NaN and infinities
             shared[name] = float(shared[name]) if isfinite(shared[name]) else None
         shared |= {"widened": _limit(one.widened), "reason": cut(one.reason, _REASON)}
+        shared |= {"elements": event.elements.get(one.input), "untried": event.untried}
         records.append(Evidence(op=report.op, device=report.device, test=test, seed=report.seed, **shared))
     return records
 
 
 def _limit(value: float | None) -> float | None:
     """A limit that lets everything pass (infinite, NaN) is the largest number there is, not none."""
-    return value if value is None or isfinite(value) else float_info.max
+    return value if value is None or isfinite(value) else sys.float_info.max
 
 
 def unit_of(node: str) -> str:

@@ -21,7 +21,7 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import session as events
-from karat.policy.journal import Collected, ItemOutcome, Recorder, place_of, unit_of
+from karat.policy.journal import Collected, ItemOutcome, Recorder, unit_of
 from karat.report.words import cut, log_line
 
 _NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
@@ -106,8 +106,8 @@ class GateSession:
             session, narrowed = os.urandom(6).hex(), is_narrowed(self._config)
             self._shared = SessionInfo(folder=folder, session=session, narrowed=narrowed)
         name = self._worker["workerid"] if self._worker else "main"
-        root = place_of(self._config.rootpath)
-        self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, root=root)
+        suite = self._config.rootpath
+        self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, suite=suite)
         try:
             self._recorder.begin()
         except KaratError as error:

@@ -69,11 +69,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     A DIR holds journals written by `pytest --karat-evidence=DIR`, of one run or of many: workers, shards and CI
     jobs are merged. What was not selected is not judged, unless --complete says that this is the whole suite.
     """
+    from msgspec.structs import replace
+
     from karat.config import load
-    from karat.policy.evidence import merge
+    from karat.policy.evidence import changed_sources, merge
     from karat.policy.gate.decision import document, gate, lines
     from karat.policy.gate.project import imports, journal_folders, policy_of, rewritten
-    from karat.policy.journal import run_of
+    from karat.policy.journal import run_of, tested_commit, top_of
     from karat.report.terminal import say
     from karat.system import ci
     from karat.system.dates import day
@@ -83,7 +85,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         said = "--add-to-baseline is refused in CI: a list that a robot extends guards nothing"
         raise UsageError(said, next_command="karat policy gate --help  # add it on your own machine, and commit it")
     config = load(Path.cwd())
-    merged = merge(journal_folders(places, config), run=run_of(os.environ))
+    commit = tested_commit(Path.cwd(), os.environ)
+    merged = merge(journal_folders(places, config), run=run_of(os.environ), commit=commit)
+    merged = replace(merged, findings=(*merged.findings, *changed_sources(merged, top_of(Path.cwd()))))
     rewriting = {"--update-baseline", "--add-to-baseline"}
     if (named := imports(config, Path.cwd())) and complete is None and config.policy.complete:
         said = (

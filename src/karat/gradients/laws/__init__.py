@@ -55,7 +55,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     `tolerance` says, for a gradient, how far another way of computing it may be off; by default round-off does.
     `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
     """
-    wanted = _wanted(which)
+    wanted = wanted_laws(which)
     if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
         raise misuse(
             f"nondeterminism_bound: expected a non-negative number, found {nondeterminism_bound!r}",
@@ -95,7 +95,7 @@ def _raised(name: str, error: Exception, dtype: str) -> Property:
     return Property(name=name, verdict=GradVerdict.FAIL, detail=detail, dtype=dtype)
 
 
-def _wanted(which: Collection[str] | None) -> set[str]:
+def wanted_laws(which: Collection[str] | None) -> set[str]:
     if which is None:
         return set(NAMES)
     # In Python's spelling, too: in_place.

@@ -18,8 +18,9 @@ from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp
 from karat.policy.gate.exemptions import allowed_by, widened_in
-from karat.policy.gate.needs import DOUBLE, is_of_backward
+from karat.policy.gate.needs import DOUBLE, is_of_backward, small_ops, unasked_outputs
 from karat.report.baseline import BaselineFile
+from karat.report.words import few
 from karat.system.command import Command
 
 FILE = BaselineFile("karat.policy-baseline/1", "operators")
@@ -31,6 +32,8 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     ops: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → its other names, under any of which it may be tested."""
+    functions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator → the names of its function, and of those of its own package that it is made of."""
     listed: tuple[str, ...] = ()
     sure: bool = True
     """Whether all namespaces could be imported; what is not found in the others need not be gone."""
@@ -55,6 +58,9 @@ def write(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
 def with_evidence(merged: Merged, active: ByOp) -> frozenset[str]:
     """Names of operators with evidence in float64 that nothing speaks against."""
     wrong = {e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL}
+    wrong |= small_ops(merged.tests.values())
+    partial = {one.op for known in merged.tests.values() for one in known.reports if one.unasked}
+    wrong |= {op for op in partial if unasked_outputs(merged.tests.values(), op)}
     proved: set[str] = set()
     for known in merged.tests.values():
         wide = widened_in(known)
@@ -66,8 +72,12 @@ def with_evidence(merged: Merged, active: ByOp) -> frozenset[str]:
 
 def is_among(op: str, names: frozenset[str]) -> bool:
     """Whether an operator is named, by its full name or the end of it: `mylib.ops.softmax`, `softmax`."""
+    return any(end in names for end in _ends(op))
+
+
+def _ends(op: str) -> list[str]:
     parts = op.split(".")
-    return any(".".join(parts[start:]) in names for start in range(len(parts)))
+    return [".".join(parts[start:]) for start in range(len(parts))]
 
 
 def judge_ops(
@@ -78,6 +88,9 @@ def judge_ops(
     `wrong` names the operators whose gradient is known to be wrong: they have been tested, and that is reported.
     """
     proved = with_evidence(merged, active)
+    reached: dict[str, set[str]] = {}
+    for report in (one for known in merged.tests.values() for one in known.reports if one.verdict.holds):
+        reached.setdefault(report.op, set()).update(report.functions)
     listed, there = set(held.listed), set(held.ops)
     tested = proved.union(wrong)
     for op in held.listed:
@@ -97,10 +110,18 @@ def judge_ops(
     for op, others in held.ops.items() if complete else ():
         names = (op, *others)
         exempt = any(entry.covers("gradient", name) for name in names for entry in active.about(name))
-        if op not in listed and not exempt and not any(is_among(name, tested) for name in names):
+        if op in listed or exempt:
+            continue
+        short = op.rpartition(".")[2]
+        said = f"an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={short!r})"
+        checked = {one for name in names for end in _ends(name) for one in reached.get(end, ())}
+        other = bool(checked) and checked.isdisjoint(held.functions.get(op, checked))
+        if other:
+            said = f"what was checked under its name is another function ({few(sorted(checked), 3)}); check the operator itself"
+        if other or not any(is_among(name, tested) for name in names):
             yield fail(
                 "new-op",
-                f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
+                f"{op}: {said}",
                 metric=op,
                 next=f"{held.again.plus('--add-to-baseline', op)}  # if it must wait",
             )

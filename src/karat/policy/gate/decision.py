@@ -6,14 +6,13 @@ What a run did not select is not judged, unless the caller says that these journ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from typing import get_args
 
 import msgspec
 
-from karat.findings import ExitCode, Finding, Severity, exit_code, fail, info
-from karat.gradients.report import GradVerdict
+from karat.findings import ExitCode, Finding, Severity, exit_code, fail, info, warn
 from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import ByOp, Exemption, ExemptionFile
 from karat.policy.gate import needs
@@ -49,6 +48,10 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     compared: int
     """Comparisons that count as evidence."""
+    plain: int = 0
+    """Tests that are no op tests and check gradients: `karat.gradcheck` in a function, say."""
+    proved: int = 0
+    """How many of those have evidence."""
     complete: bool
     ops: int = 0
     """Operators of the registered namespaces."""
@@ -63,29 +66,31 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     active = [one for one in policy.exemptions.entries if not one.has_expired(policy.today)]
     named = ByOp(active)
     op_tests = [known for known in merged.tests.values() if known.is_op_test]
-    judged = [one for known in op_tests for one in _judge(known, active, named, policy)]
+    small = needs.small_ops(merged.tests.values())
+    judged = [one for known in op_tests for one in _judge(known, active, named, policy, small)]
     found = [*merged.findings, *policy.findings, *policy.exemptions.findings]
     for one in judged:
         found += needs.of_test(one, merged.tests[one.test])
     if left_out := [one.test for one in judged if one.state == "not-selected"]:
         text = f"{needs.listed(left_out, most=3)}: not run, or only in part; not judged"
         found.append(info("not-selected", text, numbers={"tests": len(left_out)}))
-    for known in merged.tests.values():
-        # Tests that are no op tests are left alone; a check that failed in one that passed is worth a word.
-        failed = [one for one in known.reports if one.verdict is GradVerdict.FAIL]
-        noticed = any(one.outcome == "failed" for one in known.outcomes)
-        if failed and not known.is_op_test and not noticed:
-            found.append(needs.ignored(known.test, failed[0]))
+    # Of other tests no evidence is required; what they show counts, and a gradient that is wrong is wrong.
+    plain = [known for known in merged.tests.values() if known.reports and not known.is_op_test]
+    proved = sum(any(e.counts for e in known.evidence) for known in plain)
+    found += [one for known in plain for one in needs.of_plain_test(known)]
+    if not policy.complete:  # another test, which was not run, may give the op more
+        found += [warn("evidence-weak", f"op {op}: {needs.SMALL}", metric=op) for op in sorted(small)]
     found += unlisted_limits(merged, named, today=policy.today)
     found += about_entries(merged, judged, policy)
     failures = [one for one in found if one.kind == "grad-failed" and one.severity is Severity.FAIL]
     wrong = frozenset(one.metric for one in failures if one.metric)
     found += judge_ops(merged, named, policy.baseline, complete=policy.complete, wrong=wrong)
-    if all(one.state == "not-selected" for one in judged) and not any(one.kind == "nothing-compared" for one in found):
-        ran = f"{count(merged.ran, 'test')} run, none of them a whole op test" if merged.ran else "no test was run"
+    none = not proved and all(one.state == "not-selected" for one in judged)
+    if none and not any(one.kind in {"nothing-compared", "grad-failed"} for one in found):
+        ran = f"{count(merged.ran, 'test')} run, none with evidence" if merged.ran else "no test was run"
         some = f" ({len(judged)} not selected, or only in part)" if judged else ""
-        text = f"expected op tests in {count(merged.journals, 'journal')}, found none that can be judged{some}: {ran}"
-        after = "pytest --karat-evidence=DIR  # the tests that inherit from karat.OpTest"
+        text = f"expected gradient checks in {count(merged.journals, 'journal')}, found none that can be judged{some}: {ran}"
+        after = "pytest --karat-evidence=DIR  # tests that inherit from karat.OpTest, or call karat.gradcheck"
         found.append(fail("nothing-compared", text, next=after))
     evidence = [e for known in merged.tests.values() for e in known.evidence]
     return GateReport(
@@ -94,15 +99,19 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
         journals=merged.journals,
         sessions=merged.sessions,
         compared=sum(e.counts for e in evidence),
+        plain=len(plain),
+        proved=proved,
         complete=policy.complete,
         ops=len(policy.baseline.ops),
     )
 
 
-def _judge(known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: Policy) -> Iterator[GatedTest]:
+def _judge(
+    known: KnownTest, active: Sequence[Exemption], named: ByOp, policy: Policy, small: Collection[str]
+) -> Iterator[GatedTest]:
     for op in known.ops or ("",):
         mine = named.about(op) if op else active
-        each = needs_of(known, op, policy.devices, mine)
+        each = needs_of(known, op, policy.devices, mine, small=policy.complete and op in small)
         if not each and not known.declared:
             # A test that was never set up (skipped, failed, not run) has said nothing of its inputs.
             each = (Need(input="*", dtype="", state="missing"),)
@@ -175,9 +184,12 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     }
     parts = [f"{states['evidence'] - none:,} with evidence"]
     parts += [f"{number:,} {words}" for words, number in others.items() if number]
+    tests = [f"{count(len(gated.tests), 'op test')}: {', '.join(parts)}"] if gated.tests or not gated.plain else []
+    if gated.plain:
+        tests.append(f"{count(gated.plain, 'other test')} with gradient checks, {gated.proved:,} with evidence")
     ops = f"; {count(gated.ops, 'operator')} in the namespaces" if gated.ops else ""
     yield (
-        f"gate {_WORDS[gated.exit_code]}: {count(len(gated.tests), 'op test')}: {', '.join(parts)};"
+        f"gate {_WORDS[gated.exit_code]}: {'; '.join(tests)};"
         f" {count(gated.compared, 'comparison')} in {count(gated.journals, 'journal')}"
         f" of {count(gated.sessions, 'session')}{ops}{f'; as of {today}' if other_day else ''}"
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NO_ENTRY = "no entry of exemptions.toml allows it"
 FURTHEST = 400
-"""Days ahead that an expiry may lie before somebody should be asked."""
+"""Days ahead that an expiry may lie: what nobody looks at again does not end."""
 _WIDENED = {
     "tolerance": "is allowed a relative error of {0:.3g}, more than the check needs",
     "determinism": "lets two runs of one backward differ by {0:.3g}",
@@ -123,8 +123,8 @@ def about_entries(merged: Merged, judged: Sequence[GatedTest], policy: Policy) -
             yield _finding(entry, "exemption-expired", severity, text)
             continue
         if entry.expires is not None and (entry.expires - today).days > FURTHEST:
-            text = f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day"
-            yield _finding(entry, "exemption-invalid", Severity.WARN, text)
+            text = f"ends on {entry.expires}, more than {FURTHEST} days ahead; choose an earlier day, and renew it then"
+            yield _finding(entry, "exemption-invalid", Severity.FAIL, text)
         if not seen and complete and id(entry) not in beside:
             yield _finding(entry, "exemption-unused", Severity.FAIL, "matches no op test of the whole suite; remove it")
         yield from _held(entry, [(one, merged.tests[one.test]) for one in seen])

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -27,6 +28,8 @@ State = Literal[
     "failed", "missing", "no-grad", "inconclusive", "vacuous", "weak", "float64", "not-selected", "exempt", "evidence"
 ]
 """Gravest first."""
+_UNASKED = "it has a gradient, and no check asks for it"
+SMALL = "compared only at inputs with a single element, where a wrong axis, sum or order does not show"
 RULE = "Every op test has gradient evidence in float64 for every differentiable input, or an exemption."
 DOUBLE = frozenset({"float64", "complex128"})
 _SAME = {"gpu": "cuda", "rocm": "cuda"}
@@ -88,8 +91,10 @@ def same_device(found: str, wanted: str) -> bool:
     return len({_SAME.get(kind, kind) for kind in kinds}) == 1
 
 
-def needs_of(known: KnownTest, op: str, devices: Sequence[str], entries: Sequence[Exemption]) -> tuple[Need, ...]:
-    """What one test needs for one op, and what it has."""
+def needs_of(
+    known: KnownTest, op: str, devices: Sequence[str], entries: Sequence[Exemption], *, small: bool = False
+) -> tuple[Need, ...]:
+    """What one test needs for one op, and what it has; `small`: the op was only ever checked at a single element."""
     declared = [one for one in known.declared if one.op == op]
     set_aside = {name for one in declared for name in one.no_grad}
     inputs: dict[str, str] = {}
@@ -104,9 +109,27 @@ def needs_of(known: KnownTest, op: str, devices: Sequence[str], entries: Sequenc
         for device in devices or (None,):
             here = [e for e in mine if device is None or same_device(e.device, device)]
             state, why = _state(here, set_aside=name in set_aside, beside=beside)
-            need = Need(input=name, dtype=dtype, device=device, state=state, why=why)
-            each.append(covered(need, known.test, op, entries))
-    return tuple(each)
+            if small and state == "evidence":
+                state, why = "weak", SMALL
+            each.append(Need(input=name, dtype=dtype, device=device, state=state, why=why))
+    names = unasked_outputs([known], op)
+    each += [Need(input=f"the output {name}", dtype="", state="missing", why=_UNASKED) for name in names]
+    return tuple(covered(need, known.test, op, entries) for need in each)
+
+
+def unasked_outputs(tests: Iterable[KnownTest], op: str) -> list[str]:
+    """Outputs of an op with a gradient that none of these tests asks for."""
+    here = list(tests)
+    compared = {e.output for known in here for e in known.evidence if e.op == op}
+    return sorted({name for known in here for one in known.reports if one.op == op for name in one.unasked} - compared)
+
+
+def small_ops(tests: Iterable[KnownTest]) -> frozenset[str]:
+    """Ops whose evidence is of inputs with a single element, and of nothing larger: axes and sums go unseen."""
+    most: dict[str, float] = {}
+    for e in (e for known in tests for e in known.evidence if e.counts):
+        most[e.op] = max(most.get(e.op, 0), inf if e.elements is None else e.elements)
+    return frozenset(op for op, elements in most.items() if elements <= 1)
 
 
 def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Need:
@@ -132,7 +155,10 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[S
         return "evidence", ""
     if strong:
         return "float64", f"only in {', '.join(sorted({e.dtype for e in strong}))}"
-    if any(e.verdict.holds and e.strength == "weak" and not e.vacuous for e in here):
+    weak = [e for e in here if e.verdict.holds and not e.vacuous]
+    if less := [e.untried for e in weak if e.untried]:
+        return "weak", f"the check leaves out {count(len(less[0]), 'law')} of gradients: {few(less[0], 2)}"
+    if weak:
         return "weak", "compared with the author's own gradients, and with nothing else"
     if vacuous := [e.reason for e in here if e.vacuous]:
         return "vacuous", vacuous[0] or "corrupted gradients passed the same check"
@@ -295,13 +321,24 @@ def _replay(test: str, failed: Evidence | Reported) -> Command:
     return again.plus("--karat-grad-focus", str(Focus(input=failed.input, output=failed.output, dtype=failed.dtype)))
 
 
-def ignored(test: str, report: Reported) -> Finding:
-    """A check failed, and its test passed: perhaps it meant to."""
-    return warn(
-        "grad-failed",
-        f"{labelled(test, report.op)}: a gradient check failed, but the test passed; use .require() unless it is meant to fail",
-        path=test.partition("::")[0],
-        where=test,
-        numbers={"seed": report.seed},
-        next=str(_replay(test, report)),
+def of_plain_test(known: KnownTest) -> Iterator[Finding]:
+    """A check that failed in a test that is no op test; one that passed all the same may have meant to."""
+    for op in sorted({one.op for one in known.reports}):
+        if names := unasked_outputs([known], op):
+            text = f"{labelled(known.test, op)}: no evidence for the output {few(names, 3)}; {_UNASKED}"
+            yield warn("check-narrowed", text, path=known.test.partition("::")[0], where=known.test, metric=op)
+    failed = next((one for one in known.reports if one.verdict is GradVerdict.FAIL), None)
+    if failed is None:
+        return
+    noticed = any(one.outcome == "failed" for one in known.outcomes)
+    ignored = "a gradient check failed, but the test passed; use .require() unless it is meant to fail"
+    yield Finding(
+        kind="grad-failed",
+        severity=Severity.FAIL if noticed else Severity.WARN,
+        message=f"{labelled(known.test, failed.op)}: {failed.reason or 'a gradient check failed' if noticed else ignored}",
+        path=known.test.partition("::")[0],
+        metric=failed.op if noticed else None,
+        where=known.test,
+        numbers={"seed": failed.seed},
+        next=str(_replay(known.test, failed)),
     )

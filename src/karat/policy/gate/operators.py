@@ -23,6 +23,7 @@ from typing import Any, NewType, get_origin
 import msgspec
 
 from karat.findings import Finding, fail
+from karat.policy.tested import name_of, reached
 from karat.system.command import Command
 
 SECONDS = 300.0
@@ -34,6 +35,8 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
 
     ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → its other names."""
+    functions: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator → what it is made of, by name."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -42,6 +45,7 @@ class FoundOps(msgspec.Struct, frozen=True, kw_only=True):
 
     ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator, by its shortest name → its other names."""
+    functions: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     errors: dict[str, str] = msgspec.field(default_factory=dict)
     """Module → why it could not be imported."""
 
@@ -83,6 +87,7 @@ def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), s
     errors = found.errors or dict.fromkeys(empty, "it has no public callables, or all are excluded")
     return Walked(
         ops={op: found.ops[op] for op in sorted(ops)},
+        functions=found.functions,
         findings=tuple(_cannot(module, why, module) for module, why in sorted(errors.items())),
     )
 
@@ -118,8 +123,16 @@ def main(words: list[str]) -> int:
                 if wanted:
                     # With itself: what a lazy module makes anew each time must not have the address of what is gone.
                     found.setdefault(id(value), [value]).append(full)
-    each = sorted(sorted(set(names), key=lambda name: (name.count("."), name)) for _, *names in found.values())
-    answer = FoundOps(ops={name: tuple(others) for name, *others in each}, errors=errors)
+    ops, functions = {}, {}
+    for value, *listed in found.values():
+        name, *others = sorted(set(listed), key=lambda name: (name.count("."), name))
+        ops[name] = tuple(others)
+        # Of other packages an operator may be made of anything; only its own tell it from others.
+        package = f"{name.partition('.')[0]}."
+        own = [one for each in reached(value) if (one := name_of(each)) and one.startswith(package)]
+        if name_of(value):
+            functions[name] = (str(name_of(value)), *own)
+    answer = FoundOps(ops=dict(sorted(ops.items())), functions=functions, errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
     return 0
 

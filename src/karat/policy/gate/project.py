@@ -48,6 +48,7 @@ def policy_of(  # noqa: PLR0913 - all that decides which policy holds
         findings=walked.findings,
         baseline=baselines.OpBaseline(
             ops=walked.ops,
+            functions=walked.functions,
             sure=not walked.findings,
             root=root,
             path=settings.baseline,

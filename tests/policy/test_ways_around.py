@@ -1,0 +1,291 @@
+"""Ways around the gate, each tried: the gate notices it, or `karat policy approvals` shows it to somebody who may approve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from factories.commands import karat
+from factories.pytest_runs import Suite
+from factories.repositories import Repository
+
+OPS = '''
+"""The operators that the tests below are to be about."""
+
+import numpy as np
+
+
+def tanh(x):
+    return np.tanh(x)
+
+
+def swish(x):
+    return x / (1 + np.exp(-x))
+
+
+def both(x):
+    return x * x, np.sin(x)
+'''
+TESTS = '''
+import numpy as np
+
+import karat
+import mylib
+
+
+def right(inputs, outputs, cotangents):
+    return (cotangents[0] * (1 - np.tanh(inputs[0]) ** 2),)
+
+
+class TestTanh(karat.OpTest):
+    """As it should be."""
+
+    framework = "numpy"
+    backward = staticmethod(right)
+    shape = (3, 4)
+
+    def setUp(self):
+        self.op_type, self.python_api = "tanh", mylib.tanh
+        x = np.random.rand(*self.shape)
+        self.inputs, self.outputs = {"X": x}, {"Out": np.tanh(x)}
+
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out")
+
+
+class TestNoLaws(TestTanh):
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out", properties=())
+
+
+class TestOneLaw(TestTanh):
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out", properties=("linearity",))
+
+
+class TestAnotherFunction(TestTanh):
+    """The op's name, and a function whose gradient is easier to get right."""
+
+    def setUp(self):
+        super().setUp()
+        self.op_type, self.python_api = "swish", lambda x: np.tanh(x)
+
+
+class TestOneElement(TestTanh):
+    """One element: whatever is summed or turned around in the backward, nothing shows."""
+
+    shape = (1,)
+
+    def setUp(self):
+        super().setUp()
+        self.op_type = "cosh"
+
+
+class TestOneOutput(karat.OpTest):
+    """The gradient of the second output is wrong, and nobody asks for it."""
+
+    framework = "numpy"
+
+    @staticmethod
+    def backward(inputs, outputs, cotangents):
+        second = cotangents[1] * 7 if len(cotangents) > 1 else 0
+        return (2 * inputs[0] * cotangents[0] + second,)
+
+    def setUp(self):
+        self.op_type, self.python_api = "both", mylib.both
+        x = np.random.rand(5)
+        self.inputs, self.outputs = {"X": x}, {"Out": x * x, "Second": np.sin(x)}
+
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out")
+
+
+class TestBentReference(TestTanh):
+    """A reference that agrees with the op at the point, and has the slopes of the wrong backward."""
+
+    @staticmethod
+    def backward(inputs, outputs, cotangents):
+        return (3 * cotangents[0],)
+
+    def test_check_grad(self):
+        at = self.inputs["X"].copy()
+        try:
+            self.check_grad(["X"], "Out", reference=lambda x: np.tanh(at) + 3 * (x - at))
+        except AssertionError:
+            pass
+
+
+def test_plain_right():
+    x = np.linspace(-1.0, 1.0, 6)
+    karat.gradcheck(mylib.tanh, (x,), op="plain", backward=right).require()
+
+
+def test_plain_wrong():
+    x = np.linspace(-1.0, 1.0, 6)
+    assert karat.gradcheck(mylib.tanh, (x,), op="plain_wrong", backward=lambda i, o, c: (2 * c[0],))
+
+
+def test_plain_one_output():
+    x = np.linspace(-1.0, 1.0, 6)
+    backward = lambda i, o, c: (2 * i[0] * c[0],)
+    karat.gradcheck(mylib.both, (x,), op="plain_both", outputs=["out.0"], backward=backward)
+'''
+FILE_ = "tests/test_ways.py"
+
+
+def suite_of(root: Path) -> Suite:
+    suite = Suite(root)
+    repository = Repository(root)
+    suite.write("pytest.ini", "[pytest]\naddopts = -p no:cacheprovider\npythonpath = .\n")
+    suite.write(".gitignore", "evidence\n__pycache__\n*.json\n")
+    suite.write("karat.toml", '[policy]\nnamespaces = ["mylib"]\n')
+    suite.write("mylib.py", OPS)
+    suite.write(FILE_, TESTS)
+    repository.commit("all of it")
+    return suite
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    made = suite_of(tmp_path_factory.mktemp("ways"))
+    ran = made.run("--karat-evidence", "evidence")
+    assert ran.count("failed") == 1, ran.out
+    return made
+
+
+class Judged(NamedTuple):
+    code: int
+    report: Any
+    out: str
+
+
+def gate(suite: Suite, *words: str) -> Judged:
+    ran = karat("policy", "gate", "evidence", "--json", "gate.json", *words, cwd=suite.root)
+    return Judged(ran.code, json.loads((suite.root / "gate.json").read_bytes()), ran.out)
+
+
+@pytest.fixture(scope="module")
+def judged(suite: Suite) -> Judged:
+    return gate(suite, "--complete")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "kind", "said"),
+    [
+        (f"{FILE_}::TestNoLaws", "evidence-weak", "leaves out 16 laws"),
+        (f"{FILE_}::TestOneLaw", "evidence-weak", "leaves out 15 laws"),
+        (f"{FILE_}::TestOneOutput", "evidence-missing", "for the output Second; it has a gradient, and no check asks"),
+        (f"{FILE_}::TestOneElement", "evidence-weak", "only at inputs with a single element"),
+        (f"{FILE_}::TestBentReference", "grad-failed", "reference"),
+        (f"{FILE_}::test_plain_one_output", "check-narrowed", "no evidence for the output out.1"),
+        (f"{FILE_}::test_plain_wrong", "grad-failed", "x → out in float64"),
+        (
+            None,
+            "new-op",
+            r"mylib.swish: what was checked under its name is another function \(numpy.tanh, test_ways.right\)",
+        ),
+    ],
+)
+def test_the_gate_notices(judged: Judged, where: str | None, kind: str, said: str) -> None:
+    assert judged.code == 1
+    mine = [f for f in judged.report["findings"] if (f["where"], f["kind"]) == (where, kind)]
+    assert any(f["severity"] != "info" and re.search(said, f["message"]) for f in mine), mine
+
+
+@pytest.mark.slow
+def test_what_is_as_it_should_be_is_not_noticed(judged: Judged) -> None:
+    for name in ("TestTanh", "test_plain_right"):
+        assert not [f for f in judged.report["findings"] if f["where"] == f"{FILE_}::{name}"]
+    assert "mylib.tanh" not in judged.out
+    assert "3 other tests with gradient checks, 2 with evidence" in judged.out
+
+
+def another_commit(suite: Suite) -> None:
+    suite.write("notes.md", "another commit, in which nothing of the tests is different")
+    Repository(suite.root).commit("later")
+
+
+def edited(suite: Suite) -> None:
+    """A failure becomes a success."""
+    (path,) = (suite.root / "evidence").glob("*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"verdict":"FAIL"', b'"verdict":"PASS"'))
+
+
+def shortened(suite: Suite) -> None:
+    """The lines of what failed are gone."""
+    (path,) = (suite.root / "evidence").glob("*.jsonl")
+    path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b"FAIL" not in line))
+
+
+def another_source(suite: Suite) -> None:
+    """The op was mended for the test run alone, and nobody committed it."""
+    suite.write("mylib.py", OPS + "\n\ndef more():\n    ...\n")
+
+
+def another_test(suite: Suite) -> None:
+    suite.write(FILE_, TESTS.replace("(3, 4)", "(4, 3)"))
+
+
+def no_commit(suite: Suite) -> None:
+    """A journal that does not say what was tested."""
+    (path,) = (suite.root / "evidence").glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[0] = re.sub(rb',"commit":"\w+"', b"", lines[0])
+    last, seal = json.loads(lines[-1]), hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    path.write_bytes(b"".join([*lines[:-1], json.dumps({**last, "seal": seal}).encode() + b"\n"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "kind", "said"),
+    [
+        (another_commit, "evidence-foreign", "the commit that is judged, found journals of"),
+        (no_commit, "evidence-foreign", "found journals of an unknown one"),
+        (edited, "evidence-damaged", "it was changed after it was written; nothing in it counts"),
+        (shortened, "evidence-damaged", "it was changed after it was written; nothing in it counts"),
+        (another_source, "evidence-foreign", "expected mylib.py as tested, found other contents"),
+        (another_test, "evidence-foreign", f"expected {FILE_} as tested, found other contents"),
+    ],
+)
+def test_the_gate_refuses_evidence_of_something_else(
+    tmp_path: Path, suite: Suite, way: Callable[[Suite], None], kind: str, said: str
+) -> None:
+    shutil.copytree(suite.root, tmp_path / "there", symlinks=True)
+    there = Suite.at(tmp_path / "there")
+    way(there)
+    found = gate(there)
+    assert found.code in {1, 3}
+    assert [f["message"] for f in found.report["findings"] if f["kind"] == kind and said in f["message"]]
+
+
+@pytest.mark.slow
+def test_evidence_of_another_commit_is_not_verified_whatever_it_says(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path)
+    assert suite.run("--karat-evidence", "evidence", "-k", "TestTanh or plain_right").code == 0
+    assert gate(suite).code == 0
+    another_commit(suite)
+    found = gate(suite)
+    assert found.code == 3
+    assert "gate not verified: " in found.out
+
+
+def test_evidence_says_what_it_is_of(suite: Suite) -> None:
+    (path,) = (suite.root / "evidence").glob("*.jsonl")
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    commit = Repository(suite.root).git("rev-parse", "HEAD").strip()
+    assert (lines[0]["commit"], lines[0]["python"]) == (commit, platform.python_version())
+    (report,) = [one for one in lines if one["type"] == "report" and one["test"].endswith("::TestTanh")]
+    assert (report["framework"], report["version"], report["device"]) == ("numpy", np.__version__, "cpu")
+    sources = {name: hashlib.sha256((suite.root / name).read_bytes()).hexdigest() for name in ("mylib.py", FILE_)}
+    assert report["sources"] == sources
+    assert "mylib.tanh" in report["functions"]
