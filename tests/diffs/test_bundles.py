@@ -254,7 +254,7 @@ def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
     text = "\n".join("".join(part for part, _ in line) for line in terminal.lines(result))
     assert "Tensors that moved, 1 of 1" in text
     assert "float32 6x5" in text
-    rows = data.render_csv(result).decode().splitlines()
+    rows = b"".join(data.render_csv(result)).decode().splitlines()
     assert rows[0].startswith("file,metric,n_steps,avg_rel_diff,bit_equal,mismatches,max_abs")
     assert len(rows) == 3
     assert "float32 6x5" in html.render(result)

@@ -32,7 +32,7 @@ def direct(old_root: Path, new_root: Path) -> Iterator[Row]:
 
 
 def ours(old: Path, new: Path) -> list[Row]:
-    text = data.render_csv(diff(str(old), str(new))).decode()
+    text = b"".join(data.render_csv(diff(str(old), str(new)))).decode()
     return [
         (r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"])) for r in csv.DictReader(io.StringIO(text))
     ]
@@ -78,6 +78,6 @@ def test_the_header_is_the_seeds(tmp_path: Path) -> None:
     for side in ("old", "new"):
         (tmp_path / side).mkdir()
         (tmp_path / side / "a.json").write_text(golden_text(curves(1)), encoding="utf-8")
-    text = data.render_csv(diff(str(tmp_path / "old"), str(tmp_path / "new"))).decode()
+    text = b"".join(data.render_csv(diff(str(tmp_path / "old"), str(tmp_path / "new")))).decode()
     assert text.splitlines()[0] == "file,metric,n_steps,avg_rel_diff"
     assert text.splitlines()[1] == "a.json,iteration-time,49,0.0"

@@ -95,9 +95,10 @@ def last_line(findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), o
         say(f"next: {found}", sys.stderr)
 
 
-def deliver(target: str, content: bytes | str) -> None:
-    """Write a report to a file, whole or not at all, or to stdout for `-`."""
-    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+def deliver(target: str, content: bytes | str | Iterable[bytes]) -> None:
+    """Write a report, whole or in pieces, to a file, all of it or nothing, or to stdout for `-`."""
+    whole = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    pieces = [whole] if isinstance(whole, bytes) else whole
     shown = target == "-" or (target.startswith(("/dev/", "/proc/")) and not target.startswith("/dev/shm/"))  # noqa: S108
     if shown:
         from karat.report.words import in_a_log
@@ -105,12 +106,12 @@ def deliver(target: str, content: bytes | str) -> None:
 
         # Not every CI sets the variable CI.
         seen = in_ci() or provider_of() is not None or sys.stdout.isatty()
-        text = in_a_log(data.decode("utf-8", "backslashreplace"), escaping=seen)
-        data = text.encode()
+        text = in_a_log(b"".join(pieces).decode("utf-8", "backslashreplace"), escaping=seen)
+        pieces = [text.encode()]
     if target == "-":
         sys.stdout.flush()
         # An unbuffered stdout may take a part and say so.
-        rest = memoryview(data)
+        rest = memoryview(b"".join(pieces))
         while rest:
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
@@ -121,9 +122,9 @@ def deliver(target: str, content: bytes | str) -> None:
     try:
         if shown or (path.exists() and not path.is_file()):
             # /dev/stdout, a pipe of the shell: nothing to replace atomically.
-            path.write_bytes(data)
+            path.write_bytes(b"".join(pieces))
         else:
-            write_bytes(path.resolve(), data, durable=False)
+            write_bytes(path.resolve(), pieces, durable=False)
     except OSError as error:
         said = f"expected to write {target}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error

@@ -9,7 +9,7 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -23,14 +23,16 @@ _PATIENCE = 2.0
 """Seconds for whoever is saving a file to finish."""
 
 
-def write_bytes(path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None) -> None:
-    """Puts the bytes in place of the file in one step; an OSError is the caller's to word.
+def write_bytes(
+    path: str | Path, data: bytes | Iterable[bytes], *, durable: bool = True, workshop: Path | None = None
+) -> None:
+    """Puts the bytes, whole or in pieces, in place of the file in one step; an OSError is the caller's to word.
 
     `durable` waits for the disk; a report that a power cut loses can simply be made again. In a
     `workshop` a killed process leaves its half-written file out of sight; if files cannot be moved
-    from there (another disk, another mount of the same one), it is done without.
+    from there (another disk, another mount of the same one), it is done without, and pieces are to be had again.
     """
-    _put(Path(path), data, workshop, Path.replace, durable=durable)
+    _put(Path(path), [data] if isinstance(data, bytes) else data, workshop, Path.replace, durable=durable)
 
 
 class Displaced(msgspec.Struct, frozen=True):
@@ -61,7 +63,7 @@ def swap_bytes(path: str | Path, data: bytes, seen: bytes | None, *, workshop: P
         said = f"expected {target} as it was when it was read, found it saved meanwhile; it was left alone"
         raise CannotVerify(said, next_command=Command("git", "diff", "--", str(target)))
 
-    name = _put(target, data, workshop, place, durable=True)
+    name = _put(target, [data], workshop, place, durable=True)
     if seen is None or not os.path.lexists(name):
         return None
     displaced = Displaced(name, settled(name))
@@ -121,7 +123,12 @@ def settled(path: Path) -> bytes | None:
 
 
 def _put(
-    target: Path, data: bytes, workshop: Path | None, place: Callable[[Path, Path], object], *, durable: bool
+    target: Path,
+    pieces: Iterable[bytes],
+    workshop: Path | None,
+    place: Callable[[Path, Path], object],
+    *,
+    durable: bool,
 ) -> Path:
     """Writes a temporary file and lets `place` move it; its name, which may now be that of the old file."""
     if target.is_symlink():
@@ -135,7 +142,7 @@ def _put(
     made = os.fstat(handle)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             try:
                 mode = stat.S_IMODE(target.stat().st_mode)
@@ -152,7 +159,7 @@ def _put(
             if os.path.samestat(made, name.lstat()):  # it may be the old file by now
                 name.unlink()
         if isinstance(error, OSError) and error.errno == errno.EXDEV and workshop is not None:
-            return _put(target, data, None, place, durable=durable)
+            return _put(target, pieces, None, place, durable=durable)
         raise
     if durable:
         sync_folder(target.parent)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA = "karat.diff/1"
 COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
 TENSOR_COLUMNS = ("bit_equal", "mismatches", "max_abs", "mean_abs", "max_rel", "max_ulp", "sqnr_db", "cosine")
+
+_PIECE = 1 << 20
 
 
 def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
@@ -75,7 +77,7 @@ def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:
 def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:
     """The tensors of all bundles, by case and name."""
     for change in sorted(diff.changes, key=lambda c: c.path):
-        for row in change.metrics:
+        for row in change.metrics if isinstance(change.metrics, tuple) else ():  # of bundles no row is packed
             if row.tensor is not None:
                 yield change, row, row.tensor
 
@@ -86,22 +88,28 @@ def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
     return sorted(moved, key=lambda entry: gravity(entry[1]))
 
 
-def render_csv(diff: Diff) -> bytes:
-    """The CSV text; floats in full precision."""
-    out = io.BytesIO()
-    text = io.TextIOWrapper(out, "utf-8", "backslashreplace", newline="")
-    writer = csv.writer(text)
+def render_csv(diff: Diff) -> Iterator[bytes]:
+    """The CSV in pieces, for a hundred thousand goldens make forty megabytes; floats in full precision."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    for row in _csv_cells(diff):
+        writer.writerow(row)
+        if out.tell() >= _PIECE:
+            yield out.getvalue().encode("utf-8", "backslashreplace")
+            out.seek(out.truncate(0))
+    yield out.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _csv_cells(diff: Diff) -> Iterator[Sequence[object]]:
     tensors = [entry for entry in tensor_rows(diff) if entry[2].numbers is not None]
     more = TENSOR_COLUMNS if tensors else ()
-    writer.writerow((*COLUMNS, *more))
+    yield *COLUMNS, *more
     for change, row in csv_rows(diff):
-        writer.writerow((_cell(change.path), _cell(row.metric), row.n_steps, row.avg_rel_diff, *[""] * len(more)))
+        yield _cell(change.path), _cell(row.metric), row.n_steps, row.avg_rel_diff, *[""] * len(more)
     for change, row, tensor in tensors:
         numbers = [getattr(tensor.numbers, name) for name in TENSOR_COLUMNS]
         elements = tensor.numbers.elements if tensor.numbers else 0
-        writer.writerow((_cell(change.path), _cell(row.metric), elements, "", *numbers))
-    text.detach()
-    return out.getvalue()
+        yield _cell(change.path), _cell(row.metric), elements, "", *numbers
 
 
 def _cell(name: str) -> str:
