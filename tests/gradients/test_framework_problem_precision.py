@@ -187,9 +187,8 @@ class TestModules:
         x = library.to_tensor(X, dtype="float32") if name == "paddle" else library.ones(3)
         problem = open_problem(linear, (x,))
         assert problem.double
-        assert problem.notes == (
-            "parameters that the function holds are not inputs and were not checked: weight, bias",
-        )
+        assert [slot.name for slot in problem.inputs][1:] == ["weight", "bias"]
+        assert problem.notes == ()
         assert problem.computes == "float64"
         assert str(linear.weight.dtype).endswith("float32")
 

@@ -111,6 +111,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         kwargs=kwargs,
         wrt=wrt,
         backward=backward,
+        # A reference, gradients or a variant that somebody wrote are of the arguments.
+        parameters=reference is None and grads is None and in_place is None,
         framework=framework,
     )
     if problem.framework == "numpy" and backward is None:

@@ -10,7 +10,7 @@ A function is seen flat: a sequence of tensors goes in, the differentiable ones 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -93,9 +93,13 @@ class Adapter(Protocol):
         """The function in a run of that precision: a module is copied and cast, so that its own stays as it is."""
         return fn
 
-    def parameters(self, fn: Callable[..., Any]) -> list[str]:
-        """The names of tensors that a module holds, and that are not among the inputs."""
-        return []
+    def parameters(self, fn: Callable[..., Any]) -> dict[str, Any]:
+        """The tensors that a module holds and learns, by name."""
+        return {}
+
+    def call_with(self, fn: Any, held: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a module returns with these parameters in the place of its own, which stay as they are."""
+        raise Unsupported(f"{self.name} has no modules")
 
     def scope(self) -> AbstractContextManager[object]:
         """Within it double precision is there, and whatever it changes is as before afterwards."""

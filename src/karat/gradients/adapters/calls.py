@@ -11,7 +11,8 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -45,6 +46,9 @@ def flatten(value: Any, is_leaf: Callable[[object], bool], name: str, found: lis
     if isinstance(value, list | tuple):
         parts = [flatten(one, is_leaf, f"{prefix}{n}", found) for n, one in enumerate(value)]
         return _like(value, parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        # What a model returns; there is no need of it on the way in.
+        return flatten({one.name: getattr(value, one.name) for one in fields(value)}, is_leaf, name, found)
     return value
 
 
@@ -79,7 +83,8 @@ def argument_names(
     owner = _class_applied(fn)
     found: list[str] = []
     with suppress(TypeError, ValueError):
-        for one in inspect.signature(getattr(owner, "forward", fn)).parameters.values():
+        # A class that is applied, and a module, say what they take in their forward.
+        for one in inspect.signature(getattr(owner or fn, "forward", fn)).parameters.values():
             if owner is not None and one.name == "ctx":
                 continue
             if one.kind is one.VAR_POSITIONAL:
@@ -202,6 +207,7 @@ class BoundCall:
     chosen: Sequence[int]
     adapter: Adapter
     outputs: tuple[int, ...] | None = None  # which that come out are differentiable; known after the first run
+    holds: bool = False  # whether the last argument is a module's parameters, by name
     random_on: str | None = None  # the device on which the function was seen to draw random numbers
     _bound: dict[str | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
     _functions: dict[str | None, Callable[..., Any]] = field(default_factory=dict, init=False)
@@ -248,10 +254,17 @@ class BoundCall:
 
     def invoke(self, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: str | None) -> Any:
         """What the function returns; what it draws at random is the same each time, so that it is a function."""
+        fn = self.function(dtype)
+        if self.holds:
+            fn = partial(self._with_parameters, fn)
         if self.random_on is None:
-            return self.function(dtype)(*args, **kwargs)
+            return fn(*args, **kwargs)
         with self.adapter.seeded(SEED, self.random_on):
-            return self.function(dtype)(*args, **kwargs)
+            return fn(*args, **kwargs)
+
+    def _with_parameters(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+        *given, held = args
+        return self.adapter.call_with(module, held, given, kwargs)
 
     def function(self, dtype: str | None) -> Callable[..., Any]:
         if dtype not in self._functions:

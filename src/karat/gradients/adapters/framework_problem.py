@@ -10,7 +10,16 @@ import numpy as np
 
 from karat.findings import suggest
 from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
-from karat.gradients.adapters.calls import Backward, BoundCall, Leaf, flatten, is_complex, is_float, unflatten
+from karat.gradients.adapters.calls import (
+    Backward,
+    BoundCall,
+    Leaf,
+    LeafPlace,
+    flatten,
+    is_complex,
+    is_float,
+    unflatten,
+)
 from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
@@ -188,14 +197,15 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     kwargs: Mapping[str, Any] | None = None,
     wrt: Sequence[str | int] | str | int | None = None,
     backward: Backward | None = None,
+    parameters: bool = True,
     framework: str | None = None,
 ) -> FrameworkProblem:
     """The function at the given inputs, as a problem.
 
     `inputs` are its arguments: a tuple or list, a dict by keyword (by order, where a function takes no
     keywords), or one tensor. They may be nested, and hold values that are not tensors. `names` default to the function's own
-    parameters; a tensor in a list goes by `xs.0`. `wrt` says which are checked, by name or by position; by default
-    every floating or complex tensor.
+    parameters; a tensor in a list goes by `xs.0`. What a module learns goes in as well, unless `parameters` is false. `wrt`
+    says which are checked, by name or by position; by default every floating or complex tensor.
     """
     for name, one in {"fn": fn, "backward": backward or fn}.items():
         if not callable(one):
@@ -223,6 +233,19 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)
     }
     leaves = calls.rename_leaves(leaves, rename)
+    held = adapter.parameters(fn)
+    holds = bool(held) and parameters and backward is None
+    if holds:
+        taken, first = {leaf.name for leaf in leaves}, len(leaves)
+        given = {dtype for dtype in (adapter.dtype_of(leaf.value) for leaf in leaves) if is_float(dtype)}
+        if given <= {"float64", "complex128"}:
+            # As the module itself would be, in a run in double precision; there is no other.
+            held = {
+                name: adapter.cast(one, calls.of_precision("float64", adapter.dtype_of(one)))
+                for name, one in held.items()
+            }
+        leaves += [Leaf(f"self.{name}" if name in taken else name, one) for name, one in held.items()]
+        form_args = (*form_args, {name: LeafPlace(first + n) for n, name in enumerate(held)})
     chosen = _chosen(leaves, adapter, wrt, labels)
     for leaf in (leaves[index] for index in chosen):
         found = adapter.refusal(leaf.value)
@@ -236,7 +259,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         key: flatten(one, adapter.owns, key, leaves)
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
     }
-    call = BoundCall(fn, (form_args, form_named), leaves, chosen, adapter)
+    call = BoundCall(fn, (form_args, form_named), leaves, chosen, adapter, holds=holds)
     problem = FrameworkProblem(op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward)
     dtypes = [(leaf.name, adapter.dtype_of(leaf.value)) for leaf in leaves]
     problem.excluded = tuple(
@@ -244,9 +267,10 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         for n, (name, dtype) in enumerate(dtypes)
         if n not in chosen
     )
-    held = adapter.parameters(fn)
-    if held:
-        problem.notes = (f"parameters that the function holds are not inputs and were not checked: {few(held, 6)}",)
+    if held and not holds:
+        problem.notes = (
+            f"parameters that the function holds are not inputs and were not checked: {few(list(held), 6)}",
+        )
     _look(problem, output_names)
     return problem
 
@@ -304,7 +328,7 @@ def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
 
     def run(given: Sequence[Any]) -> tuple[Any, ...]:
         args, kwargs = call.arguments(given, precision)
-        found.extend(call.results(call.function(precision)(*args, **kwargs)))
+        found.extend(call.results(call.invoke(args, kwargs, precision)))
         return tuple(leaf.value for leaf in found)
 
     problem.forwards += 1

@@ -8,7 +8,7 @@ Others (qr) end it where an output has no cotangent; it gets zeros.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
@@ -129,10 +129,23 @@ class PaddleAdapter(Adapter):
         is_layer = isinstance(fn, _paddle().nn.Layer)
         return copied(fn, lambda own: own if dtype is None else own.to(dtype=dtype)) if is_layer else fn
 
-    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+    def parameters(self, fn: Callable[..., Any]) -> dict[str, Any]:
         if not isinstance(fn, _paddle().nn.Layer):
-            return []
-        return [name for name, one in fn.named_parameters() if not one.stop_gradient]
+            return {}
+        return {name: one for name, one in fn.named_parameters() if not one.stop_gradient}
+
+    def call_with(self, fn: Any, held: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        # Paddle has no functional call. A weight that several layers share has one name, and as many places.
+        instead = {id(own): held[name] for name, own in fn.named_parameters() if name in held}
+        tables = [layer._parameters for layer in fn.sublayers(include_self=True)]  # noqa: SLF001
+        before = [dict(one) for one in tables]
+        try:
+            for table in tables:
+                table.update({name: instead.get(id(own), own) for name, own in table.items()})
+            return fn(*args, **kwargs)
+        finally:
+            for table, own in zip(tables, before, strict=True):
+                table.update(own)
 
     @contextmanager
     def scope(self) -> Iterator[None]:

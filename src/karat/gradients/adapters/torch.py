@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -67,10 +67,15 @@ class TorchAdapter(Adapter):
         is_module = isinstance(fn, _torch().nn.Module)
         return copied(fn, lambda own: own if dtype is None else own.to(_dtype(dtype))) if is_module else fn
 
-    def parameters(self, fn: Callable[..., Any]) -> list[str]:
-        if not isinstance(fn, _torch().nn.Module):
-            return []
-        return [name for name, one in fn.named_parameters() if one.requires_grad]
+    def parameters(self, fn: Callable[..., Any]) -> dict[str, Any]:
+        torch = _torch()
+        # Nothing can take the place of a compiled script's.
+        if not isinstance(fn, torch.nn.Module) or isinstance(fn, torch.jit.ScriptModule):
+            return {}
+        return {name: one for name, one in fn.named_parameters() if one.requires_grad}
+
+    def call_with(self, fn: Any, held: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return _torch().func.functional_call(fn, dict(held), tuple(args), dict(kwargs))
 
     def scope(self) -> AbstractContextManager[object]:
         # Tensors that are made in inference mode never have a gradient.
