@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
+import karat
 from conftest import framework
 from factories.tried import broken, passed, tried
 from karat.findings import UsageError
@@ -177,6 +178,31 @@ class TestBounds:
         law = next(one for one in found if one.name == "deterministic-backward")
         assert law.measured is not None
         assert 0 < law.measured <= 1e-11
+
+    def test_what_additions_in_another_order_explain_is_told_and_no_failure(self) -> None:
+        torch = framework("torch")
+        x = torch.linspace(-1, 2, 50, dtype=torch.float64)
+        dice = np.random.default_rng(0)
+
+        class Sum(torch.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return x[torch.from_numpy(dice.permutation(50))].sum() + 0 * x
+
+            @staticmethod
+            def backward(ctx: Any, v: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return v[torch.from_numpy(dice.permutation(50))].sum() + 0 * x
+
+        laws = ("deterministic-forward", "deterministic-backward")
+        found = karat.gradcheck(Sum.apply, (x,), properties=laws)
+        assert found.verdict is GradVerdict.PASS, str(found)
+        assert all(0 < one.measured <= one.bound for one in found.properties if one.measured is not None)
+        assert all("another order" in one.detail for one in found.properties)
+        assert "info  deterministic-backward" in str(found)
+        strict = karat.gradcheck(Sum.apply, (x,), properties=laws, strict=True)
+        assert strict.verdict is GradVerdict.FAIL
 
 
 class TestWhichApply:

@@ -50,7 +50,9 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         depth = 1.0 + np.log2(max(2, probe.direction.size))
         floor = 16 * depth * unit_roundoff * (sizes + np.abs(seen.baseline.base[k][keep]))
         tangents.append(Tangent(given[k][keep], value, _ROOM * probe.slopes[k].error[keep] + floor))
-        room.append(seen.slack * (sizes + np.abs(seen.baseline.base[k][keep])))
+        # What is less than the last place of the others may be lost to them: an inverse mixes all scales.
+        lost = unit_roundoff * _rms(value) if seen.slack else 0.0
+        room.append(seen.slack * (sizes + np.abs(seen.baseline.base[k][keep])) + lost)
     if not keep.any():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, comparison.UNKNOWN, mode="forward")
     scale, used = max(_rms(one.expected) for one in tangents), None

@@ -92,14 +92,16 @@ def _remarks(one: GradComparison) -> Iterator[str]:
 def _properties(properties: Sequence[Property]) -> Iterator[str]:
     if not properties:
         return
-    bad = [one for one in properties if one.verdict is not GradVerdict.PASS]
+    # A law that holds and has something to tell is worth knowing, no more.
+    bad = [one for one in properties if one.verdict is not GradVerdict.PASS or one.detail]
     bad.sort(key=lambda one: _GRAVITY[one.verdict])
     yield ""
-    yield f"  properties: {len(properties) - len(bad):,} of {len(properties):,} hold"
+    yield f"  properties: {sum(one.verdict.holds for one in properties):,} of {len(properties):,} hold"
     for one in bad[:_PROPERTIES]:
         measured = "" if one.measured is None else f"; measured {number(one.measured)}"
         bound = "" if one.bound is None else f", at most {number(one.bound)} allowed"
-        law = f"{one.verdict.value}  {shortened(one.name, 40)} ({printable(one.dtype)})"
+        word = "info" if one.verdict is GradVerdict.PASS else one.verdict.value
+        law = f"{word}  {shortened(one.name, 40)} ({printable(one.dtype)})"
         yield from _wrapped(f"{law}: {printable(one.detail)}{measured}{bound}", indent="      ", first="    ")
     if len(bad) > _PROPERTIES:
         yield f"    and {len(bad) - _PROPERTIES:,} more"

@@ -16,7 +16,6 @@ from karat.gradients.laws import form, state
 from karat.gradients.laws.trial import Law, Tolerance, Trial
 from karat.gradients.problem import Problem, Unsupported, error_line, misuse
 from karat.gradients.report import GradVerdict, Property
-from karat.gradients.roundoff import INACCURATE
 
 LAWS: dict[str, Law] = {
     "gradient-form": form.gradient_form,
@@ -53,7 +52,8 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     """Every law that applies, tried at the problem's point.
 
     `tolerance` says, for a gradient, how far another way of computing it may be off; by default round-off does.
-    `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
+    `nondeterminism_bound` is relative to a gradient's largest element; what sums in another order explain is allowed
+    as well, unless `strict`. `which` names laws (`NAMES`).
     """
     wanted = wanted_laws(which)
     if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
@@ -69,8 +69,8 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     if not (wanted and problem.outputs and any(one.size for one in problem.point)):
         return ()
     try:
-        trial = Trial(problem, rng, tolerance=tolerance, runs=nondeterminism_runs, allowed=nondeterminism_bound)
-        trial.slack = 0.0 if strict or problem.computes != "float64" else INACCURATE
+        allowed = nondeterminism_bound
+        trial = Trial(problem, rng, tolerance=tolerance, runs=nondeterminism_runs, allowed=allowed, strict=strict)
     except Unsupported:
         return ()
     except Exception as error:  # noqa: BLE001 - a backward may raise anything

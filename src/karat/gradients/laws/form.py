@@ -170,7 +170,7 @@ def finite(trial: Trial) -> Property | None:
     problem = trial.problem
     if all(one is None or np.isfinite(one).all() for one in trial.gradients):
         return trial.outcome("finite")
-    if not all(np.isfinite(out).all() for out in problem.forward(problem.point)):
+    if not all(np.isfinite(out).all() for out in trial.outputs):
         return None
     for slot, one in zip(problem.inputs, trial.gradients, strict=True):
         if one is not None and np.isnan(one).any():
@@ -296,4 +296,6 @@ def _both_products(
     forward = [terms(one, v) for one, v in zip(pushed, cotangents, strict=True)]
     reverse = [terms(u, g) for u, g in zip(along, pulled, strict=True) if g is not None]
     left, right = (float(sum(np.sum(one) for one in side)) for side in (forward, reverse))
-    return left, right, float(sum(np.sum(np.abs(one)) for one in (*forward, *reverse)))
+    # What is far less than the outputs' last place is rounded by as much as they are: a softmax that is all but certain.
+    rounded = [terms(out, v) / MARGIN for out, v in zip(trial.outputs, cotangents, strict=True)]
+    return left, right, float(sum(np.sum(np.abs(one)) for one in (*forward, *reverse, *rounded)))

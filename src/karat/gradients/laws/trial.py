@@ -17,7 +17,7 @@ import numpy as np
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.problem import Array, Gradients, Problem
 from karat.gradients.report import GradVerdict, Property
-from karat.gradients.roundoff import eps_of
+from karat.gradients.roundoff import INACCURATE, eps_of
 
 MARGIN = 64.0
 _LOOKS = 3  # how often a deviation that is too large is looked at again
@@ -60,10 +60,17 @@ class Trial:
     """One problem, at its point, with cotangents drawn from a generator."""
 
     def __init__(
-        self, problem: Problem, rng: np.random.Generator, *, tolerance: Tolerance | None, runs: int, allowed: float
+        self,
+        problem: Problem,
+        rng: np.random.Generator,
+        *,
+        tolerance: Tolerance | None,
+        runs: int,
+        allowed: float,
+        strict: bool = False,
     ) -> None:
         self.problem, self.rng, self._tolerance = problem, rng, tolerance
-        self.runs, self.allowed, self.slack = max(2, runs), allowed, 0.0
+        self.runs, self.allowed, self.strict = max(2, runs), allowed, strict
         self.cotangents = self.draw()
         self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
 
@@ -80,6 +87,10 @@ class Trial:
     def repeated(self) -> list[Gradients]:
         """The same gradient again, as often as asked for."""
         return [self.problem.vjp(self.problem.point, self.cotangents) for _ in range(self.runs - 1)]
+
+    @cached_property
+    def outputs(self) -> Sequence[Array]:
+        return self.problem.forward(self.problem.point)
 
     @cached_property
     def noise(self) -> list[float]:
@@ -116,8 +127,12 @@ class Trial:
         if self._tolerance is not None:
             return floor if expected is None else floor + self._tolerance(expected)
         sizes = [largest(one[index]) for one in (compared.expected, *compared.sizes)]
-        count = sum(one.size for one in self.cotangents) + self.problem.point[index].size
-        return floor + MARGIN * self.eps * max(sizes) * float(np.sqrt(count))
+        return floor + MARGIN * self.another_order * max(sizes)
+
+    @cached_property
+    def another_order(self) -> float:
+        """What summing in another order changes, as a share, for one unit in the last place of each term."""
+        return self.eps * float(np.sqrt(sum(one.size for one in (*self.problem.point, *self.cotangents))))
 
     def outcome(
         self, name: str, failure: str = "", measured: float | None = None, bound: float | None = None, size: float = 0.0
@@ -127,7 +142,8 @@ class Trial:
         `size` is what was compared, of which a small share is inaccurate and no more.
         """
         verdict, dtype = GradVerdict.FAIL if failure else GradVerdict.PASS, self.problem.computes
-        if failure and measured is not None and measured <= self.slack * size:
+        slack = INACCURATE if dtype == "float64" and not self.strict else 0.0
+        if failure and measured is not None and measured <= slack * size:
             verdict = GradVerdict.INACCURATE
         return Property(name=name, verdict=verdict, detail=failure, measured=measured, bound=bound, dtype=dtype)
 
@@ -167,9 +183,8 @@ class Trial:
     def judge_outputs(self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]) -> Property:
         """Whether another way of computing the outputs agrees within round-off; the worst output is reported."""
         problem = self.problem
-        compared = TwoWays(other(problem.point), problem.forward(problem.point))
-        count = sum(one.size for one in (*problem.point, *self.cotangents))
-        floor = MARGIN * self.eps * float(np.sqrt(count))
+        compared = TwoWays(other(problem.point), self.outputs)
+        floor = MARGIN * self.another_order
         for index, slot in enumerate(problem.outputs):
             off, usual = compared.off[index], compared.expected[index]
             bound = floor * largest(usual)
