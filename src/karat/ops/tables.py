@@ -6,8 +6,8 @@ A table has a line `= jax.numpy` for a module; then names, and under them, inden
         any(3, 4), axis=1 | any(3, 4), axis=1, where=bools(3, 4) : sum
 
 A call is the arguments as Python writes them; ` : sum` limits it to some of the names. What is drawn, `any(3, 4)`, becomes
-an input and is differentiated if it is floating; `any(...)` stands for a few shapes, which broadcast. What is not there
-in the installed version is listed, with that reason.
+an input, and is differentiated if it is floating and neither `arr` nor `labels`; the first is `x0` in what follows.
+`any(...)` stands for a few shapes, which broadcast. What the installed version lacks is listed, with that reason.
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ def _matrix(form: str, rng: np.random.Generator, *shape: int) -> Array:
     return made + stretched
 
 
+def _labels(rng: np.random.Generator, *shape: int) -> Array:
+    """What sums to one, as most losses take for granted."""
+    made = rng.dirichlet(np.full(shape[-1], 4.0), shape[:-1]).round(3)
+    made[..., -1] += 1.0 - made.sum(-1)
+    return made
+
+
 _DRAWS: Mapping[str, Callable[..., Any]] = {
     "any": lambda rng, *shape: _signed(rng, 0.1, 2.0, *shape),
     "unit": lambda rng, *shape: _signed(rng, 0.05, 0.9, *shape),
@@ -74,13 +81,14 @@ _DRAWS: Mapping[str, Callable[..., Any]] = {
     "within": _within,
     "apart": _apart,
     "cplx": lambda rng, *shape: _signed(rng, 0.1, 2.0, *shape) + 1j * _signed(rng, 0.1, 2.0, *shape),
-    "simplex": lambda rng, *shape: rng.dirichlet(np.full(shape[-1], 4.0), shape[:-1]),
     **{form: partial(_matrix, form) for form in ("spd", "sym", "tril", "reg")},
     "ints": lambda rng, low, high, *shape: rng.integers(low, high, shape),
     "bools": lambda rng, *shape: rng.random(shape) < 0.6,
-    "arr": lambda rng, values, dtype=None: np.array(values, dtype),  # noqa: ARG005 - a constant
+    "arr": lambda rng, values, dtype=None: np.array(values, dtype),  # noqa: ARG005 - as it is
+    "labels": _labels,
 }
 """How a table's inputs are drawn: with which numbers the functions are smooth."""
+_CONSTANTS = (_DRAWS["arr"], _labels)  # never differentiated
 
 
 def jax() -> Iterator[Operator]:
@@ -170,7 +178,7 @@ class _Call(ast.NodeTransformer):
         given = (
             self._shapes[len(self.draws) % len(self._shapes)] if _open(node) else [_value(one, {}) for one in node.args]
         )
-        if how is _DRAWS["arr"]:
+        if how in _CONSTANTS:
             self.constants.append(len(self.draws))
         self.draws.append(lambda rng: np.asarray(how(rng, *given)))
         self.names.append(f"x{len(self.names)}")
