@@ -191,7 +191,7 @@ def test_controls_say_how_large_they_had_to_be() -> None:
     x = torch.tensor(np.random.default_rng(0).standard_normal((40, 50)))
     (fine,) = low(torch.sin, (x,), "float32")
     (coarse,) = low(torch.sin, (x,), "bfloat16")
-    assert set(fine.controls) == {"zero", "sign", "x1.01", "one element x1.01"}
+    assert set(fine.controls) == {"zero", "sign", "x1.01", "one row x1.01", "one element x1.01"}
     assert {"zero", "sign", "x1.01"} < set(coarse.controls)
     (step,) = (name for name in coarse.controls if name.startswith("one element"))
     assert 1.01 < float(step.removeprefix("one element x")) <= 2

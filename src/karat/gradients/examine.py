@@ -13,7 +13,7 @@ import numpy as np
 from karat.gradients import comparison, oracles, roundoff, slopes
 from karat.gradients.adapters import MalformedGradient
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
-from karat.gradients.oracles import ForwardBaseline, Observations, Probe, ReferenceFlat, baseline, observe
+from karat.gradients.oracles import ForwardBaseline, Observations, Probe, baseline, observe
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
@@ -355,7 +355,7 @@ class Examination:
     notes: tuple[str, ...]
 
 
-def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None) -> Examination:
+def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Examination:
     """Every pair, at the given point or one nearby."""
     here = _baseline_at(problem, plan, reference, None)
     pairs = examine_point(here, plan)
@@ -389,11 +389,10 @@ def examine(problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | N
 
 
 def _baseline_at(
-    problem: Problem, plan: CheckPlan, reference: Callable[..., Any] | None, at: Sequence[Vector] | None
+    problem: Problem, plan: CheckPlan, reference: Problem | None, at: Sequence[Vector] | None
 ) -> ForwardBaseline:
     flat = FlatProblem(problem, at)
-    source = None if reference is None else ReferenceFlat(problem, reference, at)  # type: ignore[arg-type]
-    return baseline(flat, source, delta=plan.delta)
+    return baseline(flat, None if reference is None else FlatProblem(reference, at), delta=plan.delta)
 
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:

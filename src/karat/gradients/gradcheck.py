@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -18,10 +19,11 @@ from karat.gradients.composed import HIGHEST, Derivative, available, gradient_of
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import LAWS, NAMES, check_properties, wanted_laws
-from karat.gradients.oracles import same_forward, same_slopes
+from karat.gradients.oracles import baseline, same_forward, same_slopes
 from karat.gradients.problem import (
     FlatProblem,
     Gradients,
+    Problem,
     Unsupported,
     Vector,
     error_line,
@@ -30,6 +32,7 @@ from karat.gradients.problem import (
     size,
     vector,
 )
+from karat.gradients.references import KernelProblem, open_reference
 from karat.gradients.report import (
     Diagnosis,
     Excluded,
@@ -82,8 +85,9 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     """Check a function's gradient, and report how.
 
     The function may be torch's, jax's, paddle's, or numpy's with a `backward(inputs, outputs, cotangents)`. The
-    gradient is compared in double precision with slopes of the function itself (or of `reference`, a float64 numpy
-    twin), then in each of `dtypes` with the double gradient. The cost is a few dozen forwards, whatever the size.
+    gradient is compared in double precision with slopes of the function itself (or of `reference`, the same function in
+    float64, of the framework or of numpy), then in each of `dtypes` with the double gradient. A kernel that knows no
+    double precision is compared with the reference's gradient. The cost is a few dozen forwards, whatever the size.
 
     An `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
     author's own gradients: weak evidence. A double gradient that is right to about nine digits, but not to round-off, is
@@ -175,6 +179,8 @@ class _Check:
     diagnoses: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     undifferentiable: frozenset[int] = frozenset()
+    kernel: KernelProblem | None = None  # the problem with its reference, where it knows no double precision
+    verified: list[Pair] = field(default_factory=list)  # what lower precisions are held against
 
     def __post_init__(self) -> None:
         if self.focus is None:
@@ -188,7 +194,11 @@ class _Check:
             self.focus = None
 
     def first_order(self, reference: Callable[..., Any] | None) -> None:
-        found = examine(self.problem, self.plan, reference)
+        source = None if reference is None else open_reference(self.problem, reference)
+        if source is not None and self.problem.computes != "float64":
+            self._of_kernel(source)
+            return
+        found = examine(self.problem, self.plan, source)
         none = {
             one.output for one in found.pairs if one.comparison.verdict is GradVerdict.FAIL and one.gradient is None
         }
@@ -198,14 +208,35 @@ class _Check:
             self.undifferentiable = frozenset(k for k in none if k < len(graph) and graph[k].grad_fn is None)
             if self.undifferentiable and self.plan.outputs - self.undifferentiable:
                 self.plan = replace(self.plan, outputs=self.plan.outputs - self.undifferentiable)
-                found = examine(self.problem, self.plan, reference)
+                found = examine(self.problem, self.plan, source)
         self.pairs, self.notes = found.pairs, [*self.notes, *found.notes]
-        if reference is not None:
+        self.verified = [one for one in self.pairs if one.comparison.mode == "reverse"]
+        if source is not None:
             ours = found.here.flat.base()
             self.properties.append(same_forward(ours, found.here.base, self.problem.computes))
             probes = {one.input: (one.baseline or found.here, one.probes[0]) for one in found.pairs if one.probes}
             self.properties += same_slopes(probes)
         self._diagnose(self.problem, self.plan, found.pairs)
+
+    def _of_kernel(self, reference: Problem) -> None:
+        """The reference in place of a double run: its own gradient is checked, its forward is compared."""
+        self.kernel, plan = KernelProblem(self.problem, reference), replace(self.plan, forward=False, extra=())
+        if isinstance(reference, FrameworkProblem):
+            found = examine(reference, plan, None)
+            self.verified = found.pairs
+            self.notes += [f"reference: {note}" for note in found.notes]
+        else:
+            at = baseline(FlatProblem(reference))
+            for i, k in product(sorted(plan.inputs), sorted(plan.outputs)):
+                made = GradComparison(
+                    input=reference.inputs[i].name,
+                    output=reference.outputs[k].name,
+                    dtype="float64",
+                    verdict=GradVerdict.PASS,
+                    oracle="reference",
+                )
+                self.verified.append(Pair(i, k, made, gradient=at.flat.point[i], baseline=at))
+        self.properties.append(low_precision.reference_forward(self.kernel, plan, self.problem.computes))
 
     def _diagnose(self, problem: FrameworkProblem, plan: CheckPlan, pairs: Sequence[Pair]) -> None:
         done = {(one.input, one.output) for one in self.diagnoses}
@@ -287,19 +318,23 @@ class _Check:
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
         names = low_precision.wanted_precisions(self.problem, dtypes)
+        problem: Problem = self.problem
+        if self.kernel is not None:
+            problem, names = self.kernel, tuple(dict.fromkeys([self.problem.computes, *names]))
         if self.focus is not None:
             names = tuple(one for one in names if one == self.focus.dtype)
-        reverse = [one for one in self.pairs if one.comparison.mode == "reverse"]
-        if names and any(one.comparison.verdict is GradVerdict.FAIL for one in reverse):
-            self.notes.append(f"{', '.join(names)} not checked: the double gradient is wrong")
+        wrong = next((one.comparison for one in self.verified if one.comparison.verdict is GradVerdict.FAIL), None)
+        if names and wrong is not None:
+            whose = "double gradient" if self.kernel is None else f"reference's own gradient ({wrong.reason})"
+            self.notes.append(f"{', '.join(names)} not checked: the {whose} is wrong")
             return
-        pairs = {(one.comparison.input, one.comparison.output): one for one in reverse}
+        pairs = {(one.comparison.input, one.comparison.output): one for one in self.verified}
         for name in names:
-            for comparison, cotangent in low_precision.compare_precision(self.problem, self.plan, name, reverse):
+            for comparison, cotangent in low_precision.compare_precision(problem, self.plan, name, self.verified):
                 self.rest.append(comparison)
                 if comparison.verdict is GradVerdict.FAIL and len(self.diagnoses) < diagnosis.MOST:
                     pair = replace(pairs[comparison.input, comparison.output], comparison=comparison)
-                    self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.plan, pair, cotangent))
+                    self.diagnoses.append(diagnosis.diagnosis_of(problem, self.plan, pair, cotangent))
 
     def laws(self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float) -> None:
         if (which is not None and not which) or self.focus is not None:

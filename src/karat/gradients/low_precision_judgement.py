@@ -1,10 +1,11 @@
 """A low-precision gradient against the double run, judged by what rounding explains and no more.
 
-Three looks at the same runs, because each sees what the others cannot:
+Looks at the same runs, because each sees what the others cannot:
 
 - element by element: the deviation over all runs against how far the double gradient moves when inputs and
   cotangents move by a rounding (so cancellation is allowed for where it is, and only there);
-- the slope of low on double over the whole tensor: a factor 1.01 hides in every bfloat16 element, and shows here;
+- the slope of low on double, over the whole tensor and along each line: a factor 1.01 hides in every bfloat16
+  element, and shows here, even if only a few rows have it;
 - means along each axis: a missing mean term is small everywhere, and has the same sign along a line.
 
 Negative controls get the same judgement on gradients that were made wrong. A bfloat16 element cannot show 1%, so the
@@ -87,6 +88,7 @@ def rounded(array: Array, dtype: str) -> Array:
 
 
 _SIGMAS = 6.0
+_STRAY = 4.0  # how many times further than a plain implementation a right one may stray
 _LEAST_LINE = 16  # shorter lines are left to the other two looks: a mean over few elements knows no more than they do
 
 
@@ -130,12 +132,14 @@ class RunStack(msgspec.Struct, frozen=True, kw_only=True):
     low: Any
     double: Any
     near: Any  # the double gradient where inputs and cotangents were moved by roundings
+    plain: Any  # that of a plain implementation in the same low precision, where there is one; else the double one
     reach: float  # by how many roundings
+    share: float = 1.0  # of what is allowed for an element
     forward: ForwardBehaviour
 
 
 class LowJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the three looks came to; `error` and `tolerance` are of the look that is closest to its limit."""
+    """What the looks came to; `error` and `tolerance` are of the look that is closest to its limit."""
 
     failed: bool
     look: str
@@ -151,6 +155,7 @@ class LowLimits(msgspec.Struct, frozen=True, kw_only=True):
     element: Any
     slope: float
     line: float
+    moved: tuple[Any, Any]  # what a rounding of the inputs does, and a plain implementation strays by: run × element…
 
 
 def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
@@ -165,19 +170,27 @@ def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
     # The size of an element's neighbours: that of its line along whichever long axis has the smallest. A saved output
     # that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as uncertain as those
     # beside it; one whose whole row is small is not.
-    beside = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
-    for axis, length in enumerate(size.shape):
-        if length >= 64:
-            beside = np.minimum(beside, np.sqrt(np.square(size).mean(axis, keepdims=True)))
-    around = np.hypot(np.hypot(moved, own), 1.5 * np.asarray(beside))
-    element = unrest * (allowed.element * around + saved * size) + 2 * precision.smallest
+    around = np.hypot(np.hypot(moved, own), 1.5 * _smoothed(size))
+    strayed = runs.plain - runs.double
+    element = unrest * (runs.share * allowed.element * around + saved * size) + 2 * precision.smallest
+    element = np.maximum(element, _STRAY * _smoothed(rms(strayed)))
     unit = precision.roundoff * forward.unrest
     slope = unit * (allowed.common + saved / np.sqrt(forward.outputs))
-    return LowLimits(element=element, slope=slope, line=unit * (allowed.common + saved))
+    shifts = (runs.near - runs.double) / runs.reach, strayed
+    return LowLimits(element=element, slope=slope, line=unit * (allowed.common + saved), moved=shifts)
+
+
+def _smoothed(size: Array) -> Array:
+    """The size of an element's line, along whichever long axis has the smallest; that of the whole where none is long."""
+    found = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
+    for axis, length in enumerate(size.shape):
+        if length >= 64:
+            found = np.minimum(found, np.sqrt(np.square(size).mean(axis, keepdims=True)))
+    return found
 
 
 def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
-    """The gravest of the three looks at finite arrays."""
+    """The gravest of all looks at finite arrays."""
     deviation = low - double
     error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
     looks = [_judgement("element", 0.0, 0.0, -1)]
@@ -186,45 +199,54 @@ def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
             worst = int(np.argmax(np.where(error > 0, error / limit, 0.0)))
         looks = [_judgement("element", float(error[worst]), float(limit[worst]), worst)]
     if double.size:
-        looks.append(_slope(low, double, limits))
-        long = [n for n in range(1, double.ndim) if double.shape[n] >= _LEAST_LINE]
-        looks += [_line(deviation, double, axis, limits) for axis in long]
+        looks.append(_slope(deviation, double, limits, None))
+        long = [axis for axis, length in enumerate(double.shape[1:]) if length >= _LEAST_LINE]
+        looks += [look(deviation, double, limits, axis) for axis in long for look in (_line, _slope)]
     return max(looks, key=lambda look: look.ratio)
 
 
-def _slope(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
-    """Regression through the origin, weighted so that small elements count as much as large ones."""
-    runs = len(double)
-    weight = 1 / np.maximum(limits.element, np.finfo(np.float64).tiny).reshape(-1)
-    seen = double.reshape(runs, -1) * weight
-    found = low.reshape(runs, -1) * weight
-    energy = np.einsum("kn,kn->k", seen, seen)
-    total = float(energy.sum())
-    if total == 0 or not np.isfinite(total):
+def _slope(deviation: Array, double: Array, limits: LowLimits, axis: int | None) -> LowJudgement:
+    """Regression through the origin of a whole tensor, or of each line of an axis; small elements count as much as large."""
+    parts: tuple[Array, ...] = (deviation, double, *limits.moved, limits.element[None])
+    common, name = limits.line, f"slope along axis {axis}"
+    if axis is None:
+        parts, common, name = tuple(one.reshape(len(one), -1) for one in parts), limits.slope, "slope"
+    axis = 1 if axis is None else axis + 1
+    weight = 1 / np.maximum(parts[-1], np.finfo(np.float64).tiny)
+    off, seen, *shifts = (one * weight for one in parts[:-1])
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        energy = np.square(seen).sum(axis)
+        total = energy.sum(0)
+        slope = (seen * off).sum((0, axis)) / total
+        rest = off - np.expand_dims(slope, (0, axis)) * seen
+        spread = np.sqrt(np.square(seen * rest).sum((0, axis))) / total
+        each = (seen * off).sum(axis) / energy
+        # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
+        between = np.std(each, axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.zeros_like(spread)
+        # Where cancellation leaves little of a line, a rounding of the inputs moves all of it.
+        carried = sum(rms(np.where(energy > 0, (seen * one).sum(axis) / energy, 0.0)) for one in shifts)
+        limit = common + _SIGMAS * np.fmax(spread, between) + _STRAY * carried
+        ratio = np.where(np.isfinite(slope) & np.isfinite(limit), np.abs(slope) / limit, 0.0).reshape(-1)
+    worst = int(np.argmax(ratio))
+    if ratio[worst] == 0:
         return _judgement("slope", 0.0, 0.0, -1)
-    slope = float(np.einsum("kn,kn->", seen, found)) / total
-    rest = found - slope * seen
-    spread = float(np.sqrt(np.einsum("kn,kn,kn,kn->", seen, seen, rest, rest))) / total
-    each = np.einsum("kn,kn->k", seen, found)[energy > 0] / energy[energy > 0]
-    # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
-    between = float(np.std(each, ddof=1)) / np.sqrt(len(each)) if len(each) > 1 else 0.0
-    limit = limits.slope + _SIGMAS * max(spread, between)
-    return _judgement("slope", abs(slope - 1), limit, -1)
+    return _judgement(name, float(np.abs(slope).reshape(-1)[worst]), float(limit.reshape(-1)[worst]), worst)
 
 
-def _line(deviation: Array, double: Array, axis: int, limits: LowLimits) -> LowJudgement:
+def _line(deviation: Array, double: Array, limits: LowLimits, axis: int) -> LowJudgement:
     """The mean deviation along each line of an axis; the worst line, over all runs."""
-    length = double.shape[axis]
-    means = deviation.mean(axis)
+    length = limits.element.shape[axis]
+    means = deviation.mean(axis + 1)
     mean = rms(means)
-    noise = np.sqrt(np.maximum(np.square(deviation).mean((0, axis)) - np.square(means).mean(0), 0))
-    size = np.sqrt(np.square(double).mean((0, axis)))
-    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length) + limits.element.min(axis - 1) / length
+    noise = np.sqrt(np.maximum(np.square(deviation).mean((0, axis + 1)) - np.square(means).mean(0), 0))
+    size = np.sqrt(np.square(double).mean((0, axis + 1)))
+    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length) + limits.element.min(axis) / length
+    limit = limit + _STRAY * rms(limits.moved[1].mean(axis + 1))
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
     worst = int(np.argmax(ratio))
     error, bound = float(mean.reshape(-1)[worst]), float(limit.reshape(-1)[worst])
-    return _judgement(f"mean along axis {axis - 1}", error, bound, -1)
+    return _judgement(f"mean along axis {axis}", error, bound, -1)
 
 
 def _judgement(look: str, error: float, tolerance: float, index: int) -> LowJudgement:
@@ -277,6 +299,16 @@ def low_controls(
         changed.reshape(len(low), -1)[:, place] *= factor
         return changed
 
+    if low.ndim >= 3 and low.shape[-1] >= _LEAST_LINE:
+        # Neither the largest, nor one of those that cancellation has left little of.
+        row = int(np.argsort(rms(rms(double).reshape(-1, low.shape[-1]).T))[-(low[0, ..., 0].size // 4 + 1)])
+
+        def one_row(factor: float) -> Array:
+            changed = low.copy()
+            changed.reshape(len(low), -1, low.shape[-1])[:, row] *= factor
+            return changed
+
+        grow("one row x", limits.line, most_of_one, one_row)
     grow("one element x", float(limit[place] / size[place]), most_of_one, one_element)
     if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
         turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))

@@ -1,30 +1,24 @@
 """Oracles: what the slope along each probe should be, from whichever source knows best; and which elements stay unknown.
 
-The source is the function itself (complex steps, differences) or a `reference`, a float64 numpy function in its place.
+The source is the function itself (complex steps, differences) or a reference, a float64 function in its place (`references`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from karat.findings import UsageError
 from karat.gradients import roundoff, slopes
-from karat.gradients.adapters.calls import Leaf, flatten, takes_positional_only, unflatten
 from karat.gradients.draws import CheckPlan, Purpose, directions, random_weights
-from karat.gradients.problem import Array, FlatProblem, Vector, vector
+from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
 from karat.report.words import count
-
-if TYPE_CHECKING:
-    from karat.gradients.adapters.framework_problem import FrameworkProblem
 
 COTANGENTS = 2  # cotangents per output
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
@@ -267,76 +261,6 @@ def _apart(one: Vector, two: Vector, error: Vector) -> Mask:
     with np.errstate(all="ignore"):
         found: Mask = np.isfinite(error) & (np.abs(one - two) > 8 * error + 1e-9 * np.maximum(np.abs(one), np.abs(two)))
     return found
-
-
-class ReferenceFlat(FlatProblem):
-    """The reference at the same point, seen the same way. It has no backward."""
-
-    problem: FrameworkProblem
-
-    def __init__(
-        self, problem: FrameworkProblem, reference: Callable[..., Any], at: Sequence[Vector] | None = None
-    ) -> None:
-        super().__init__(problem, at)
-        self.reference = reference
-
-    def forward(self, at: Sequence[Vector]) -> list[Vector]:
-        try:
-            return self._run(self._shaped(at))
-        except Exception:  # noqa: BLE001 - a step may leave the domain
-            return [np.full(one.size, np.nan) for one in self.base()]
-
-    def base(self) -> list[Vector]:
-        return self._run(self._shaped(self.point))
-
-    def at(self, point: Sequence[Vector]) -> FlatProblem:
-        return ReferenceFlat(self.problem, self.reference, point)
-
-    def moved_complex(self, index: int, step: Vector) -> list[NDArray[np.complex128]]:
-        at = self._shaped(self.point)
-        at[index] = at[index] + 1j * step.reshape(self.inputs[index].shape)
-        return [np.asarray(one).reshape(-1) for one in self._outputs(at)]
-
-    def _run(self, at: Sequence[Array]) -> list[Vector]:
-        found = []
-        for one, slot in zip(self._outputs(at), self.outputs, strict=True):
-            if one.shape != slot.shape:
-                raise _malformed(f"shape {slot.shape} for {slot.name}, found {one.shape}")
-            found.append(vector(one.astype(np.complex128) if slot.complex else one))
-        return found
-
-    def _outputs(self, at: Sequence[Array]) -> list[Array]:
-        """What the reference returns, without what has no gradient."""
-        call, adapter = self.problem.call, self.problem.adapter
-        # Tensors that are not differentiated, as numpy arrays of their own dtype.
-        leaves: list[Array] = []
-        for leaf in call.leaves:
-            array, dtype = adapter.to_numpy(leaf.value), adapter.dtype_of(leaf.value)
-            whole = dtype.startswith(("int", "uint", "bool"))
-            leaves.append(array.astype(dtype) if whole else array)
-        for index, one in zip(call.chosen, at, strict=True):
-            leaves[index] = one
-        args, kwargs = (unflatten(one, leaves) for one in call.form)
-        if kwargs and takes_positional_only(self.reference, len(args) + len(kwargs)):
-            args, kwargs = (*args, *kwargs.values()), {}
-        result = self.reference(*args, **kwargs)
-        found: list[Leaf] = []
-        numbers = np.ndarray | np.generic | float | int | complex
-        flatten(result, lambda one: isinstance(one, numbers), "", found)
-        arrays = [np.asarray(one.value) for one in found]
-        if len(arrays) == len(self.outputs):
-            return arrays
-        chosen = call.outputs or ()
-        if max(chosen, default=-1) >= len(arrays):
-            raise _malformed(f"{len(self.outputs)} outputs, found {len(arrays)}")
-        return [arrays[index] for index in chosen]
-
-
-def _malformed(what: str) -> UsageError:
-    return UsageError(
-        f"reference: expected {what}",
-        next_command="return from the reference what the function returns, as float64 arrays",
-    )
 
 
 def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: str) -> Property:

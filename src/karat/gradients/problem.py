@@ -50,8 +50,12 @@ class Problem(Protocol):
     inputs: tuple[TensorSlot, ...]
     outputs: tuple[TensorSlot, ...]
     point: tuple[Array, ...]
-    forwards: int
-    backwards: int
+
+    @property
+    def forwards(self) -> int: ...
+
+    @property
+    def backwards(self) -> int: ...
 
     @property
     def computes(self) -> str:

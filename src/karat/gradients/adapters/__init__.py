@@ -109,6 +109,10 @@ class Adapter(Protocol):
         """Within it random numbers start from the seed; afterwards they go on as if nothing had been."""
         return nullcontext(lambda: False)
 
+    def jittered(self, size: float, seed: int) -> AbstractContextManager[object]:
+        """Within it what a forward saves for its backward is moved by up to that share of itself, where that can be done."""
+        return nullcontext()
+
     def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, without a graph."""
         return function(inputs)

@@ -102,6 +102,20 @@ class TorchAdapter(Adapter):
                 for one, state in zip(generators, states, strict=True):
                     one.set_state(state)
 
+    def jittered(self, size: float, seed: int) -> AbstractContextManager[object]:
+        torch, generators = _torch(), {}
+
+        def moved(saved: Any) -> Any:
+            if not saved.is_floating_point() or saved.layout is not torch.strided:
+                return saved
+            if saved.device not in generators:
+                generators[saved.device] = torch.Generator(saved.device).manual_seed(seed)
+            drawn = torch.rand(saved.shape, generator=generators[saved.device], dtype=saved.dtype, device=saved.device)
+            return saved.detach() * (1 + size * (2 * drawn - 1))
+
+        hooks: AbstractContextManager[object] = torch.autograd.graph.saved_tensors_hooks(moved, lambda saved: saved)
+        return hooks
+
     def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # No input wants a gradient; but a function may take gradients of its own.
         with _torch().enable_grad():

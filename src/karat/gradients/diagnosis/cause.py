@@ -20,6 +20,7 @@ from karat.gradients.diagnosis.experiments import BoundedOracle, KnownSlope, Kno
 from karat.gradients.draws import random_weights
 from karat.gradients.low_precision_judgement import precision_of, rounded
 from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size, vector
+from karat.gradients.references import KernelProblem
 from karat.gradients.report import Diagnosis, GradComparison
 from karat.gradients.roundoff import element_scales, norm
 from karat.report.words import count
@@ -68,7 +69,7 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
         return oracle(shaped(direction, failure.slot))
 
     scales = element_scales(vector(problem.point[failure.input]))
-    if failed.oracle == "float64":
+    if failed.oracle == "float64" or isinstance(problem, KernelProblem):
         found = _low(failure)
     elif failed.mode == "forward":
         found = _forward_mode(failure, slope, scales)
@@ -279,7 +280,11 @@ def _low(failure: _Failure) -> _Culprit:
     at, cotangent = [rounded(one, dtype) for one in problem.point], rounded(failure.cotangent, dtype)
     given = [cotangent if k == failure.output else None for k in range(len(problem.outputs))]
     found, expected = (problem.vjp(at, given, dtype=name)[failure.input] for name in (dtype, None))
-    prefix = f"only in {dtype}, {problem.computes} is right"
+    prefix = (
+        f"only in {dtype}, {problem.computes} is right"
+        if failure.failed.oracle == "float64"
+        else "unlike its reference"
+    )
     if found is None or expected is None:
         return _Culprit(hint=f"{prefix}: there is no gradient (None)")
     right, unit = vector(expected), precision_of(dtype).roundoff
