@@ -119,6 +119,20 @@ def test_a_reference_whose_own_gradient_is_wrong_certifies_nothing() -> None:
     assert any("reference's own gradient" in note for note in report.notes)
 
 
+def test_a_reference_that_agrees_at_the_point_alone_fails() -> None:
+    torch = framework("torch")
+    q, k, v = heads(torch, "bfloat16")
+    wide, right = [one.double() for one in (q, k, v)], attention(torch)
+
+    def bent(*inputs: Any) -> Any:
+        off = sum(((one - own) * 0.3).sum(-1, keepdim=True) for one, own in zip(inputs, wide, strict=True))
+        return right(*inputs) + off
+
+    report = check(flash(torch), (q, k, v), bent)
+    assert report.verdict is GradVerdict.FAIL
+    assert any(one.name == "reference-forward" and one.verdict is GradVerdict.FAIL for one in report.properties)
+
+
 def test_a_reference_of_the_framework_has_slopes_for_a_double_function() -> None:
     torch = framework("torch")
     x = torch.linspace(-1, 1, 24, dtype=torch.float64)
