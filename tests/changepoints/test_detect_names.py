@@ -147,3 +147,15 @@ def test_every_point_without_a_value_is_told_once(pattern: str) -> None:
             told[index] += pattern[index] in kinds
     assert told == [int(letter != ".") for letter in pattern]
     assert [change.first for change in changes] == sorted(change.first for change in changes)
+
+
+@pytest.mark.parametrize("parts", [(60, 40, 60), (78, 100, 78), (100, 40, 5)])
+def test_a_gain_that_was_lost_again_is_a_regression_that_stands(parts: tuple[int, int, int]) -> None:
+    found = named(*zip((100.0, 110.0, 100.0), parts, strict=True), better="higher")
+    assert [change.kind for change in found] == [ChangeKind.IMPROVEMENT, ChangeKind.REGRESSION]
+
+
+@pytest.mark.parametrize("away", [90.0, 110.0])
+def test_a_short_loss_or_gain_is_a_dip(away: float) -> None:
+    found = named((100.0, 60), (away, 8), (100.0, 60), better="higher")
+    assert [change.kind for change in found] == [ChangeKind.DIP]

@@ -4,7 +4,8 @@ Pure; the same series gives the same answer. Only observations with values are l
 between two of them stays unknown, and is part of a step's range. Several samples of one observation count as their mean.
 
 A dip left its level and came back: to within the noise of the two levels, or a tenth of its depth; and it is short: at
-most a quarter of the series, or shorter than the levels on both sides of it. Every other step is a regression, an
+most a quarter of the series, or shorter than the levels on both sides of it. A gain that was lost again is only one
+where it lasted half as long as either side at most: else the loss is what stands at the end. Every other step is a regression, an
 improvement, or, where nobody said which is better, a shift. Neighbours that crashed or hung in the same way are one
 crash range; those that are missing or broken are one gap.
 """
@@ -200,20 +201,22 @@ def name_changes(series: Series, steps: Sequence[Step], levels: Sequence[Level])
     total = sum(level.count for level in levels)
     number = 0
     while number < len(steps):
-        back = _back(steps, levels, number, total)
+        gain = step_kind(series.better, steps[number]) is ChangeKind.IMPROVEMENT
+        back = _back(steps, levels, number, total, gain=gain)
         last = number if back is None else back
         changes.append(_moved(series, steps, number, last))
         number = last + 1
     return tuple(sorted(changes, key=lambda change: (change.first, change.last)))
 
 
-def _back(steps: Sequence[Step], levels: Sequence[Level], number: int, total: int) -> int | None:
+def _back(steps: Sequence[Step], levels: Sequence[Level], number: int, total: int, *, gain: bool) -> int | None:
     """The step that comes back from where step `number` went."""
     home = levels[number]
     for last in range(number + 1, min(number + _STEPS_OF_A_DIP, len(steps))):
         away, end = levels[number + 1 : last + 1], levels[last + 1]
         count = sum(level.count for level in away)
-        short = count <= _SHORT * total or count < min(home.count, end.count)
+        least = min(home.count, end.count)
+        short = count <= least / 2 if gain else count <= _SHORT * total or count < least
         same_side = len({level.value > home.value for level in away}) == 1
         depth = max(abs(level.value - home.value) for level in away)
         noise = hypot(home.high - home.low, end.high - end.low) / 2
