@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from karat.hunts.model import Span
 from karat.hunts.stages import child_key, dips, levels_of, shown_in, sites
@@ -59,21 +61,31 @@ def test_a_finer_stage_shows_a_change_of_the_same_metric_and_sides() -> None:
 def test_a_dip_leaves_its_level_and_comes_back() -> None:
     there, back = span(3, 4, 587.6, 570.2), span(6, 7, 570.2, 587.5)
     later = span(9, 10, 587.5, 577.2)
-    assert dips((there, back, later)) == {0: 0, 1: 0}
-    assert dips((later, back, there)) == {2: 0, 1: 0}, "whatever their order"
-    assert dips((there, span(6, 7, 570.2, 580.0))) == {}, "half the way is no dip"
-    assert dips((there, span(6, 7, 570.2, 560.0))) == {}
-    assert dips((span(3, 4, 1.0, None), span(5, 6, None, 1.0))) == {}
+    assert dips((there, back, later), 12) == {0: 0, 1: 0}
+    assert dips((later, back, there), 12) == {2: 0, 1: 0}, "whatever their order"
+    assert dips((there, span(6, 7, 570.2, 580.0)), 12) == {}, "half the way is no dip"
+    assert dips((there, span(6, 7, 570.2, 560.0)), 12) == {}
+    assert dips((span(3, 4, 1.0, None), span(5, 6, None, 1.0)), 12) == {}
     other = [span(s.good, s.bad, s.before, s.after, "n") for s in (there, back)]
-    assert dips((there, back, *other)) == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert dips((there, back, *other), 12) == {0: 0, 1: 0, 2: 1, 3: 1}
 
 
 @given(st.lists(st.floats(1, 100), min_size=2, max_size=8))
 def test_no_change_is_in_two_dips(levels: list[float]) -> None:
     spans = [span(i, i + 1, a, b) for i, (a, b) in enumerate(pairwise(levels))]
-    paired = dips(spans)
+    paired = dips(spans, len(levels))
     for number in set(paired.values()):
         first, second = sorted(n for n, dip in paired.items() if dip == number)
         assert second == first + 1
         before, low, after = levels[first : first + 3]
         assert abs(after - before) <= 0.25 * abs(low - before)
+
+
+def test_a_gain_that_lasted_and_was_lost_again_stands_as_a_loss() -> None:
+    def told(gain: int, loss: int, kind: str = "improvement") -> Mapping[int, int]:
+        there, back = span(gain - 1, gain, 100, 110), span(loss - 1, loss, 110, 100)
+        return dips((replace(there, kind=kind), replace(back, kind="regression")), 256)
+
+    assert told(78, 178) == {}
+    assert told(100, 110) == {0: 0, 1: 0}, "a short one is a dip"
+    assert told(78, 178, "shift") == {0: 0, 1: 0}, "nobody knows which is better"

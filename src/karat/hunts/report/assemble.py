@@ -93,7 +93,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
                 flags=marks.get(point.id, ()),
             )
         )
-    found, pairs = journal.changes(row.key), dips(decision.spans)
+    found, pairs = journal.changes(row.key), dips(decision.spans, len(points))
     changes = []
     for number, span in enumerate(decision.spans):
         known_change, dip = found.get(number, ChangeRow()), pairs.get(number)

@@ -145,7 +145,7 @@ class HuntProgress(Listener):
     def states(self) -> list[str]:
         """A word for each point: its outcome, or of one with values how its level compares with the first."""
         # good, worse, better, moved, dip: by the changes before each point.
-        levels, pairs = ["good"] * len(self.points), dips(self.spans)
+        levels, pairs = ["good"] * len(self.points), dips(self.spans, len(self.points))
         opened: dict[int, str] = {}
         current = "good"
         ordered = sorted(range(len(self.spans)), key=lambda n: self.spans[n].bad)
