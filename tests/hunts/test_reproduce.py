@@ -129,9 +129,9 @@ def test_what_may_be_a_secret_is_not_in_the_line() -> None:
     made = settings(probe={"command": ["true"], "env": env})
     line = reproduce_command(made, "values", Point(id="v", label="v", parts={"value": "1"}), {})
     assert "hf_secret" not in line
-    assert 'HF_TOKEN="$HF_TOKEN"' in line
+    assert 'HF_TOKEN="${HF_TOKEN:?}"' in line
     assert "MODE=fast" in line
-    assert 'FLAGS="$FLAGS"' in line
+    assert 'FLAGS="${FLAGS:?}"' in line
 
 
 def test_a_package_is_installed_beside_what_it_needs() -> None:

@@ -58,7 +58,7 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
     return [
-        f'{name}="${name}"' if text == NOT_KEPT or is_secret_name(name) else f"{name}={_quoted(text)}"
+        f'{name}="${{{name}:?}}"' if text == NOT_KEPT or is_secret_name(name) else f"{name}={_quoted(text)}"
         for name, text in env.items()
         if _VARIABLE.fullmatch(name)
     ]
