@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import resources
 from typing import Any
 
@@ -72,6 +73,12 @@ def test_a_seed_gives_the_same_samples_and_another_gives_others() -> None:
     ]
     assert values[0] == values[1] != values[2]
     assert [np.shape(one) for one in values[0]] == [(3, 4), (3, 4), (2, 1, 3), (4, 1), (), (4,)]
+
+
+def test_paddle_needs_no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework("paddle")
+    monkeypatch.setitem(sys.modules, "jax", None)
+    assert len(list(load("paddle")["paddle.cos"].samples(0))) == 3
 
 
 def test_constants_of_a_table_are_not_differentiated() -> None:

@@ -6,7 +6,7 @@ A table has a line `= jax.numpy` for a module; then names, and under them, inden
         any(3, 4), axis=1 | any(3, 4), axis=1, where=bools(3, 4) : sum
 
 A call is the arguments as Python writes them; ` : sum` limits it to some of the names. What is drawn, `any(3, 4)`, becomes
-an input, and is differentiated if it is floating and neither `arr` nor `labels`; the first is `x0` in what follows.
+an input, and is differentiated if it is floating and not `arr`, `labels` or `fixed`; the first is `x0` in what follows.
 `any(...)` stands for a few shapes, which broadcast. What the installed version lacks is listed, with that reason.
 """
 
@@ -86,13 +86,18 @@ _DRAWS: Mapping[str, Callable[..., Any]] = {
     "bools": lambda rng, *shape: rng.random(shape) < 0.6,
     "arr": lambda rng, values, dtype=None: np.array(values, dtype),  # noqa: ARG005 - as it is
     "labels": _labels,
+    "fixed": lambda rng, *shape: _within(rng, 0.2, 3.0, *shape),
 }
 """How a table's inputs are drawn: with which numbers the functions are smooth."""
-_CONSTANTS = (_DRAWS["arr"], _labels)  # never differentiated
+_CONSTANTS = tuple(_DRAWS[name] for name in ("arr", "labels", "fixed"))  # never differentiated
 
 
 def jax() -> Iterator[Operator]:
-    return _operators("jax", lambda array: import_module("jax.numpy").asarray(array))
+    def made(array: Array) -> Any:
+        with jax_x64():
+            return import_module("jax.numpy").asarray(array)
+
+    return _operators("jax", made)
 
 
 def paddle() -> Iterator[Operator]:
@@ -138,8 +143,7 @@ def _samples(name: str, calls: tuple[str, ...], made: Callable[[Array], Any], se
         for shapes in _SHAPES if any(_open(one) for one in draws) else _SHAPES[:1]:
             rng = np.random.default_rng([seed, crc32(f"{name}({text})".encode())])
             call = _Call(written, shapes)
-            with jax_x64():
-                inputs = tuple(made(_short(draw(rng))) for draw in call.draws)
+            inputs = tuple(made(_short(draw(rng))) for draw in call.draws)
             given = [
                 k
                 for k, one in enumerate(inputs)
