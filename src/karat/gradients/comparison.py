@@ -195,7 +195,8 @@ def controls(
     seen = np.zeros_like(scales)
     for measured in groups[0][1]:
         np.maximum(seen, np.abs(measured.expected.direction), out=seen)
-    weights = np.divide(seen, scales, out=np.full_like(seen, np.inf), where=scales > 0)
+    with np.errstate(all="ignore"):
+        weights = np.where(scales > 0, seen / scales, np.inf)
     caught = {
         "zero": fails(lambda _gradient, _measured: 0.0),
         "x1.01": fails(lambda _gradient, measured: (1 + LEAST_ERROR) * measured.found),

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from karat.gradients.device_array import LARGE, random_bytes, random_signs
 from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size
 
 
@@ -77,20 +79,21 @@ SMALL = 8  # up to so many elements the whole Jacobian is probed, column by colu
 MOST_BOUNDARY = 16
 
 
-def signs(count: int, rng: np.random.Generator) -> Vector:
-    """±1, each with probability one half."""
-    return rng.integers(0, 2, count).astype(np.float64) * 2 - 1
-
-
-def random_weights(count: int, rng: np.random.Generator) -> Vector:
-    """Random signs with random magnitudes from 1/2 to just below 1."""
-    return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
+def random_weights(count: int, rng: np.random.Generator, like: Any = None) -> Vector:
+    """Random signs with random magnitudes from 1/2 to just below 1; where the other array lies."""
+    if count < LARGE:
+        drawn: Vector = random_signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
+        return drawn
+    # One byte is both: seven bits of magnitude, and the sign.
+    byte = random_bytes(count, rng, like)
+    sizes: Vector = (byte | 128).astype(np.float64) / 256
+    return np.where(byte < 128, sizes, -sizes)
 
 
 def directions(slot: TensorSlot, point: Vector, rng: np.random.Generator, *, whole: bool = True) -> list[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few."""
     count = point.size
-    drawn = [random_weights(count, rng) for _ in range(DENSE)]
+    drawn = [random_weights(count, rng, point) for _ in range(DENSE)]
     if count <= SMALL and whole:
         return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
     return [*drawn, boundary(slot, point, rng)]
@@ -100,8 +103,8 @@ def boundary(slot: TensorSlot, point: Vector, rng: np.random.Generator) -> Vecto
     """The corners and the extreme values alone, so that nothing else drowns them."""
     places = boundary_places(slot, point)
     distinct = (128 + (np.arange(len(places)) * 37) % 128) / 256
-    sparse = np.zeros(point.size)
-    sparse[places] = signs(len(places), rng) * distinct
+    sparse = np.zeros_like(point)
+    sparse[places] = random_signs(len(places), rng) * distinct
     return sparse
 
 

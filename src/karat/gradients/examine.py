@@ -208,7 +208,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
     rng = seen.plan.draw(Purpose.COTANGENTS, k)
     base, mask = seen.baseline.base[k], seen.masks[k]
     sizes = oracles.balance(base, seen.slopes(k))
-    drawn = [np.where(mask, 0.0, random_weights(base.size, rng) / sizes) for _ in range(oracles.COTANGENTS)]
+    drawn = [np.where(mask, 0.0, random_weights(base.size, rng, base) / sizes) for _ in range(oracles.COTANGENTS)]
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
@@ -221,7 +221,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
         nudged = beside.vjp([drawn[0] if j == k else None for j in range(len(flat.outputs))])
     if not seen.kinks[k].any():
         return Pullback(drawn, gradients, None, nudged)
-    positive = np.abs(random_weights(mask.size, seen.plan.draw(Purpose.KINKS, k)))
+    positive = np.abs(random_weights(mask.size, seen.plan.draw(Purpose.KINKS, k), mask))
     cotangent = np.where(seen.kinks[k], positive, 0.0)
     return Pullback(drawn, gradients, (cotangent, _gradients(seen, {k: cotangent})), nudged)
 

@@ -214,7 +214,7 @@ def observe(at: ForwardBaseline, plan: CheckPlan) -> Observations:
     seen = Observations(at, plan, found, [], [])
     for k, base in enumerate(at.base):
         unknown = ~np.isfinite(base)
-        kink = np.zeros(base.size, np.bool_)
+        kink = np.zeros_like(base, np.bool_)
         for probe in (one for of_input in found for one in of_input):
             slopes = probe.slopes[k]
             kink |= slopes.kinked
@@ -235,12 +235,12 @@ def doubts(seen: Observations) -> list[Mask]:
     """
     at = seen.baseline
     other = replace(at, steps=tuple(tuple(_OTHER * step for step in ladder) for ladder in at.steps[1:]))
-    found = [np.zeros(one.size, np.bool_) for one in at.base]
+    found = [np.zeros_like(one, np.bool_) for one in at.base]
     for index, probes in enumerate(seen.probes):
         if not probes:
             continue
         scales, rng = element_scales(at.flat.point[index]), seen.plan.draw(Purpose.DOUBTS, index)
-        drawn = [scales * random_weights(scales.size, rng) for _ in range(_LOOKS + 1)]
+        drawn = [scales * random_weights(scales.size, rng, scales) for _ in range(_LOOKS + 1)]
         looks = [(one.slopes, slopes_along(other, index, one.direction)) for one in probes[:_LOOKS]]
         for k in range(len(found)):
             for here, again in looks:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.findings import UsageError
+from karat.gradients.device_array import on_device, random_signs
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]
@@ -128,7 +129,7 @@ class FlatProblem:
         """The outputs at an imaginary step; raises whatever the function raises."""
         at: list[Array] = self._shaped(self.point)
         at[index] = at[index] + 1j * step.reshape(self.inputs[index].shape)
-        return [np.asarray(one).reshape(-1) for one in self.problem.forward_complex(at)]
+        return [one.reshape(-1) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
         given = [None if one is None else shaped(one, slot) for one, slot in zip(cotangents, self.outputs, strict=True)]
@@ -144,7 +145,7 @@ class FlatProblem:
 
     def nudged(self, unit: float, rng: np.random.Generator) -> FlatProblem:
         """The same a few units in the last place away: what changes there is what round-off may change."""
-        signs = [rng.integers(0, 2, one.size) * 2.0 - 1 for one in self.point]
+        signs = [random_signs(one.size, rng, one) for one in self.point]
         return self.at([one * (1 + 4 * unit * sign) for one, sign in zip(self.point, signs, strict=True)])
 
     def at(self, point: Sequence[Vector]) -> FlatProblem:
@@ -161,7 +162,7 @@ def size(slot: TensorSlot) -> int:
 
 def vector(array: Array) -> Vector:
     """A tensor's real numbers, complex ones as pairs."""
-    whole = np.ascontiguousarray(array).reshape(-1)
+    whole = array.reshape(-1) if on_device(array) else np.ascontiguousarray(array).reshape(-1)
     if np.iscomplexobj(whole):
         return whole.astype(np.complex128, copy=False).view(np.float64)
     return whole.astype(np.float64, copy=False)
@@ -169,12 +170,13 @@ def vector(array: Array) -> Vector:
 
 def shaped(one: Vector, slot: TensorSlot) -> Array:
     """A vector in its slot's shape, as an array of its own."""
-    whole = np.array(one, dtype=np.float64)
+    # Adapters copy what they are given; there may be no room for two.
+    whole = one if on_device(one) else np.array(one, dtype=np.float64)
     return (whole.view(np.complex128) if slot.complex else whole).reshape(slot.shape)
 
 
 def _checked(found: Array, slot: TensorSlot) -> Vector:
-    found = np.asarray(found)
+    found = found if on_device(found) else np.asarray(found)
     if found.shape != slot.shape:
         raise WrongShape(f"{slot.name} has shape {slot.shape}, its derivative {found.shape}")
     if slot.complex and not np.iscomplexobj(found):

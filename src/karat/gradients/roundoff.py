@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from karat.gradients.device_array import random_signs
 from karat.gradients.problem import Array, FlatProblem, Vector
 from karat.tensors.dtypes import TABLE
 
@@ -76,8 +78,9 @@ _ENOUGH = 2**14
 
 def power_of_two(values: Vector) -> Vector:
     """The power of two at or below each value; 0 stays 0."""
-    _, exponents = np.frexp(values)
-    return np.where(values > 0, np.ldexp(1.0, exponents - 1), 0.0)
+    # What is left of a number without its mantissa.
+    found: Vector = (values.view(np.int64) & 0x7FF0000000000000).view(np.float64)
+    return np.where(values > 0, found, 0.0)
 
 
 def sample(values: Vector) -> Vector:
@@ -172,7 +175,7 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
     ]
     spread = float(np.linalg.norm(_FOURTH))
     return [
-        (np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / spread, np.abs(values[-1] - values[0]), values[-1])
+        (np.abs(sum(map(operator.mul, _FOURTH, values))) / spread, np.abs(values[-1] - values[0]), values[-1])
         for values in zip(*runs, strict=True)
     ]
 
@@ -247,7 +250,8 @@ class _Step:
         self.size = size
         rng = np.random.default_rng(5)
         steps = [
-            (rng.integers(0, 2, one.shape) * 2 - 1) * np.where(one == 0, 1.0, np.abs(one)) for one in problem.point
+            random_signs(one.size, rng, one).reshape(one.shape) * np.where(one == 0, 1.0, np.abs(one))
+            for one in problem.point
         ]
         self.ahead, self.back = (
             problem.forward([at + h * step for at, step in zip(problem.point, steps, strict=True)])

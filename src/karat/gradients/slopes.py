@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -192,8 +193,7 @@ def _pooled(spread: Vector) -> float:
 
 def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder) -> Slopes:
     """At the edge of a domain one side has to do."""
-    has_right = np.all([np.isfinite(one) for one in right], axis=0)
-    has_left = np.all([np.isfinite(one) for one in left], axis=0)
+    has_right, has_left = (reduce(np.logical_and, map(np.isfinite, side)) for side in (right, left))
     edge = has_right != has_left
     if not edge.any():
         return found
@@ -241,7 +241,7 @@ def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator
     """A point an eighth away: to both sides at first, then inwards from either edge of a domain."""
     moved = []
     for one in point:
-        drawn = random_weights(one.size, rng)
+        drawn = random_weights(one.size, rng, one)
         if attempt % ATTEMPTS in {1, 2}:
             drawn = np.abs(drawn) if attempt % ATTEMPTS == 1 else -np.abs(drawn)
         moved.append(one + np.where(np.isfinite(one), 2.0**-3 * element_scales(one) * drawn, 0))

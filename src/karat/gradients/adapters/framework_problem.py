@@ -284,7 +284,7 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
         problem.point = tuple(adapter.to_numpy(leaf.value) for leaf in given)
         for array in problem.point:
             # What was computed at the point is cached by the identity of its arrays.
-            array.flags.writeable = False
+            array.setflags(write=False)
         known = given or call.leaves
         problem.device = adapter.device_of(known[0].value) if known else "cpu"
         # What comes out as given, and in double precision; one of the two may be all there is.

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from karat.gradients import device_array
 from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised, copied, gradients_of, graph_nodes
 from karat.gradients.problem import Array, Unsupported
 from karat.tensors.arrays import is_torch
@@ -48,11 +49,17 @@ class TorchAdapter(Adapter):
             value = value.to_dense()  # as the gradient of an embedding may be
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
+        if device_array.stays(value):
+            large = value.detach().to(wide, copy=True, memory_format=torch.contiguous_format)
+            return cast("Array", device_array.DeviceArray(large))
         dense = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
         array: Array = dense.numpy(force=True)
         return array
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        if device_array.on_device(array):
+            there: Any = array
+            return there.tensor.to(device=None if like is None else like.device, dtype=_dtype(dtype), copy=True)
         # Through memory of its own, in C order: torch takes no negative strides.
         made = _torch().from_numpy(np.array(array, order="C"))
         return made.to(device=None if like is None else like.device, dtype=_dtype(dtype))

@@ -46,7 +46,7 @@ def linearity(trial: Trial) -> Property:
         expected: list[Array | None] = []
         for g, h in zip(first, second, strict=True):
             parts = [factor * part for factor, part in ((a, g), (b, h)) if part is not None]
-            expected.append(np.asarray(sum(parts)) if parts else None)
+            expected.append(sum(parts[1:], parts[0]) if parts else None)
         return TwoWays(problem.vjp(at, mixed), expected, (first, second))
 
     return trial.judge("linearity", f"for {a}·v {b}·w", attempt)
@@ -289,7 +289,7 @@ def _both_products(
     """Both products, and the size of their terms."""
 
     def terms(one: Array, other: Array) -> Array:
-        return np.asarray((np.conj(one) * other).real, np.float64).reshape(-1)
+        return (np.conj(one) * other).real.reshape(-1)
 
     pushed = trial.problem.jvp(at, along)
     pulled = trial.usual(at, cotangents)

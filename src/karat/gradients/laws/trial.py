@@ -8,6 +8,7 @@ another one then, and what it moved by is allowed; a broken law is broken by as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from karat.gradients.adapters.framework_problem import FrameworkProblem
+from karat.gradients.device_array import LARGE, random_signs
+from karat.gradients.draws import random_weights
 from karat.gradients.problem import Array, Gradients, Problem
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import INACCURATE, eps_of
@@ -47,13 +50,10 @@ class TwoWays:
         if found is None or expected is None:
             return found if expected is None else -expected
         with np.errstate(all="ignore"):
-            off = np.asarray(found - expected)
-        off[(found == expected) | ~np.isfinite(expected)] = 0.0
+            off = np.where((found == expected) | ~np.isfinite(expected), 0.0, found - expected)
         for part in (one[index] for one in self.sizes):
-            if part is not None:
-                off[~np.isfinite(part)] = 0.0
-        off[np.isnan(off)] = np.inf
-        return off
+            off = off if part is None else np.where(np.isfinite(part), off, 0.0)
+        return np.where(np.isnan(off), np.inf, off)
 
 
 class Trial:
@@ -109,7 +109,10 @@ class Trial:
         return tuple(self.normal(slot.shape, is_complex=slot.complex) for slot in self.problem.outputs)
 
     def normal(self, shape: tuple[int, ...], *, is_complex: bool = False) -> Array:
-        """Normal numbers, that a kernel in its own precision sees as they are."""
+        """Normal numbers (weights, where there are very many), that a kernel in its own precision sees as they are."""
+        count = math.prod(shape)
+        if count >= LARGE and not is_complex:
+            return random_weights(count, self.rng, self.problem.point[0]).reshape(shape)
         found: Array = np.asarray(self.rng.standard_normal(shape))
         if is_complex:
             found = np.asarray(found + 1j * self.rng.standard_normal(shape))
@@ -118,7 +121,8 @@ class Trial:
         return found.astype(np.complex128 if is_complex else np.float64, copy=False)
 
     def signs(self, like: Array) -> Array:
-        return np.asarray(self.rng.integers(0, 2, like.shape) * 2.0 - 1.0)
+        found: Array = random_signs(like.size, self.rng, like).reshape(like.shape)
+        return found
 
     def bound(self, index: int, compared: TwoWays) -> float:
         """How far two ways of computing this gradient may be apart."""

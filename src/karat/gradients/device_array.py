@@ -1,0 +1,313 @@
+"""Large tensors of torch that numpy's functions take, where they lie.
+
+The mathematics of a check is written once, for numpy arrays. A `DeviceArray` answers numpy's own protocols
+(`__array_ufunc__`, `__array_function__`), so that the same lines run on a GPU, and on all cores of a CPU. What has no
+counterpart below is done by numpy on the host: slower, never wrong. What comes out small is a numpy array again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+LARGE = 2**16  # from so many elements on a tensor stays on its device
+
+_REDUCED = {"sum", "mean", "any", "all", "argmax", "argmin", "max", "min", "amax", "amin", "median", "count_nonzero"}
+# numpy's ufuncs that torch has under another name; `equal` and the like are something else there.
+_OTHER_NAMES = {
+    "equal": "eq",
+    "not_equal": "ne",
+    "invert": "bitwise_not",
+    "rint": "round",
+    "conjugate": "conj_physical",
+}
+_TO_FLOATS = {"divide", "sqrt", "exp", "log", "log2", "tanh"}
+_SAME_NAMES = {
+    *("add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "log", "log2", "tanh"),
+    *("isfinite", "isnan", "isinf", "less", "less_equal", "greater", "greater_equal", "frexp", "hypot", "copysign"),
+    *("maximum", "minimum", "sign", "power", "logical_and", "bitwise_and", "bitwise_or", "bitwise_xor"),
+}
+
+
+@cache
+def _torch() -> Any:
+    return import_module("torch")
+
+
+def stays(tensor: Any) -> bool:
+    """Whether it is worth its while there: numpy is as quick as torch on the host, and quicker with few numbers."""
+    return bool(tensor.device.type != "cpu" and tensor.numel() >= LARGE)
+
+
+def on_device(value: object) -> bool:
+    return isinstance(value, DeviceArray)
+
+
+def random_signs(count: int, rng: np.random.Generator, like: Any = None) -> Any:
+    """±1, each with probability one half; where the other array lies."""
+    if count < LARGE:
+        return rng.integers(0, 2, count).astype(np.float64) * 2 - 1
+    return 1.0 - (random_bytes(count, rng, like) & 128).astype(np.float64) / 64
+
+
+def random_bytes(count: int, rng: np.random.Generator, like: Any) -> Any:
+    """Drawn on the host, the same on every machine: the quickest that numpy draws, and little to send."""
+    drawn = rng.integers(0, 256, count, dtype=np.uint8)
+    return DeviceArray(like.beside(drawn)) if isinstance(like, DeviceArray) else drawn
+
+
+class DeviceArray(NDArrayOperatorsMixin):
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.tensor.numpy(force=True)
+        return array if dtype is None else array.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        out = more.pop("out", (None,))[0]
+        work = _UFUNCS.get(ufunc.__name__) if method == "__call__" and not more else None
+        if work is None:
+            found = getattr(ufunc, method)(*map(_on_host, inputs), **{key: _on_host(one) for key, one in more.items()})
+        else:
+            given = [self._given(one) for one in inputs]
+            if any(isinstance(one, float) for one in given) or ufunc.__name__ in _TO_FLOATS:
+                # torch would make float32 of bools and integers.
+                given = [_widened(one) for one in given]
+            found = _wrapped(work(*given))
+        if out is None:
+            return found
+        out[...] = _on_host(found) if isinstance(out, np.ndarray) else found
+        return out
+
+    def _given(self, value: Any) -> Any:
+        """A number or a tensor."""
+        value = np.asarray(value) if isinstance(value, list) else value
+        if isinstance(value, np.ndarray):
+            return self.beside(value) if value.ndim else value.item()
+        return _tensor(value)
+
+    def beside(self, array: Any) -> Any:
+        """A numpy array as a tensor on this one's device."""
+        torch = _torch()
+        # Not writable: torch warns, though it only reads.
+        whole = array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
+        return torch.from_numpy(whole).to(self.tensor.device)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        work = _FUNCTIONS.get(func)
+        if work is not None:
+            found = work(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        return func(*map(_on_host, args), **{key: _on_host(one) for key, one in kwargs.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _REDUCED:
+            return lambda *args, **more: getattr(np, name)(self, *args, **more)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def ndim(self) -> int:
+        return int(self.tensor.dim())
+
+    @property
+    def size(self) -> int:
+        return int(self.tensor.numel())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(str(self.tensor.dtype).removeprefix("torch."))
+
+    @property
+    def real(self) -> Any:
+        return DeviceArray(self.tensor.real) if self.tensor.is_complex() else self
+
+    @property
+    def imag(self) -> Any:
+        return DeviceArray(self.tensor.imag) if self.tensor.is_complex() else np.zeros_like(self)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
+
+    def setflags(self, write: bool) -> None:  # noqa: FBT001 - numpy's
+        """Nothing: no tensor can be protected."""
+
+    def copy(self) -> Any:
+        return DeviceArray(self.tensor.clone())
+
+    def reshape(self, *shape: Any) -> Any:
+        return DeviceArray(self.tensor.reshape(*shape))
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
+        return DeviceArray(self.tensor.to(_dtype(dtype), copy=copy))
+
+    def view(self, dtype: Any) -> Any:
+        """The same memory; complex numbers are pairs of real ones, along the last axis."""
+        torch, wide = _torch(), _dtype(dtype)
+        if self.tensor.is_complex() == wide.is_complex:
+            return DeviceArray(self.tensor.view(wide))
+        if self.tensor.is_complex():
+            return DeviceArray(torch.view_as_real(self.tensor.resolve_conj()).flatten(-2))
+        return DeviceArray(torch.view_as_complex(self.tensor.unflatten(-1, (-1, 2))))
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self.tensor[self._key(key)]
+        return DeviceArray(found) if stays(found) else np.asarray(DeviceArray(found))[()]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.tensor[self._key(key)] = self._given(value)
+
+    def _key(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            return tuple(map(self._key, key))
+        return self._given(key)
+
+
+def _dtype(dtype: Any) -> Any:
+    return getattr(_torch(), np.dtype(dtype).name)
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, DeviceArray):
+        return value.tensor
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _scalar(tensor: Any) -> Any:
+    return tensor.detach().cpu().numpy()[()]
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_on_host, value)) if type(value) in {list, tuple} else value
+    return np.asarray(value) if isinstance(value, DeviceArray) else value
+
+
+def _widened(value: Any) -> Any:
+    narrow = hasattr(value, "is_complex") and not (value.is_floating_point() or value.is_complex())
+    return value.to(_torch().float64) if narrow else value
+
+
+def _wrapped(found: Any) -> Any:
+    return tuple(map(DeviceArray, found)) if isinstance(found, tuple) else DeviceArray(found)
+
+
+def _bound(clamped: str, whole: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """`maximum` or `minimum`, which torch has for tensors alone."""
+
+    def work(one: Any, other: Any) -> Any:
+        tensor, limit = (one, other) if hasattr(one, "clamp") else (other, one)
+        return whole(tensor, limit) if hasattr(limit, "clamp") else tensor.clamp(**{clamped: limit})
+
+    return work
+
+
+class _Ufuncs(dict[str, Callable[..., Any]]):
+    """torch's function for a ufunc, looked up when it is first wanted."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self and (name in _SAME_NAMES or name in _OTHER_NAMES):
+            self[name] = getattr(_torch(), _OTHER_NAMES.get(name, name))
+            if name in {"maximum", "minimum"}:
+                self[name] = _bound("min" if name == "maximum" else "max", self[name])
+        return super().get(name, default)
+
+
+_UFUNCS = _Ufuncs()
+
+
+def _where(condition: Any, one: Any, other: Any) -> Any:
+    torch = _torch()
+    like = next(each for each in (condition, one, other) if isinstance(each, DeviceArray))
+    sides = [like.beside(each) if isinstance(each, np.ndarray) else _tensor(each) for each in (condition, one, other)]
+    if not isinstance(sides[0], torch.Tensor):
+        sides[0] = torch.as_tensor(bool(sides[0]), device=like.tensor.device)
+    if not any(isinstance(each, torch.Tensor) for each in sides[1:]):
+        sides[1] = torch.as_tensor(sides[1], dtype=torch.float64, device=like.tensor.device)
+    return DeviceArray(torch.where(*sides))
+
+
+def _reduced(name: str) -> Callable[..., Any]:
+    def work(array: Any, *axes: Any, initial: Any = None, where: Any = None, **more: Any) -> Any:
+        if axes or more or not isinstance(array, DeviceArray):
+            return NotImplemented
+        tensor = array.tensor
+        if where is not None:
+            array = _where(where, array, initial)
+            tensor = array.tensor
+        if name == "mean" and not tensor.is_floating_point():
+            tensor = tensor.to(_torch().float64)
+        found = _scalar(getattr(tensor, name)())
+        return found if initial is None or name not in {"max", "min"} else getattr(np, f"{name}imum")(found, initial)
+
+    return work
+
+
+def _filled(value: Any) -> Callable[..., Any]:
+    def work(array: DeviceArray, fill: Any = value, *, dtype: Any = None) -> Any:
+        fill, dtype = (value, fill) if value is not None and fill is not value else (fill, dtype)
+        wide = array.tensor.dtype if dtype is None else _dtype(dtype)
+        return DeviceArray(_torch().full_like(array.tensor, _tensor(fill), dtype=wide))
+
+    return work
+
+
+def _joined(name: str) -> Callable[..., Any]:
+    def work(arrays: Any, *axes: Any, **more: Any) -> Any:
+        parts = list(arrays)
+        like = next(one for one in parts if isinstance(one, DeviceArray))
+        tensors = [one.tensor if isinstance(one, DeviceArray) else like.beside(np.asarray(one)) for one in parts]
+        return DeviceArray(getattr(_torch(), name)(tensors, *axes)) if not more else NotImplemented
+
+    return work
+
+
+def _same(one: Any, other: Any, equal_nan: bool = False) -> Any:  # noqa: FBT001, FBT002 - numpy's
+    if np.shape(one) != np.shape(other):
+        return False
+    same = one == other
+    return bool(np.all(same | ((one != one) & (other != other)) if equal_nan else same))  # noqa: PLR0124 - NaN
+
+
+_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    np.where: lambda *args: _where(*args) if len(args) == 3 else NotImplemented,
+    np.sum: _reduced("sum"),
+    np.mean: _reduced("mean"),
+    np.any: _reduced("any"),
+    np.all: _reduced("all"),
+    np.max: _reduced("max"),
+    np.min: _reduced("min"),
+    np.argmax: _reduced("argmax"),
+    np.argmin: _reduced("argmin"),
+    np.median: _reduced("median"),
+    np.count_nonzero: _reduced("count_nonzero"),
+    np.zeros_like: _filled(0),
+    np.ones_like: _filled(1),
+    np.full_like: _filled(None),
+    np.concatenate: _joined("concatenate"),
+    np.stack: _joined("stack"),
+    np.array_equal: _same,
+    np.clip: lambda array, low, high: DeviceArray(array.tensor.clamp(low, high)),
+    np.dot: lambda one, other: np.sum(one * other),
+    np.swapaxes: lambda array, one, other: DeviceArray(array.tensor.swapaxes(one, other)),
+    np.shape: operator.attrgetter("shape"),
+    np.iscomplexobj: lambda array: array.tensor.is_complex(),
+}
