@@ -35,6 +35,7 @@ COMMANDS = {
     "gc": "Delete expired references, and objects that nothing needs.",
     "replay": "Run captured programs, and compare their outputs with the captured ones.",
     "policy": "Check that op tests follow the gradient policy.",
+    "ops": "Audit the derivatives of a framework's operators.",
     "changes": "Find level changes, crashes and gaps in a series.",
     "hunt": "Find every regression, dip and crash, down to the commit.",
     "tolerance": "Recommend tolerances from repeated runs.",

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
@@ -66,7 +66,7 @@ class CaseJob(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
 
 
-def send(stream: IO[bytes], message: msgspec.Struct) -> None:
+def send(stream: IO[bytes], message: Any) -> None:
     """Write one message, whole, now."""
     data = msgspec.msgpack.encode(message)
     stream.write(_LENGTH.pack(len(data)) + data)
@@ -95,56 +95,36 @@ class WorkerLost(Exception):  # noqa: N818 - what became of a worker
     """A worker is gone; the message says how."""
 
 
-class Worker:
-    """One process, and the way to talk to it; used by one thread."""
+class WorkerProcess:
+    """`python -m MODULE`, and the way to talk to it; used by one thread."""
 
-    def __init__(self, setup: WorkerSetup, environment: Mapping[str, str]) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "karat.replays.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=self.log,
             start_new_session=True,
             env=environment,
         )
-        self._orders = cast("IO[bytes]", self._process.stdin)
-        self._answers = cast("IO[bytes]", self._process.stdout)
+        self.orders = cast("IO[bytes]", self._process.stdin)
+        self.answers = cast("IO[bytes]", self._process.stdout)
         self._late = threading.Event()
-        try:
-            with self._deadline(_IMPORT_TIMEOUT):
-                send(self._orders, setup)
-                ready = receive(self._answers, WorkerReady)
-        except (BrokenPipeError, Garbled):
-            ready = None
-        if ready is not None and ready.problem is None:
-            return
-        module, problem = setup.function.module, ready.problem if ready else None
-        if problem is None:
-            how = self._how_it_ended(_IMPORT_TIMEOUT)
-            problem = f"expected to import {module}, but {how}{printed_last(self._log)}"
-        self.close()
-        problem = scrub(problem, secrets_in(os.environ))
-        raise UsageError(problem, next_command=Command("python", "-c", f"import {module}"))
 
-    def replay(self, job: CaseJob, timeout: float | None) -> ReplayedCase:
-        """Replay one case; `WorkerLost` if the process died first."""
+    def ask(self, message: Any, kind: type[T], timeout: float | None) -> T | None:
+        """The answer; None if the process ended first."""
         try:
-            with self._deadline(timeout):
-                send(self._orders, job)
-                replayed = receive(self._answers, ReplayedCase)
+            with self.deadline(timeout):
+                send(self.orders, message)
+                return receive(self.answers, kind)
         except BrokenPipeError:
-            replayed = None
-        except Garbled:
-            raise WorkerLost(_GARBLED) from None
-        if replayed is None:
-            raise WorkerLost(self._how_it_ended(timeout))
-        if replayed.path != job.path:
-            raise WorkerLost(_GARBLED)
-        return replayed
+            return None
 
     @contextlib.contextmanager
-    def _deadline(self, seconds: float | None) -> Iterator[None]:
+    def deadline(self, seconds: float | None) -> Iterator[None]:
+        """Kill it if what is done within takes longer."""
+
         def too_late() -> None:
             self._late.set()
             self.kill()
@@ -160,7 +140,7 @@ class Worker:
         finally:
             timer.cancel()
 
-    def _how_it_ended(self, timeout: float | None) -> str:
+    def how_it_ended(self, timeout: float | None) -> str:
         """The worker has closed its pipes, so it is about to end."""
         if self._late.is_set():
             return f"it took longer than {timeout:g} s"
@@ -173,9 +153,41 @@ class Worker:
     def close(self) -> None:
         self.kill()
         wait_for_end(self._process)
-        for stream in (self._orders, self._answers, self._log):
+        for stream in (self.orders, self.answers, self.log):
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+class Worker(WorkerProcess):
+    """One that replays cases."""
+
+    def __init__(self, setup: WorkerSetup, environment: Mapping[str, str]) -> None:
+        super().__init__("karat.replays.worker", environment)
+        try:
+            ready = self.ask(setup, WorkerReady, _IMPORT_TIMEOUT)
+        except Garbled:
+            ready = None
+        if ready is not None and ready.problem is None:
+            return
+        module, problem = setup.function.module, ready.problem if ready else None
+        if problem is None:
+            how = self.how_it_ended(_IMPORT_TIMEOUT)
+            problem = f"expected to import {module}, but {how}{printed_last(self.log)}"
+        self.close()
+        problem = scrub(problem, secrets_in(os.environ))
+        raise UsageError(problem, next_command=Command("python", "-c", f"import {module}"))
+
+    def replay(self, job: CaseJob, timeout: float | None) -> ReplayedCase:
+        """Replay one case; `WorkerLost` if the process died first."""
+        try:
+            replayed = self.ask(job, ReplayedCase, timeout)
+        except Garbled:
+            raise WorkerLost(_GARBLED) from None
+        if replayed is None:
+            raise WorkerLost(self.how_it_ended(timeout))
+        if replayed.path != job.path:
+            raise WorkerLost(_GARBLED)
+        return replayed
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

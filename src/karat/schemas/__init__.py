@@ -150,6 +150,14 @@ _STRUCTS: dict[str, PublishedSchema] = {
         also=_EXIT_CODE,
         limits=_FINDING,
     ),
+    "ops.audit:OpsReport": PublishedSchema(
+        name="karat.ops/1",
+        title="karat ops audit",
+        description="What an audit of a framework's operators came to: operator × column, and each fault's script.",
+        also=_EXIT_CODE,
+        limits=_FINDING,
+        signed=("element", "input", "output"),
+    ),
     "policy.gate.decision:GateReport": PublishedSchema(
         name="karat.policy-gate/1",
         description="Evidence of test runs held against the rule and its exemptions.",

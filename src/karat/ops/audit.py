@@ -1,0 +1,365 @@
+"""An audit: every operator of a catalogue in worker processes, a journal of what was found, and one report.
+
+The journal has a line per operator, written as soon as it is done, so an audit that was stopped goes on where it was. What
+fails is held against a list of known faults and against an earlier audit.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import date
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, fail, info, warn
+from karat.ops.script import Fault
+from karat.ops.worker import COLUMNS, MISSING, OUTCOMES, Checked, Listed, WorkerSetup
+from karat.replays.processes import Garbled, WorkerProcess, printed_last, receive, send
+from karat.report.words import few
+from karat.system.command import Command
+from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
+from karat.system.pool import in_parallel
+
+_IMPORT_TIMEOUT = 600.0
+
+
+class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of one operator."""
+
+    name: str
+    cells: dict[str, str]
+    """Column → FAIL, unverified, INACCURATE, INCONCLUSIVE, PASS or not supported; what was not asked is not there."""
+    reasons: dict[str, str] = {}
+    """Column → why it is neither PASS nor missing."""
+    faults: tuple[Fault, ...] = ()
+    checked: int = 0
+    inconclusive: int = 0
+    """Samples of which a column is INCONCLUSIVE."""
+    samples: int = 0
+    """How many there are."""
+    refused: tuple[str, ...] = ()
+    """Samples that could not be checked, and why."""
+    ended: str = ""
+    """How its process ended, if it did not come to an end of its own."""
+    seconds: float = 0.0
+    peer_seconds: float = 0.0
+
+    @property
+    def outcome(self) -> str:
+        """The gravest of its columns."""
+        return min(self.cells.values(), key=OUTCOMES.index, default="not audited")
+
+
+class OpsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit came to."""
+
+    catalogue: str
+    versions: dict[str, str]
+    level: str
+    seed: int
+    samples: int
+    """Samples of each operator that were checked at most; 0 is all."""
+    counts: dict[str, int]
+    """Outcome → operators."""
+    checks: int
+    inconclusive_checks: int
+    operators: tuple[AuditedOperator, ...]
+    skipped: dict[str, str]
+    """Operators that were not audited, and why."""
+    seconds: float
+    """Of all processes together, for the checks alone."""
+    peer_ratio: float | None = None
+    """How much longer the checks took than the framework's own quick check."""
+    findings: tuple[Finding, ...] = ()
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of a journal: what the others are of."""
+
+    setup: WorkerSetup
+    versions: dict[str, str]
+
+
+class KnownFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of the list of known faults."""
+
+    op: str
+    """A name or a glob."""
+    column: str = "*"
+    reason: str
+    expires: date
+
+
+def known_faults(path: Path) -> tuple[KnownFault, ...]:
+    """The `[[known]]` tables of a file."""
+    try:
+        tables = toml.loads(read_plain(path, TEXT).decode())
+        return msgspec.convert(tables, dict[str, tuple[KnownFault, ...]]).get("known", ())
+    except OSError as error:
+        said = f"expected to read {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
+    except ValueError as error:
+        said = f"{path}: expected [[known]] tables with op, reason and expires = 2027-01-31, found: {error}"
+        raise UsageError(said, next_command=Command("cat", str(path))) from error
+
+
+def listing(setup: WorkerSetup) -> Listed:
+    """The operators of a catalogue, as a process of its own has them."""
+    worker, found = _start(setup)
+    worker.close()
+    return found
+
+
+def _start(setup: WorkerSetup) -> tuple[WorkerProcess, Listed]:
+    # Each worker has one core: they are many.
+    worker = WorkerProcess("karat.ops.worker", {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    try:
+        found = worker.ask(setup, Listed, _IMPORT_TIMEOUT)
+    except Garbled:
+        found = None
+    if found is None:
+        how = worker.how_it_ended(_IMPORT_TIMEOUT)
+        found = Listed(problem=f"expected to load {setup.catalogue}, but {how}{printed_last(worker.log)}", exit_code=3)
+    if found.problem:
+        worker.close()
+        kind: type[KaratError] = UsageError if found.exit_code == ExitCode.USAGE else CannotVerify
+        raise kind(found.problem, next_command=found.next_command or f"python -c 'import {setup.catalogue}'")
+    return worker, found
+
+
+def audit(  # noqa: PLR0913 - all but one are optional
+    setup: WorkerSetup,
+    *,
+    select: Sequence[str] = (),
+    jobs: int = 1,
+    timeout: float = 600.0,
+    journal: Path | None = None,
+    resume: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> OpsReport:
+    """Audit the operators whose names match one of the globs, or all; findings are for `judged` to make."""
+    workers = _Workers(setup, timeout)
+    there = workers.start()
+    chosen = {
+        name: why
+        for name, why in there.operators.items()
+        if not select or any(name == glob or fnmatchcase(name, glob) for glob in select)
+    }
+    if not chosen:
+        said = f"expected operators that match {', '.join(select)}, found none among {len(there.operators):,}"
+        raise UsageError(said, next_command=Command("karat", "ops", "list", setup.catalogue))
+    header = _Header(setup=setup, versions=there.versions)
+    done = dict(_read(journal, header)) if journal is not None and resume else {}
+    wanted = [name for name, why in chosen.items() if not why and name not in done]
+    tasks = [partial(workers.audited, name) for name in wanted]
+    try:
+        with _Journal(journal, header, done.values()) as lines:
+            for one in in_parallel(tasks, jobs, stop=workers.close):
+                done[one.name] = one
+                lines.write(one)
+                if progress is not None:
+                    progress(sum(name in done for name in chosen), sum(not why for why in chosen.values()))
+    finally:
+        workers.close()
+    found = tuple(done[name] for name in chosen if name in done)
+    peer = sum(one.peer_seconds for one in found)
+    return OpsReport(
+        catalogue=setup.catalogue,
+        versions=there.versions,
+        level=setup.level,
+        seed=setup.seed,
+        samples=setup.samples,
+        counts=dict(Counter(one.outcome for one in found)),
+        checks=sum(one.checked for one in found),
+        inconclusive_checks=sum(one.inconclusive for one in found),
+        operators=found,
+        skipped={name: why for name, why in chosen.items() if why},
+        seconds=sum(one.seconds for one in found),
+        peer_ratio=sum(one.seconds for one in found if one.peer_seconds) / peer if peer else None,
+    )
+
+
+class _Workers:
+    """Processes that stand ready; one that is lost is replaced by the next who needs one."""
+
+    def __init__(self, setup: WorkerSetup, timeout: float) -> None:
+        self._setup, self._timeout = setup, timeout
+        self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+        self._all: list[WorkerProcess] = []
+
+    def start(self) -> Listed:
+        worker, found = _start(self._setup)
+        self._all.append(worker)
+        self._idle.put(worker)
+        return found
+
+    def audited(self, name: str) -> AuditedOperator:
+        try:
+            worker = self._idle.get_nowait()
+        except queue.Empty:
+            worker, _ = _start(self._setup)
+            self._all.append(worker)
+        found: list[Checked] = []
+        ended = ""
+        try:
+            with worker.deadline(self._timeout):
+                send(worker.orders, name)
+                while (answer := receive(worker.answers, Checked)) is not None:
+                    found.append(answer)
+                    if answer.last is not None:
+                        break
+        except (BrokenPipeError, Garbled):
+            answer = None
+        if answer is None:
+            ended = f"{worker.how_it_ended(self._timeout)}{printed_last(worker.log)}"
+            worker.close()
+        else:
+            self._idle.put(worker)
+        return _summary(name, found, ended)
+
+    def close(self) -> None:
+        for worker in self._all:
+            with suppress(OSError, ValueError):
+                worker.close()
+
+
+def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator:
+    """One operator from its samples; a FAIL without a script that shows it is unverified."""
+    cells: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    shown = {fault.column for one in found for fault in one.faults if fault.shown}
+    for one in found:
+        for column, cell in one.cells.items():
+            outcome = "unverified" if cell.outcome == "FAIL" and column not in shown else cell.outcome
+            if OUTCOMES.index(outcome) < OUTCOMES.index(cells.get(column, MISSING)) or column not in cells:
+                cells[column] = outcome
+                reasons[column] = "" if outcome == "PASS" else f"{one.sample}: {cell.reason}"
+    checked = [one for one in found if one.cells]
+    return AuditedOperator(
+        name=name,
+        cells={column: cells[column] for column in COLUMNS if column in cells},
+        reasons={column: why for column, why in reasons.items() if why},
+        faults=tuple(fault for one in found for fault in one.faults),
+        checked=len(checked),
+        inconclusive=sum(any(cell.outcome == "INCONCLUSIVE" for cell in one.cells.values()) for one in checked),
+        samples=max((one.last for one in found if one.last is not None), default=len(found)),
+        refused=tuple(f"{one.sample}: {one.problem}" for one in found if one.problem),
+        ended=ended,
+        seconds=sum(one.seconds for one in found),
+        peer_seconds=sum(one.peer_seconds for one in found),
+    )
+
+
+def _read(path: Path, header: _Header) -> Iterator[tuple[str, AuditedOperator]]:
+    """What a journal of the same audit has; nothing of another's. A line that was cut off is made again."""
+    try:
+        first, *lines = path.read_bytes().splitlines() or [b""]
+    except FileNotFoundError:
+        return
+    with suppress(msgspec.MsgspecError):
+        if msgspec.json.decode(first, type=_Header) == header:
+            for line in lines:
+                one = msgspec.json.decode(line, type=AuditedOperator)
+                yield one.name, one
+
+
+class _Journal:
+    def __init__(self, path: Path | None, header: _Header, done: Iterable[AuditedOperator]) -> None:
+        self._file = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written anew: the last line of one that was stopped may be half of one.
+            self._file = path.open("wb")
+            for one in (header, *done):
+                self.write(one)
+
+    def write(self, one: msgspec.Struct) -> None:
+        if self._file is not None:
+            self._file.write(msgspec.json.encode(one) + b"\n")
+            self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def judged(
+    report: OpsReport, *, known: Sequence[KnownFault] = (), against: OpsReport | None = None, today: date
+) -> OpsReport:
+    """The report with its findings, gravest first: new faults fail, known ones and those of an earlier audit do not."""
+    before = {(one.name, fault.column) for one in (against.operators if against else ()) for fault in one.faults}
+    there = {(one.name, fault.column) for one in report.operators for fault in one.faults if fault.shown}
+    looked = {one.name: one for one in report.operators}
+    findings = [finding for one in report.operators for finding in _of_operator(one, report.catalogue)]
+    made: list[Finding] = []
+    used: set[KnownFault] = set()
+    for finding in findings:
+        place = finding.path, str(finding.metric)
+        entry = next(
+            (one for one in known if fnmatchcase(place[0], one.op) and fnmatchcase(place[1], one.column)), None
+        )
+        if finding.kind != "grad-failed":
+            made.append(finding)
+            continue
+        used |= {entry} if entry else set()
+        if entry is not None and entry.expires >= today:
+            said = f"{finding.message}; known until {entry.expires}: {entry.reason}"
+            made.append(info("exempted", said, path=place[0], metric=place[1]))
+        elif place in before and entry is None:
+            said = f"{finding.message}; the earlier audit had it, too"
+            made.append(info("exempted", said, path=place[0], metric=place[1]))
+        else:
+            made.append(finding)
+            if entry is not None:
+                said = f"its entry expired on {entry.expires}: {entry.reason}"
+                made.append(fail("exemption-expired", said, path=place[0], metric=place[1]))
+    made += [
+        info(
+            "status-improved",
+            f"{column}: was wrong in the earlier audit, and is {looked[name].cells.get(column, MISSING)}",
+            path=name,
+            metric=column,
+        )
+        for name, column in sorted(before - there)
+        if name in looked
+    ]
+    made += [
+        warn("exemption-unused", f"{one.op}, {one.column}: no such fault was found; remove the entry", path=one.op)
+        for one in known
+        if one not in used and any(fnmatchcase(name, one.op) for name in looked)
+    ]
+    if not report.checks:
+        said = f"nothing was checked of {few(sorted(looked) or sorted(report.skipped), 3)}"
+        made.append(fail("nothing-compared", said, next=Command("karat", "ops", "list", report.catalogue)))
+    return msgspec.structs.replace(report, findings=tuple(sorted(made, key=lambda one: one.severity.rank)))
+
+
+def _of_operator(one: AuditedOperator, catalogue: str) -> Iterator[Finding]:
+    again = Command("karat", "ops", "audit", catalogue, "--select", one.name)
+    for fault in one.faults:
+        place: dict[str, Any] = {"path": one.name, "metric": fault.column, "where": fault.sample, "next": again}
+        if fault.shown:
+            yield fail("grad-failed", f"{fault.column}: {fault.reason}; its script: {fault.shown}", **place)
+        else:
+            yield warn("fault-unverified", f"{fault.column}: {fault.reason}; no script shows it", **place)
+    if one.ended:
+        yield fail("op-ended", f"after {one.checked:,} samples: {one.ended}", path=one.name, next=again)
+    if not one.checked and not one.ended:
+        why = one.refused[0] if one.refused else "it has no samples with something to differentiate"
+        yield warn("not-audited", why, path=one.name, next=again)
+    for column, outcome in one.cells.items():
+        if outcome in {"INCONCLUSIVE", "INACCURATE"}:
+            said = f"{column}: {outcome.lower()}: {one.reasons[column]}"
+            yield info("evidence-inconclusive", said, path=one.name, metric=column)

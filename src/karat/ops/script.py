@@ -1,0 +1,225 @@
+"""Scripts: a fault shown without karat, in at most fifteen lines.
+
+A script follows one element of an input, or all of them at once, by a number t: g(t) is the output, summed with weights.
+It prints the derivative of g at 0 as the framework has it, and as differences of g have it: of all steps those three
+neighbours that agree best, and that far they are believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from karat.ops.catalogue import Sample
+
+_LARGE = 100
+"""More numbers than this in the inputs, and a script draws them again where it can."""
+MOST_LINES = 15
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One derivative that is wrong, and how it was asked for."""
+
+    column: str
+    sample: str
+    input: tuple[int | str, ...] = ()
+    """The way to the input: `(0,)`; `(0, 1)` for the second tensor of a list that comes first; empty for all of them."""
+    output: tuple[int | str, ...] | None = None
+    """The way to the output; None for all of them."""
+    modes: tuple[str, ...] = ("reverse",)
+    """What is applied, the outermost first: `("forward", "reverse")` is forward mode over reverse mode."""
+    dtype: str = "float64"
+    law: str = ""
+    element: tuple[int, ...] | None = None
+    reason: str
+    script: str = ""
+    shown: str = ""
+    """What the script printed; empty if it did not show the fault."""
+
+
+class _Dialect(msgspec.Struct, frozen=True):
+    """How a framework says it."""
+
+    start: str
+    weights: str
+    step: str
+    t: str
+    reverse: str
+    forward: str
+    composed: str
+    """Reverse mode among others."""
+    turn: str
+    """The tensor `a` with its axes in reverse order."""
+    cast: str
+    stack: str
+    real: str
+    array: str
+
+
+_DIALECTS = {
+    "torch": _Dialect(
+        start="import torch",
+        weights="torch.arange(1.0, y.numel() + 1, dtype=torch.float64).cos().reshape(y.shape)",
+        step="torch.zeros_like(x); step[{at}] = 1",
+        t="torch.zeros((), dtype=torch.float64, requires_grad=True)",
+        reverse="lambda f: lambda t: torch.autograd.grad(f(t), t, create_graph=True)[0]",
+        forward="lambda f: lambda t: torch.func.jvp(f, (t,), (torch.ones_like(t),))[1]",
+        composed="torch.func.grad",
+        turn="a.permute(*range(a.ndim)[::-1])",
+        cast="a.to(torch.{dtype}) if torch.is_tensor(a) and a.is_floating_point() else a",
+        stack="torch.stack",
+        real=".real",
+        array="torch.tensor({values}, dtype=torch.{dtype})",
+    ),
+    "jax": _Dialect(
+        start='import jax, jax.numpy as jnp; jax.config.update("jax_enable_x64", True)',
+        weights="jnp.cos(jnp.arange(1.0, y.size + 1)).reshape(y.shape)",
+        step="jnp.zeros_like(x).at[{at}].set(1)",
+        t="jnp.zeros(())",
+        reverse="jax.grad",
+        forward="lambda f: lambda t: jax.jvp(f, (t,), (jnp.ones(()),))[1]",
+        composed="jax.grad",
+        turn="jnp.transpose(a)",
+        cast='a.astype("{dtype}") if hasattr(a, "dtype") and jnp.issubdtype(a.dtype, jnp.floating) else a',
+        stack="jnp.stack",
+        real=".real",
+        array='jnp.array({values}, dtype="{dtype}")',
+    ),
+    "paddle": _Dialect(
+        start="import paddle",
+        weights='paddle.cos(paddle.arange(1, y.size + 1, dtype="float64")).reshape(y.shape)',
+        step="paddle.zeros_like(x); step[{at}] = 1",
+        t='paddle.to_tensor(0.0, "float64", stop_gradient=False)',
+        reverse="lambda f: lambda t: paddle.grad(f(t), t, create_graph=True)[0]",
+        forward="",
+        composed="",
+        turn="a.transpose(list(range(a.ndim))[::-1])",
+        cast='a.astype("{dtype}") if paddle.is_tensor(a) and paddle.is_floating_point(a) else a',
+        stack="paddle.stack",
+        real="",
+        array='paddle.to_tensor({values}, "{dtype}")',
+    ),
+}
+_TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
+"""Beyond what differences say of themselves; lower precisions have 0.2."""
+_FLOATING = frozenset({"float64", "complex128", "float32"})
+
+
+def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
+    """What may show the fault, the plainest first: inputs written out, or drawn again; one element, one input, or all."""
+    say = _DIALECTS.get(framework)
+    if say is None or ("forward" in fault.modes and not say.forward):
+        return
+    written = written_out(framework, sample) if sample.source else None
+    for setting in filter(None, (written, sample.rebuild)):
+        for at in dict.fromkeys((fault.element, None)) if fault.input else ():
+            step = "W(x)" if at is None else say.step.format(at=", ".join(map(str, at)) or "()")
+            moved = "G(x + t * step)" if fault.law == "non-contiguous" else "x + t * step"
+            yield _script(say, setting, fault, f"x = inputs{_index(fault.input)}; step = {step}", _one(fault, moved))
+        if len(fault.modes) > 1 or not fault.input:
+            moved = "G(a + t * W(a))" if fault.law == "non-contiguous" else "a + t * W(a)"
+            yield _script(say, setting, fault, "", _all(sample, moved))
+
+
+def _one(fault: Fault, moved: str) -> str:
+    """The arguments of the call with one of its inputs moved."""
+    if isinstance(fault.input[0], str):
+        return f"**{{**inputs, {fault.input[0]!r}: {moved}}}"
+
+    def inside(rest: tuple[int | str, ...], name: str) -> str:
+        n = int(rest[0])
+        here = moved if len(rest) == 1 else f"[{inside(rest[1:], f'{name}[{n}]')}]"
+        return f"{f'*{name}[:{n}], ' if n else ''}{here}, *{name}[{n + 1}:]"
+
+    arguments = inside(fault.input, "inputs")
+    return arguments if fault.dtype == "float64" else f"*map(low, [{arguments}])"
+
+
+def _all(sample: Sample, moved: str) -> str:
+    """The arguments with all differentiable inputs moved."""
+    named = isinstance(sample.inputs, Mapping)
+    pairs = sample.inputs.items() if isinstance(sample.inputs, Mapping) else enumerate(sample.inputs)
+    floats = tuple(key for key, one in pairs if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
+    wanted = floats if sample.wrt is None else sample.wrt
+    each = f"{moved} if n in {wanted} else a for n, a in {'inputs.items()' if named else 'enumerate(inputs)'}"
+    return f"**{{n: {each}}}" if named else f"*[{each}]"
+
+
+def _script(say: _Dialect, setting: str, fault: Fault, x: str, arguments: str) -> str:
+    letters = {"reverse": "R", "forward": "F"}
+    modes = {"F": say.forward, "R": say.reverse if set(fault.modes) == {"reverse"} else say.composed}
+    names = [f"{letter} = {modes[letter]}" for letter in sorted({letters[mode] for mode in fault.modes})]
+    low = fault.dtype != "float64"
+    if low:
+        names.append(f"low = lambda a: {say.cast.format(dtype=fault.dtype)}")
+    if fault.law.startswith("non-contiguous"):
+        names += [f"P = lambda a: {say.turn}", f"G = lambda a: P({say.stack}([P(a), P(a)], -1)[..., 0])"]
+    names.append("D = lambda f, h: lambda t: (8 * (f(t + h) - f(t - h)) - f(t + 2 * h) + f(t - 2 * h)) / (12 * h)")
+    g = "lambda t: g(t, low)" if low else "g"
+    found = "".join(f"{letters[mode]}(" for mode in fault.modes) + g + ")" * len(fault.modes)
+    expected = "D(" * len(fault.modes) + "g" + ", h)" * len(fault.modes)
+    # The sum has a cotangent that is one number, expanded; behind a transpose it has gaps.
+    y = {"expanded-cotangent": "y", "non-contiguous-cotangent": "(P(y) * W(P(y)))"}.get(fault.law, "(y * W(y))")
+    sum_of = f"{y}{say.real}.sum()"
+    if fault.output is None:
+        sum_of = f'sum({sum_of} for y in (y if isinstance(y, (list, tuple)) else [y]) if "int" not in str(y.dtype))'
+    agree = "(max(abs(a - b), abs(b - c)), b) for a, b, c in zip(tried, tried[1:], tried[2:]) if a - b + c == a - b + c"
+    close = f"abs(found - expected) <= 20 * off + {_TOLERANCE.get(fault.dtype, 0.2)} * abs(expected)"
+    lines = [
+        say.start,
+        *setting.splitlines(),
+        f"W = lambda y: {say.weights}",
+        "; ".join(filter(None, (x, f"t0 = {say.t}"))),
+        f"def g(t{', low=lambda a: a' if low else ''}):",
+        f"    y = call({arguments}, **kwargs){_index(fault.output or ())}",
+        f"    return {sum_of}",
+        "; ".join(names),
+        f"found, tried = {found}(t0).item(), [{expected}(t0).item() for h in (0.2 / 2**n for n in range(16))]",
+        f"off, expected = min({agree})",
+        f'print("right:" if {close} else "wrong:", found, "by the framework,", expected, "by differences, +-", off)',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _index(path: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part!r}]" for part in path)
+
+
+def written_out(framework: str, sample: Sample) -> str | None:
+    """Python that binds `call`, `inputs` and `kwargs`; None if a value of them cannot be written, or they are too long."""
+    say = _DIALECTS[framework]
+    numbers = 0
+
+    def text(value: Any) -> str:
+        nonlocal numbers
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{key!r}: {text(one)}' for key, one in value.items())}}}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(text, value))}]"
+        if type(value) is tuple:
+            return f"({''.join(f'{text(one)}, ' for one in value)})"
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            if getattr(value, "layout", None) not in {None, "torch.strided"} and "strided" not in str(value.layout):
+                raise ValueError
+            array = value.detach().numpy() if hasattr(value, "detach") and framework == "torch" else np.asarray(value)
+            numbers += array.size
+            form = "" if array.size else f".reshape({list(array.shape)})"
+            return say.array.format(values=array.tolist(), dtype=array.dtype.name) + form
+        if (
+            value is None
+            or isinstance(value, bool | int | float | complex | str | slice)
+            or repr(value).startswith("torch.")
+        ):
+            return repr(value)
+        raise ValueError
+
+    try:
+        setting = f"{sample.source}\ninputs = {text(sample.inputs)}\nkwargs = {text(sample.kwargs)}"
+    except (ValueError, TypeError, RuntimeError):
+        return None
+    if "nan" in setting or "inf" in setting:
+        setting = f"from math import inf, nan\n{setting}"
+    return None if numbers > _LARGE and sample.rebuild else setting

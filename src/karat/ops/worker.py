@@ -1,0 +1,306 @@
+"""A worker: `python -m karat.ops.worker`, a process that checks one operator after the other.
+
+It is a process of its own, so that an operator that crashes, hangs or eats the memory costs itself and nothing else. What
+it has found so far is told sample by sample.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from karat.findings import KaratError
+from karat.gradients.adapters.calls import Leaf, flatten
+from karat.gradients.gradcheck import gradcheck
+from karat.gradients.problem import error_line
+from karat.gradients.report import GradComparison, GradReport, GradVerdict, Level
+from karat.ops.catalogue import Operator, Sample, load
+from karat.ops.script import Fault, scripts
+from karat.replays.processes import receive, send
+
+COLUMNS = ("reverse", "forward", "composed", "orders", "dtypes", "layouts", "laws")
+MISSING = "not supported"
+OUTCOMES = ("FAIL", "unverified", "INACCURATE", "INCONCLUSIVE", "PASS", MISSING)
+"""What a column may say, the gravest first."""
+_LAYOUTS = frozenset({"non-contiguous", "non-contiguous-cotangent", "expanded-cotangent"})
+_DOUBLE = frozenset({"float64", "complex128"})
+_DTYPES: Mapping[str, tuple[str, ...]] = {
+    "quick": (),
+    "default": ("float32",),
+    "deep": ("float32", "bfloat16", "float16"),
+}
+_FOLLOWS = "there is no verified double gradient"
+"""Of a low precision whose double run is not PASS: that has a cell of its own."""
+_ABSENT = re.compile(
+    r"not implemented|not supported|unsupported|no second-order gradient|does not support", re.IGNORECASE
+)
+_TRIES = 3
+"""Faults of one column whose scripts are tried before it is called unverified."""
+_SCRIPT_TIMEOUT = 120.0
+
+
+class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know before its first operator."""
+
+    catalogue: str
+    level: Level = "default"
+    samples: int = 8
+    seed: int = 0
+    memory: int = 8
+    """GB that the process may have beyond what it has after its imports."""
+    peer: bool = False
+    """Also take the time of the framework's own quick check."""
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to be audited, or why nothing is."""
+
+    operators: dict[str, str] = {}
+    """Name → why it is not audited; empty for one that is."""
+    versions: dict[str, str] = {}
+    problem: str = ""
+    next_command: str = ""
+    exit_code: int = 0
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What a column says of one sample."""
+
+    outcome: str
+    reason: str = ""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample of an operator, or the end: `last` says how many samples there are."""
+
+    sample: str = ""
+    cells: dict[str, Cell] = {}
+    faults: tuple[Fault, ...] = ()
+    problem: str = ""
+    """Why the sample could not be checked."""
+    seconds: float = 0.0
+    peer_seconds: float = 0.0
+    last: int | None = None
+
+
+def main() -> int:
+    """Serve until the parent closes the pipe."""
+    # Stdin and stdout under other numbers, so that code that prints or reads does not disturb the conversation.
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    setup = receive(orders, WorkerSetup)
+    if setup is None:
+        return 0
+    sys.path.insert(0, "")
+    try:
+        known = load(setup.catalogue)
+    except KaratError as error:
+        said = Listed(problem=str(error), next_command=error.next_command, exit_code=int(error.exit_code))
+        send(answers, said)
+        return 0
+    _limit_memory(setup.memory)
+    modules = {one.framework: sys.modules.get(one.framework) for one in known.values()}
+    versions = {name: str(getattr(module, "__version__", "")) for name, module in modules.items() if module}
+    send(answers, Listed(operators={name: one.skip for name, one in known.items()}, versions=versions))
+    while (name := receive(orders, str)) is not None:
+        for answer in _checked(known[name], setup):
+            send(answers, answer)
+    return 0
+
+
+def _limit_memory(gigabytes: int) -> None:
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path of anybody's
+            now = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_DATA, (now + gigabytes * 10**9, resource.RLIM_INFINITY))
+
+
+def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
+    """Every chosen sample, then what their scripts show, and the end."""
+    try:
+        every = list(operator.samples(setup.seed))
+    except Exception as error:  # noqa: BLE001 - samples are others' code
+        yield Checked(problem=f"its samples cannot be drawn: {error_line(error)}")
+        every = []
+    chosen = [sample for sample in every if _has_elements(sample)]
+    if setup.samples < len(chosen) and setup.samples:
+        # Spread over all of them: neighbours are alike.
+        chosen = [chosen[n * len(chosen) // setup.samples] for n in range(setup.samples)]
+    failed: list[tuple[Sample, Fault]] = []
+    for sample in chosen:
+        started = time.perf_counter()
+        try:
+            report = gradcheck(
+                sample.call,
+                sample.inputs,
+                op=operator.name,
+                names=None if isinstance(sample.inputs, Mapping) else [f"x{n}" for n in range(len(sample.inputs))],
+                kwargs=sample.kwargs,
+                wrt=sample.wrt,
+                backward=sample.backward,
+                framework=operator.framework,
+                level=setup.level,
+                order=1 if setup.level == "quick" else 2,
+                dtypes=_DTYPES[setup.level],
+                identity=f"{operator.name} {sample.description}",
+            )
+        except Exception as error:  # noqa: BLE001 - an operator may raise anything
+            yield Checked(sample=sample.description, problem=error_line(error))
+            continue
+        taken = time.perf_counter() - started
+        cells = dict(_cells(report))
+        failed += [(sample, fault) for fault in _faults(report, sample)]
+        yield Checked(
+            sample=sample.description,
+            cells=cells,
+            seconds=taken,
+            peer_seconds=_peer(operator, sample) if setup.peer else 0.0,
+        )
+    yield Checked(faults=tuple(_verified(operator, failed)), last=len(every))
+
+
+def _has_elements(sample: Sample) -> bool:
+    """Whether there is a number to differentiate by."""
+    named = isinstance(sample.inputs, Mapping)
+    pairs: Any = sample.inputs.items() if named else enumerate(sample.inputs)  # type: ignore[union-attr]
+    chosen = [value for key, value in pairs if sample.wrt is None or key in sample.wrt]
+    leaves: list[Leaf] = []
+    flatten(chosen, lambda value: hasattr(value, "shape"), "", leaves)
+    return any(0 not in leaf.value.shape for leaf in leaves)
+
+
+def _column(one: GradComparison) -> str:
+    if one.dtype not in _DOUBLE:
+        return "dtypes"
+    if one.mode not in {"reverse", "forward"}:
+        return "composed"
+    return "orders" if one.order > 1 else one.mode
+
+
+def _cells(report: GradReport) -> Iterator[tuple[str, Cell]]:
+    """Column → the worst that was found there; what has no elements says nothing."""
+    found: dict[str, Cell] = {}
+    if any(note.startswith("the second derivative is zero") for note in report.notes):
+        found["orders"] = Cell(outcome="PASS")
+    for one in report.comparisons:
+        outcome, vacuous = one.verdict.value, one.verdict is GradVerdict.PASS and one.vacuous
+        if one.reason.startswith(_FOLLOWS) or "no elements" in one.reason:
+            continue
+        if one.verdict is not GradVerdict.PASS and _ABSENT.search(one.reason):
+            outcome = MISSING
+        cell = Cell(outcome="INCONCLUSIVE" if vacuous else outcome, reason=one.reason)
+        _worse(found, _column(one), cell)
+    for law in report.properties:
+        if law.verdict is not GradVerdict.INCONCLUSIVE:
+            _worse(found, _law_column(law.name), Cell(outcome=law.verdict.value, reason=f"{law.name}: {law.detail}"))
+    yield from found.items()
+
+
+def _worse(found: dict[str, Cell], column: str, cell: Cell) -> None:
+    if column not in found or OUTCOMES.index(cell.outcome) < OUTCOMES.index(found[column].outcome):
+        found[column] = cell
+
+
+def _law_column(law: str) -> str:
+    return "layouts" if law in _LAYOUTS else "forward" if law == "forward-reverse" else "laws"
+
+
+def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
+    """One for each column, the gravest first: how to show it."""
+    elements = {(one.input, one.output, one.dtype): one.coordinate for one in report.diagnoses}
+    for one in report.comparisons:
+        if one.verdict is not GradVerdict.FAIL or _ABSENT.search(one.reason):
+            continue
+        named = one.output.startswith("grad(")
+        element = elements.get((one.input, one.output, one.dtype)) if one.order == 1 else None
+        yield Fault(
+            column=_column(one),
+            sample=sample.description,
+            input=_path(one.input, by_order=not isinstance(sample.inputs, Mapping)),
+            output=None if named else _path(one.output.removeprefix("out").removeprefix(".")),
+            modes=tuple(one.mode.split("-over-")) if "-over-" in one.mode else (one.mode,) * one.order,
+            dtype="float64" if one.dtype in _DOUBLE else one.dtype,
+            element=element,
+            reason=f"{one.input} → {one.output}: {one.reason}",
+        )
+    for law in report.properties:
+        if law.verdict is GradVerdict.FAIL:
+            yield Fault(
+                column=_law_column(law.name),
+                sample=sample.description,
+                law=law.name,
+                modes=("forward",) if law.name == "forward-reverse" else ("reverse",),
+                reason=f"{law.name}: {law.detail}",
+            )
+
+
+def _path(name: str, *, by_order: bool = False) -> tuple[int | str, ...]:
+    parts = [part for part in name.split(".") if part]
+    if by_order:
+        parts[0] = parts[0].removeprefix("x")
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
+def _verified(operator: Operator, failed: list[tuple[Sample, Fault]]) -> Iterator[Fault]:
+    """A fault for each column: the first that a script shows; else the first, without what a script printed."""
+    for column in COLUMNS:
+        found = [(sample, fault) for sample, fault in failed if fault.column == column]
+        tried = (
+            (fault, script, _shown(script, fault))
+            for sample, fault in found[:_TRIES]
+            for script in scripts(operator.framework, sample, fault)
+        )
+        shown = next(((fault, script, text) for fault, script, text in tried if text), None)
+        if shown is not None:
+            fault, script, text = shown
+            yield msgspec.structs.replace(fault, script=script, shown=text)
+        elif found:
+            yield found[0][1]
+
+
+def _shown(script: str, fault: Fault) -> str:
+    """What the script printed, if it shows the fault: another number than differences give, or the very error."""
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=_SCRIPT_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    if ran.stdout.startswith("wrong:"):
+        return ran.stdout.strip()
+    raised = [line for line in ran.stderr.splitlines() if line[:1].isalpha() and "Error: " in line]
+    return raised[-1] if raised and raised[-1][:80] in fault.reason else ""
+
+
+def _peer(operator: Operator, sample: Sample) -> float:
+    """Seconds that the framework's own quick check takes for the same sample; 0 where it has none."""
+    if operator.framework != "torch" or isinstance(sample.inputs, Mapping):
+        return 0.0
+    import torch
+    from torch.utils import _pytree as tree
+
+    wanted = range(len(sample.inputs)) if sample.wrt is None else sample.wrt
+    leaf = lambda a: a.clone().requires_grad_() if torch.is_tensor(a) and a.is_floating_point() else a  # noqa: E731
+    inputs = [tree.tree_map(leaf, one) if n in wanted else one for n, one in enumerate(sample.inputs)]
+    flat, form = tree.tree_flatten(inputs)
+    started = time.perf_counter()
+    with suppress(Exception):  # its verdict is not asked for
+        torch.autograd.gradcheck(
+            lambda *x: sample.call(*tree.tree_unflatten(x, form), **sample.kwargs), flat, fast_mode=True
+        )
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    sys.exit(main())
