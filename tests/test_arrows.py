@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "gradients": {"report", "tensors"},
     "hunts": {"changepoints", "checks", "config", "engines", "net", "report", "system"},
     "net": {"system"},
-    "ops": {"gradients", "optests", "replays", "report", "system"},
+    "ops": {"gradients", "optests", "replays", "report", "system", "tensors"},
     "optests": {"config", "gradients", "policy", "system"},
     "policy": {"config", "goldens", "gradients", "net", "report", "system"},
     "presets": {"compare", "policy", "system"},

@@ -44,7 +44,7 @@ def test_the_specs_of_a_module_are_a_catalogue(module: str) -> None:
     (again,) = found["cube"].samples(3)
     (other,) = found["cube"].samples(4)
     assert (list(found), found["cube"].framework, sample.description) == (["cube"], "numpy", "plain")
-    assert sample.source == f"from {module} import cube\ncall = cube"
+    assert sample.source == f"from {module} import cube as call, backward as backward"
     values = [dict(one.inputs)["x"].tolist() for one in (sample, again, other)]
     assert values[0] == values[1] != values[2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -23,7 +23,6 @@ from karat.cli.output import (
 from karat.findings import CannotVerify, UsageError, exit_code
 
 if TYPE_CHECKING:
-    from karat.gradients.report import Level
     from karat.ops.audit import OpsReport
 
 COMMANDS = {
@@ -104,7 +103,7 @@ def audit_command(  # noqa: PLR0913 - one parameter per option
     *,
     what: str,
     select: tuple[str, ...],
-    level: Level,
+    level: Literal["quick", "default", "deep"],
     samples: int,
     seed: int,
     timeout: float,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
@@ -30,6 +29,7 @@ from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.pool import in_parallel
 
 _IMPORT_TIMEOUT = 600.0
+NOT_AUDITED = "not audited"
 
 
 class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> str:
         """The gravest of its columns."""
-        return min(self.cells.values(), key=OUTCOMES.index, default="not audited")
+        return min(self.cells.values(), key=OUTCOMES.index, default=NOT_AUDITED)
 
 
 class OpsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,26 +148,26 @@ def audit(  # noqa: PLR0913 - all but one are optional
 ) -> OpsReport:
     """Audit the operators whose names match one of the globs, or all; findings are for `judged` to make."""
     workers = _Workers(setup, timeout)
-    there = workers.start()
-    chosen = {
-        name: why
-        for name, why in there.operators.items()
-        if not select or any(name == glob or fnmatchcase(name, glob) for glob in select)
-    }
-    if not chosen:
-        said = f"expected operators that match {', '.join(select)}, found none among {len(there.operators):,}"
-        raise UsageError(said, next_command=Command("karat", "ops", "list", setup.catalogue))
-    header = _Header(setup=setup, versions=there.versions)
-    done = dict(_read(journal, header)) if journal is not None and resume else {}
-    wanted = [name for name, why in chosen.items() if not why and name not in done]
-    tasks = [partial(workers.audited, name) for name in wanted]
     try:
+        there = workers.start()
+        chosen = {
+            name: why
+            for name, why in there.operators.items()
+            if not select or any(name == glob or fnmatchcase(name, glob) for glob in select)
+        }
+        if not chosen:
+            said = f"expected operators that match {', '.join(select)}, found none among {len(there.operators):,}"
+            raise UsageError(said, next_command=Command("karat", "ops", "list", setup.catalogue))
+        header = _Header(setup=setup, versions=there.versions)
+        done = dict(_read(journal, header)) if journal is not None and resume else {}
+        wanted = [name for name, why in chosen.items() if not why]
+        tasks = [partial(workers.audited, name) for name in wanted if name not in done]
         with _Journal(journal, header, done.values()) as lines:
             for one in in_parallel(tasks, jobs, stop=workers.close):
                 done[one.name] = one
                 lines.write(one)
                 if progress is not None:
-                    progress(sum(name in done for name in chosen), sum(not why for why in chosen.values()))
+                    progress(sum(name in done for name in wanted), len(wanted))
     finally:
         workers.close()
     found = tuple(done[name] for name in chosen if name in done)
@@ -178,7 +178,7 @@ def audit(  # noqa: PLR0913 - all but one are optional
         level=setup.level,
         seed=setup.seed,
         samples=setup.samples,
-        counts=dict(Counter(one.outcome for one in found)),
+        counts={word: sum(one.outcome == word for one in found) for word in (*OUTCOMES, NOT_AUDITED)},
         checks=sum(one.checked for one in found),
         inconclusive_checks=sum(one.inconclusive for one in found),
         operators=found,

@@ -128,8 +128,10 @@ def _drawn(spec: OpSpec, seed: int) -> Iterator[Sample]:
     from karat.optests.frameworks import device_scope
     from karat.optests.op_spec import cases, tensors
 
-    name = getattr(spec.fn, "__qualname__", "")
-    source = f"from {spec.fn.__module__} import {name}\ncall = {name}" if name.isidentifier() else ""
+    wanted = {"call": spec.fn, **({"backward": spec.backward} if spec.backward else {})}
+    names = {word: getattr(one, "__qualname__", "") for word, one in wanted.items()}
+    imports = ", ".join(f"{name} as {word}" for word, name in names.items())
+    source = f"from {spec.fn.__module__} import {imports}" if all(map(str.isidentifier, names.values())) else ""
     for case in cases([replace(spec, dtypes=("float64",), devices=("cpu",), tolerances={})], seed):
         with device_scope("cpu", case.framework) as like:
             inputs, kwargs = tensors(case, like)

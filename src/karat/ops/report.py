@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from karat.findings import KINDS, Severity
-from karat.ops.audit import AuditedOperator, OpsReport
+from karat.ops.audit import NOT_AUDITED, AuditedOperator, OpsReport
 from karat.ops.worker import COLUMNS, MISSING, OUTCOMES
 from karat.report.html import page, text
 from karat.report.terminal import COMMAND, Line, aligned, by_kind, widths
@@ -29,7 +29,7 @@ def totals(report: OpsReport) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     operators = count(len(report.operators), "operator")
     parts = [f"{report.counts.get('FAIL', 0):,} FAIL of {operators} of {versions or report.catalogue}"]
-    parts += [f"{report.counts[word]:,} {word}" for word in (*OUTCOMES[1:], "not audited") if report.counts.get(word)]
+    parts += [f"{report.counts[word]:,} {word}" for word in (*OUTCOMES[1:], NOT_AUDITED) if report.counts.get(word)]
     parts.append(f"{count(report.checks, 'check')}, {report.inconclusive_checks:,} of them inconclusive")
     parts.append(f"{report.seconds:,.0f} s at level {report.level}")
     if report.peer_ratio is not None:
@@ -48,7 +48,7 @@ def lines(report: OpsReport, *, everything: bool = False) -> Iterator[Line]:
         yield ((f"     {count(len(report.skipped), 'operator')} not audited: karat ops list says why", "dim"),)
     yield ()
     ranked = sorted(report.operators, key=_rank)
-    shown = [one for one in ranked if everything or one.outcome in {"FAIL", "unverified", "not audited"} or one.ended]
+    shown = [one for one in ranked if everything or one.outcome in {"FAIL", "unverified", NOT_AUDITED} or one.ended]
     if shown:
         cells = [[_SHORT.get(word, word) for word in (one.cells.get(c, "") for c in COLUMNS)] for one in shown]
         table = [("operator", *COLUMNS), *((one.name, *row) for one, row in zip(shown, cells, strict=True))]

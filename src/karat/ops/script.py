@@ -88,6 +88,20 @@ _DIALECTS = {
         real=".real",
         array='jnp.array({values}, dtype="{dtype}")',
     ),
+    "numpy": _Dialect(
+        start="import numpy as np",
+        weights="np.cos(np.arange(1.0, np.size(y) + 1)).reshape(np.shape(y))",
+        step="np.zeros_like(x); step[{at}] = 1",
+        t="np.zeros(())",
+        reverse="lambda f: lambda t: np.sum(backward(V, (call(*V, **kwargs),), (W(call(*V, **kwargs)),))[{number}] * step)",
+        forward="",
+        composed="",
+        turn="a",
+        cast="np.asarray(a, {dtype!r})",
+        stack="np.stack",
+        real=".real",
+        array="np.array({values}, {dtype!r})",
+    ),
     "paddle": _Dialect(
         start="import paddle",
         weights='paddle.cos(paddle.arange(1, y.size + 1, dtype="float64")).reshape(y.shape)',
@@ -118,10 +132,11 @@ def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
         for at in dict.fromkeys((fault.element, None)) if fault.input else ():
             step = "W(x)" if at is None else say.step.format(at=", ".join(map(str, at)) or "()")
             moved = "G(x + t * step)" if fault.law == "non-contiguous" else "x + t * step"
-            yield _script(say, setting, fault, f"x = inputs{_index(fault.input)}; step = {step}", _one(fault, moved))
+            x, number = f"x = inputs{_index(fault.input)}; step = {step}", list(_pairs(sample)).index(fault.input[0])
+            yield _script(say, setting, fault, (x, _one(fault, moved)), number)
         if len(fault.modes) > 1 or not fault.input:
             moved = "G(a + t * W(a))" if fault.law == "non-contiguous" else "a + t * W(a)"
-            yield _script(say, setting, fault, "", _all(sample, moved))
+            yield _script(say, setting, fault, ("", _all(sample, moved)), 0)
 
 
 def _one(fault: Fault, moved: str) -> str:
@@ -140,18 +155,26 @@ def _one(fault: Fault, moved: str) -> str:
 
 def _all(sample: Sample, moved: str) -> str:
     """The arguments with all differentiable inputs moved."""
-    named = isinstance(sample.inputs, Mapping)
-    pairs = sample.inputs.items() if isinstance(sample.inputs, Mapping) else enumerate(sample.inputs)
+    named, pairs = isinstance(sample.inputs, Mapping), _pairs(sample).items()
     floats = tuple(key for key, one in pairs if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
     wanted = floats if sample.wrt is None else sample.wrt
     each = f"{moved} if n in {wanted} else a for n, a in {'inputs.items()' if named else 'enumerate(inputs)'}"
     return f"**{{n: {each}}}" if named else f"*[{each}]"
 
 
-def _script(say: _Dialect, setting: str, fault: Fault, x: str, arguments: str) -> str:
+def _pairs(sample: Sample) -> Mapping[Any, Any]:
+    """Name, or number, → input."""
+    return sample.inputs if isinstance(sample.inputs, Mapping) else dict(enumerate(sample.inputs))
+
+
+def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], number: int) -> str:
+    x, arguments = moving
     letters = {"reverse": "R", "forward": "F"}
     modes = {"F": say.forward, "R": say.reverse if set(fault.modes) == {"reverse"} else say.composed}
     names = [f"{letter} = {modes[letter]}" for letter in sorted({letters[mode] for mode in fault.modes})]
+    if say.start == "import numpy as np":
+        # A backward that a person wrote: it is asked for the gradient of the very input.
+        names = [names[0].format(number=number), "V = tuple(inputs.values() if isinstance(inputs, dict) else inputs)"]
     low = fault.dtype != "float64"
     if low:
         names.append(f"low = lambda a: {say.cast.format(dtype=fault.dtype)}")

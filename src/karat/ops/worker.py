@@ -222,13 +222,14 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
     for one in report.comparisons:
         if one.verdict is not GradVerdict.FAIL or _ABSENT.search(one.reason):
             continue
-        named = one.output.startswith("grad(")
+        # `grad(x)`: of all outputs together; `tangent(out)`: of that output.
+        of_gradient, out = one.output.startswith("grad("), one.output.removeprefix("tangent(").removesuffix(")")
         element = elements.get((one.input, one.output, one.dtype)) if one.order == 1 else None
         yield Fault(
             column=_column(one),
             sample=sample.description,
             input=_path(one.input, by_order=not isinstance(sample.inputs, Mapping)),
-            output=None if named else _path(one.output.removeprefix("out").removeprefix(".")),
+            output=None if of_gradient else _path(out.removeprefix("out").removeprefix(".")),
             modes=tuple(one.mode.split("-over-")) if "-over-" in one.mode else (one.mode,) * one.order,
             dtype="float64" if one.dtype in _DOUBLE else one.dtype,
             element=element,

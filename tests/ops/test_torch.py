@@ -1,0 +1,69 @@
+"""torch's own database: which operators there are, how they are called, and faults that are known upstream."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import date
+
+import pytest
+
+from conftest import framework
+from karat.ops.audit import audit, judged
+from karat.ops.catalogue import load
+from karat.ops.script import Fault, scripts
+from karat.ops.worker import WorkerSetup
+
+torch = framework("torch")
+pytestmark = pytest.mark.slow
+
+
+def test_every_operator_is_there_and_those_without_a_derivative_say_so() -> None:
+    found = load("torch")
+    assert len(found) > 600
+    assert "not differentiable" in found["argmax"].skip
+    assert "no gradient in float64" in found["view_as_real"].skip
+    assert not found["sinc"].skip
+    (sample, *_) = found["cat"].samples(0)
+    assert (sample.source, sample.wrt) == ("call = torch.cat", (0,))
+    first, again, other = (next(iter(next(iter(found["cat"].samples(seed))).inputs))[0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    (triangular, *_) = found["cholesky_inverse"].samples(0)
+    assert not triangular.source  # it is called through a wrapper, which a script has to draw again
+    named = next(one for one in found["nn.functional.group_norm"].samples(0) if len(one.wrt or ()) == 3)
+    assert "s.kwargs['weight'], s.kwargs['bias']" in named.rebuild
+
+
+@pytest.mark.parametrize(
+    ("name", "modes", "element"),
+    [
+        ("sinc", ("reverse",), (1,)),
+        ("sinc", ("forward", "reverse"), None),
+        ("cumsum", ("reverse", "reverse"), None),
+        ("nn.functional.group_norm", ("forward",), None),
+    ],
+)
+def test_scripts_of_right_operators_say_so(name: str, modes: tuple[str, ...], element: tuple[int, ...] | None) -> None:
+    sample = next(iter(load("torch")[name].samples(0)))
+    fault = Fault(column="", sample="", input=(0,), output=(), modes=modes, element=element, reason="")
+    made = list(scripts("torch", sample, fault))
+    assert made
+    for script in (made[0], made[-1]):
+        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert ran.stdout.startswith("right:"), ran
+        assert len(script.splitlines()) <= 15
+
+
+def test_five_operators() -> None:
+    """Of torch 2.13: forward mode of scatter_reduce("prod") gives zeros (pytorch#196702), others are right."""
+    select = ("scatter_reduce[prod]", "sinc", "cat", "nn.functional.linear", "linalg.solve")
+    found = judged(audit(WorkerSetup(catalogue="torch", samples=1), select=select, jobs=2), today=date(2026, 11, 16))
+    by_name = {one.name: one for one in found.operators}
+    assert set(by_name) == set(select)
+    for name in select[1:]:
+        assert by_name[name].cells["reverse"] == by_name[name].cells["forward"] == "PASS"
+    if torch.__version__.startswith("2.13."):
+        assert by_name["scatter_reduce[prod]"].cells["forward"] == "FAIL"
+        (fault,) = by_name["scatter_reduce[prod]"].faults
+        assert fault.shown.startswith("wrong: 0.0 by the framework")
