@@ -59,7 +59,6 @@ NOT_CHANGES: dict[str, Callable[[PolicyRange], object]] = {
     "order": lambda t: t.write(FILE, "\n".join(reversed_classes())),
     "tighter": lambda t: t.edit(FILE, "0.01", "0.001"),
     "no tolerance": lambda t: t.edit(FILE, ", max_relative_error=0.01", ""),
-    "the file is gone": lambda t: (t.root / FILE).unlink(),
     "the file is renamed": lambda t: (t.root / FILE).rename(t.root / "tests/test_renamed.py"),
     "an import under another name": lambda t: t.write(
         FILE, TEST.replace("skip_check_grad_ci\n", "skip_check_grad_ci as s\n").replace("@skip_check_grad_ci", "@s")

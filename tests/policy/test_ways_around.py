@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from factories.changed import FILE, look
 from factories.commands import karat
+from factories.policy_ranges import EXEMPTION, PolicyRange
 from factories.pytest_runs import Suite
 from factories.repositories import Repository
 
@@ -289,3 +291,135 @@ def test_evidence_says_what_it_is_of(suite: Suite) -> None:
     sources = {name: hashlib.sha256((suite.root / name).read_bytes()).hexdigest() for name in ("mylib.py", FILE_)}
     assert report["sources"] == sources
     assert "mylib.tanh" in report["functions"]
+
+
+APPROVED: dict[str, tuple[Callable[[PolicyRange], object], tuple[str, str, str]]] = {
+    "no laws": (
+        lambda t: t.edit(FILE, "max_relative_error=0.01", "max_relative_error=0.01, properties=()"),
+        ("added", "laws", "properties=()"),
+    ),
+    "a quick check": (
+        lambda t: t.edit(FILE, "max_relative_error=0.01", 'max_relative_error=0.01, level="quick"'),
+        ("added", "laws", "level='quick'"),
+    ),
+    "a reference": (
+        lambda t: t.edit(FILE, "max_relative_error=0.01", "max_relative_error=0.01, reference=bent"),
+        ("added", "reference", "bent"),
+    ),
+    "fewer inputs": (
+        lambda t: t.edit(FILE, '["X", "Y"]', '["X"]'),
+        ("changed", "check", "check_grad(['X'], ['Out', 'Second'])"),
+    ),
+    "one of two outputs": (
+        lambda t: t.edit(FILE, '["Out", "Second"]', '"Out"'),
+        ("changed", "check", "check_grad(['X', 'Y'], 'Out')"),
+    ),
+    "another function": (
+        lambda t: t.edit(FILE, "python_api = softmax", "python_api = tanh"),
+        ("changed", "function", "tanh"),
+    ),
+    "another function in a plain test": (
+        lambda t: t.edit("tests/test_plain.py", "gradcheck(softmax", "gradcheck(tanh"),
+        ("changed", "check", "gradcheck(tanh)"),
+    ),
+    "__test__ = False": (
+        lambda t: t.edit(FILE, "class TestSoftmax(OpTest):", "class TestSoftmax(OpTest):\n    __test__ = False"),
+        ("added", "uncollected", "False"),
+    ),
+    "__test__ from outside": (
+        lambda t: t.write(FILE, NEW_TEST + "\n\nTestSoftmax.__test__ = False\n"),
+        ("added", "uncollected", "False"),
+    ),
+    "collect_ignore": (
+        lambda t: t.write("tests/conftest.py", 'collect_ignore = ["test_ops.py"]\n'),
+        ("added", "uncollected", "['test_ops.py']"),
+    ),
+    "collect_ignore, later": (
+        lambda t: t.write("tests/conftest.py", 'if 1:\n    collect_ignore_glob.append("test_*.py")\n'),
+        ("added", "uncollected", "collect_ignore_glob.append('test_*.py')"),
+    ),
+    "a hook": (
+        lambda t: t.write("conftest.py", "def pytest_ignore_collect(collection_path):\n    return True\n"),
+        ("added", "uncollected", "hides tests"),
+    ),
+    "another base class": (
+        lambda t: t.edit(FILE, "class TestSoftmax(OpTest)", "class TestSoftmax(TestCase)"),
+        ("removed", "base", "OpTest"),
+    ),
+    "another base class of the base class": (
+        lambda t: t.edit(FILE, "class Base(OpTest)", "class Base(TestCase)"),
+        ("removed", "base", "OpTest"),
+    ),
+    "a deleted check": (
+        lambda t: t.edit(FILE, 'self.check_grad(["X", "Y"], ["Out", "Second"], max_relative_error=0.01)', "pass"),
+        ("removed", "check", "check_grad(['X', 'Y'], ['Out', 'Second'])"),
+    ),
+    "a deleted test": (
+        lambda t: t.write(FILE, NEW_TEST.partition("class TestInherits")[0]),
+        ("removed", "base", "Base"),
+    ),
+    "a deleted plain test": (
+        lambda t: (t.root / "tests/test_plain.py").unlink(),
+        ("removed", "check", "gradcheck(softmax)"),
+    ),
+    "an expiry in 9999": (
+        lambda t: t.edit("exemptions.toml", "2027-03-31", "9999-12-31"),
+        ("changed", "exemption", "until 9999-12-31"),
+    ),
+}
+NEW_TEST = """
+from op_test import OpTest
+
+
+class TestSoftmax(OpTest):
+    def setUp(self):
+        self.op_type = "softmax"
+        self.python_api = softmax
+
+    def test_check_grad(self):
+        self.check_grad(["X", "Y"], ["Out", "Second"], max_relative_error=0.01)
+
+
+class Base(OpTest):
+    def setUp(self):
+        self.op_type = "relu"
+
+
+class TestInherits(Base):
+    shape = (3, 4)
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> PolicyRange:
+    plain = "def test_plain():\n    karat.gradcheck(softmax, (x,), op='softmax').require()\n"
+    files = {"exemptions.toml": EXEMPTION, FILE: NEW_TEST, "tests/test_plain.py": plain}
+    return PolicyRange(tmp_path / "mein Prüfstand", **files)
+
+
+@pytest.mark.parametrize("way", APPROVED)
+def test_approvals_shows(tree: PolicyRange, way: str) -> None:
+    do, (what, kind, shown) = APPROVED[way]
+    do(tree)
+    changes, findings = look(tree)
+    assert findings == []
+    told = [(one.what, one.waiver.kind) for one in changes]
+    assert (what, kind) in told, told
+    assert any(shown in one.waiver.shown for one in changes if one.waiver.kind == kind)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda t: t.edit(FILE, "TestSoftmax", "TestSoftmaxRenamed"),
+        lambda t: (t.root / FILE).rename(t.root / "tests/test_moved.py"),
+        lambda t: t.edit(FILE, '["X", "Y"]', '["X", "Y", "Z"]'),
+        lambda t: t.edit(FILE, "OpTest):\n    def", "OpTest):\n    __test__ = True\n\n    def"),
+    ],
+    ids=["renamed", "moved", "stricter", "collected"],
+)
+def test_approvals_does_not_show(tree: PolicyRange, what: Callable[[PolicyRange], object]) -> None:
+    what(tree)
+    changes, findings = look(tree)
+    assert findings == []
+    assert [one for one in changes if one.waiver.guard or one.waiver.kind == "uncollected"] == []

@@ -70,6 +70,37 @@ def added_grants(
     return sorted(found, key=lambda change: order[id(change.waiver)])
 
 
+def lost_guards(old: Iterable[Waiver], new: Iterable[Waiver]) -> list[PolicyChange]:
+    """What kept gradients checked on the old side, and has no like on the new one: in its place, moved, or renamed."""
+    keys: tuple[Key, ...] = (
+        lambda w: (w.path, w.identity),
+        lambda w: w.identity,
+        lambda w: (w.kind, w.about, w.op, w.body if not w.op else ""),
+    )
+    lost, there = list(old), list(new)
+    for key in keys:
+        by_key: dict[Hashable, list[Waiver]] = defaultdict(list)
+        for guard in there:
+            by_key[key(guard)].append(guard)
+        waiting, lost, taken = lost, [], set[int]()
+        for guard in waiting:
+            alike = by_key[key(guard)]
+            found = next((one for one in alike if guard.no_laxer_than(one)), None)
+            if found is None:
+                lost.append(guard)
+            else:
+                alike.remove(found)
+                taken.add(id(found))
+        there = [guard for guard in there if id(guard) not in taken]
+    now = {guard.identity: guard for guard in there}
+    gone = {(guard.path, guard.scope) for guard in lost if guard.kind == "base"}  # with all that stood in them
+    return [
+        PolicyChange(waiver=now.get(guard.identity, guard), before=guard if guard.identity in now else None)
+        for guard in lost
+        if guard.kind == "base" or (guard.path, guard.scope.partition(".")[0]) not in gone
+    ]
+
+
 def _laxness(waiver: Waiver) -> tuple[float, ...]:
     return tuple(-amount for amount in waiver.amounts)
 
@@ -311,7 +342,10 @@ def policy_changes(
         # One list under two names is still one list.
         renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
         settings += setting_waivers(was.settings, now.settings, now.file or was.file)
-    found = added_grants(before, after, renamed)
+    (old_guards, old_grants), (new_guards, new_grants) = (
+        ([w for w in side if w.guard], [w for w in side if not w.guard]) for side in (before, after)
+    )
+    found = [*added_grants(old_grants, new_grants, renamed), *lost_guards(old_guards, new_guards)]
     return RangeChanges(
         changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
         findings=tuple(reader.findings),

@@ -37,7 +37,7 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Literal["approved", "missing", "unknown"]
     """unknown: it could not be found out whether an approver has approved."""
-    change: Literal["added", "changed"]
+    change: Literal["added", "changed", "removed"]
     digest: str
     """What a sign-off is bound to."""
     note: str

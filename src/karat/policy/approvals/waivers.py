@@ -6,6 +6,7 @@ They are read off the syntax tree: comments and strings that mention them are no
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from functools import cache
 from math import isfinite
@@ -14,21 +15,26 @@ from typing import Any, Literal
 import msgspec
 
 from karat.policy.approvals.names import Definition, FileNames, Import
-from karat.policy.scan.source import Unreadable, defaults, parameter_names, parse
+from karat.policy.scan.source import Unreadable, defaults, dotted, parameter_names, parse
 from karat.policy.scan.vocabulary import (
     ANYWHERE,
     DECLARATIONS,
     FLAGS,
     FREE_CHECKS,
+    HIDING_HOOKS,
     IN_CHECKS,
     OPS,
     POSITIONS,
+    ROOT_SUFFIX,
     SKIP_RULE,
+    UNCOLLECTED,
     is_check,
 )
 from karat.system.hashes import sha256_hex
 
 _SHOWN = 60
+_SWITCHES = re.compile(f"{FLAGS.pattern}|{UNCOLLECTED.pattern}")
+_CHECKED = frozenset({"inputs_to_check", "output_names", "fn"})
 
 
 class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +42,8 @@ class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     kind: str
-    """`skip`, `flag`, `tolerance`, `step`, `bound`, `own-gradients`, `no-grad`, `exemption`, `baseline`, `setting`."""
+    """`skip`, `flag`, `tolerance`, `step`, `bound`, `own-gradients`, `no-grad`, `laws`, `reference`, `uncollected`,
+    `exemption`, `baseline`, `setting`; and what is gone: `check`, `function`, `base`."""
     path: str
     line: int = 0
     """0 where no line says it."""
@@ -72,6 +79,8 @@ class Waiver(WaiverSummary, frozen=True, kw_only=True):
     """Where more of them is laxer: inputs without a gradient."""
     body: str = ""
     """A digest of the definition around it, by which moved code is known."""
+    guard: bool = False
+    """Not a waiver, but what keeps gradients checked: nothing is granted until it is gone."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -92,7 +101,7 @@ class Waiver(WaiverSummary, frozen=True, kw_only=True):
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiver that a range adds, or makes laxer."""
+    """A waiver that a range adds or makes laxer, or a guard that it removes or makes laxer."""
 
     waiver: Waiver
     before: Waiver | None = None
@@ -100,8 +109,8 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     """What else a person should know: that a class was renamed, that nothing but the op changed."""
 
     @property
-    def what(self) -> Literal["added", "changed"]:
-        return "added" if self.before is None else "changed"
+    def what(self) -> Literal["added", "changed", "removed"]:
+        return "changed" if self.before is not None else "removed" if self.waiver.guard else "added"
 
     @property
     def digest(self) -> str:
@@ -141,6 +150,7 @@ class _WaiverVisitor(ast.NodeVisitor):
         # Of a definition, and asked only if it grants something.
         self._op_of, self._digest = cache(_op_of), cache(_digest)
         self._classes: list[bool] = []
+        self._op_tests: set[str] = set()
         self._applied: set[int] = set()
         """References to the skip that are reported already."""
 
@@ -155,9 +165,18 @@ class _WaiverVisitor(ast.NodeVisitor):
                 self._add("gradient", "skip", decorator, SKIP_RULE, value=value, shown=value or "no reason")
             self.visit(decorator)
         if isinstance(node, ast.ClassDef):
+            bases = [ast.unparse(base) for base in node.bases]
+            names = {base.rpartition(".")[2] for base in bases}
+            if names & self._op_tests or any(name.endswith(ROOT_SUFFIX) for name in names):
+                self._op_tests.add(node.name)
+                self._add("gradient", "base", node, "op test", parts=tuple(bases), shown=", ".join(bases), guard=True)
             for head in (*node.bases, *(k.value for k in node.keywords)):
                 self.visit(head)
-        else:  # `def check(self, max_relative_error=0.1)` grants it to whoever calls
+        else:
+            if node.name in HIDING_HOOKS:
+                self._add(
+                    "gradient", "uncollected", node, node.name, value=_digest(node), shown="hides tests"
+                )  # `def check(self, max_relative_error=0.1)` grants it to whoever calls
             for name, default in defaults(node.args):
                 self._named(name, default, f"default of {name}")
                 self.visit(default)
@@ -209,6 +228,8 @@ class _WaiverVisitor(ast.NodeVisitor):
             name = self._names.text(key)
             if name is not None:
                 self._named(name, value, _attribute(owner[0] if owner else node.func, name))
+        if isinstance(node.func, ast.Attribute) and UNCOLLECTED.fullmatch(owned := dotted(node.func.value)):
+            self._named(owned, node, owned)  # collect_ignore.append("test_ops.py")
         self._arguments(node)
         self.generic_visit(node)
 
@@ -231,7 +252,7 @@ class _WaiverVisitor(ast.NodeVisitor):
                 self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Attribute):
             self._named(target.attr, value, _attribute(target.value, target.attr))
-        elif isinstance(target, ast.Name) and (self._classes[-1:] == [True] or FLAGS.fullmatch(target.id)):
+        elif isinstance(target, ast.Name) and (self._classes[-1:] == [True] or _SWITCHES.fullmatch(target.id)):
             # Other names are looked up where they are used.
             self._named(target.id, value, target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -298,6 +319,15 @@ class _WaiverVisitor(ast.NodeVisitor):
         checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
         found = next((k.value for k in node.keywords if k.arg in OPS), None)
         op = found.value if isinstance(found, ast.Constant) and isinstance(found.value, str) else ""
+        if checks:  # more inputs and outputs are stricter; another function is another check
+            what = [*positional[:leading], *(k.value for k in node.keywords if k.arg in _CHECKED)]
+            known = [self._names.texts(one) for one in what] if is_check(name) else []
+            texts = (
+                {"value": subject}
+                if None in known or not known
+                else {"parts": tuple(t for k in known for t in k or ())}
+            )
+            self._add("gradient", "check", node, name, op=op, shown=subject, guard=True, **texts)
         for argument, value in given:
             if argument in ANYWHERE or FLAGS.fullmatch(argument) or (checks and argument in IN_CHECKS):
                 self._named(argument, value, f"{argument} of {subject}", checks=checks, op=op)
@@ -322,9 +352,13 @@ class _WaiverVisitor(ast.NodeVisitor):
 
     def _named(self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = "") -> None:
         """A waiver for what is given to a name, if the name is one that grants something."""
-        if FLAGS.fullmatch(name):
-            text = ast.unparse(value)
-            self._add("gradient", "flag", value, about, value=text, shown=text, op=op)
+        text = ast.unparse(value)
+        if name == "python_api":
+            self._add("gradient", "function", value, name, value=text, shown=text, guard=True)
+        if _SWITCHES.fullmatch(name):
+            kind = "flag" if FLAGS.fullmatch(name) else "uncollected"
+            if kind == "flag" or text != "True" or name != "__test__":
+                self._add("gradient", kind, value, about, value=text, shown=text, op=op)
             return
         rule, kind = ANYWHERE.get(name) or (IN_CHECKS.get(name) if checks else None) or ("", "")
         if not rule or (isinstance(value, ast.Constant) and value.value is None):
@@ -337,8 +371,13 @@ class _WaiverVisitor(ast.NodeVisitor):
             if inputs:  # an empty list grants nothing
                 shown = f"no gradient of {', '.join(inputs)}"
                 self._add(rule, kind, value, about, parts=inputs, shown=shown, op=op)
-        elif kind == "own-gradients":
-            self._add(rule, kind, value, about, value=ast.unparse(value), shown="its author's own gradients", op=op)
+        elif kind in {"own-gradients", "laws"}:
+            if name != "level" or text == "'quick'":
+                shown = "its author's own gradients" if kind == "own-gradients" else f"{name}={text}"
+                self._add(rule, kind, value, about, value=text, shown=shown, op=op)
+        elif kind == "reference":
+            text, shown = self._explained(value)
+            self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         else:
             self._amount(rule, kind, value, about, op)
 
@@ -359,7 +398,9 @@ class _WaiverVisitor(ast.NodeVisitor):
         elif max(numbers) > 0:
             self._add(rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op)
 
-    def _add(self, rule: str, kind: str, node: ast.expr, about: str, *, op: str = "", **granted: Any) -> None:
+    def _add(
+        self, rule: str, kind: str, node: ast.expr | ast.stmt, about: str, *, op: str = "", **granted: Any
+    ) -> None:
         classes = [a for a in reversed(self._around) if isinstance(a, ast.ClassDef)]
         self.found.append(
             Waiver(

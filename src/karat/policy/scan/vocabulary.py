@@ -33,6 +33,10 @@ NAMED_FOR_CHECK = re.compile(r"test_(?:\w*_)?check_\w*grad\w*|test_(?:\w+_)?grad
 
 FLAGS = re.compile(r"no_need_check_grad|exist_(?:\w+_)?check_grad")
 """Attributes that only a comparison, or the skip decorator, may set."""
+UNCOLLECTED = re.compile(r"__test__|__unittest_skip__|collect_ignore(?:_glob)?")
+"""Names that keep tests from being collected."""
+HIDING_HOOKS = frozenset({"pytest_ignore_collect", "pytest_pycollect_makeitem", "pytest_collect_file", "load_tests"})
+"""Functions that decide which tests there are."""
 SKIP_RULE = "skip_check_grad_ci"
 HOOKS = frozenset({"setUp", "tearDown"})
 """Methods that run with every test, and are none."""
@@ -84,6 +88,9 @@ IN_CHECKS = {
     "nondet_tol": ("determinism", "bound"),
     "grads": ("weak", "own-gradients"),
     "no_grad": ("gradient", "no-grad"),
+    "properties": ("weak", "laws"),
+    "level": ("weak", "laws"),
+    "reference": ("weak", "reference"),
 }
 """Arguments that mean this in gradient checks and declarations of op tests only."""
 DECLARATIONS = frozenset({"OpSpec"})
