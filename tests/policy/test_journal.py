@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
-from karat.gradients.report import GradComparison as Comparison, GradReport, GradVerdict, Property
+from karat.gradients.report import GradComparison as Comparison, GradReport, GradVerdict
 from karat.gradients.session import Declared, GradChecked as Checked, NoGrad
 from karat.policy.journal import Evidence, NoGradAsked, OpTested, Recorder, Reported, read_journal, unit_of
 from karat.schemas import schema
@@ -80,10 +80,9 @@ def test_what_is_no_number_is_said_to_be_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [float("inf"), float("nan")])
 def test_a_limit_without_end_is_the_widest_there_is(tmp_path: Path, limit: float) -> None:
-    law = Property(name="determinism", verdict=GradVerdict.PASS, bound=limit)
     recorder = Recorder(tmp_path)
-    told = report(one={"widened": limit}, properties=(law,))
-    recorder.tell(Checked(report=told, test="t.py::T"))
+    told = report(one={"widened": limit})
+    recorder.tell(Checked(report=told, test="t.py::T", nondeterminism_bound=limit))
     recorder.end()
     (_, reported), (_, evidence), _ = only(tmp_path).lines
     assert evidence.widened > 1e300

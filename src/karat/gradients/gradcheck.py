@@ -159,6 +159,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         functions=(fn,) if backward is None else (fn, backward),
         elements={slot.name: size(slot) for slot in problem.inputs},
         unasked=(*check.unasked, *getattr(fn, "unasked", ())),
+        nondeterminism_bound=float(nondeterminism_bound),
         untried=tuple(name for name in LAWS if name not in laws),
     )
     notify(event)

@@ -56,6 +56,7 @@ class GradChecked(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[Any, ...] = ()  # what was checked: the function, and a backward that was given beside it
     elements: Mapping[str, int] = msgspec.field(default_factory=dict)  # of each input
     unasked: tuple[str, ...] = ()  # outputs with a gradient that nobody asked for
+    nondeterminism_bound: float = 0.0  # by how much the caller lets two runs of one backward differ
     untried: tuple[str, ...] = ()  # laws that the caller left out
 
 

@@ -409,7 +409,6 @@ def records_of(event: Event, test: str, suite: Path | None = None) -> list[Recor
     names, sources = names_and_files(
         event.functions, suite and top_of(suite), suite and suite / test.partition("::")[0]
     )
-    bounds = [_limit(law.bound) or 0.0 for law in report.properties if "determin" in law.name]
     records: list[Record] = [
         Reported(
             op=report.op,
@@ -424,7 +423,7 @@ def records_of(event: Event, test: str, suite: Path | None = None) -> list[Recor
             unasked=event.unasked,
             functions=names,
             sources=sources,
-            nondeterminism_bound=max(bounds, default=0.0),
+            nondeterminism_bound=_limit(event.nondeterminism_bound) or 0.0,
         )
     ]
     for one in report.comparisons:
