@@ -100,6 +100,8 @@ class OpTest(unittest.TestCase):
     """Name → array, (array, lengths), or [(name, array), …]."""
     attrs: dict[str, Any]
     outputs: dict[str, Any]
+    dtype: Any = None  # as in Paddle, where a test sets none of its own
+    check_prim = check_prim_pir = is_calc_ref = False
     framework: str | None = None
     """`paddle`, `torch`, `jax` or `numpy`; by default that of `python_api`."""
     places: Sequence[Any] | None = None

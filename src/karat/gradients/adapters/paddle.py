@@ -256,7 +256,15 @@ def _gradients(
 ) -> tuple[Any, ...]:
     paddle, both = _paddle(), zip(outputs, cotangents, strict=True)
     pairs = [(out, paddle.zeros_like(out) if one is None else one) for out, one in both if not out.stop_gradient]
-    return gradients_of(paddle.grad, pairs, leaves, create_graph=create_graph)
+    found = gradients_of(paddle.grad, pairs, leaves, create_graph=create_graph)
+    return tuple(one if one is None or one.is_dense() else _dense(one) for one in found)
+
+
+def _dense(rows: Any) -> Any:
+    """A gradient that names the rows it is for, each as often as it was used, as an ordinary one."""
+    paddle, held = _paddle(), rows.get_selected_rows()
+    zeros = paddle.zeros([held.height(), *rows.shape[1:]], dtype=rows.dtype)
+    return paddle.scatter_nd_add(zeros, paddle.to_tensor(held.rows()).unsqueeze(-1), paddle.to_tensor(rows.numpy()))
 
 
 ADAPTER = PaddleAdapter()
