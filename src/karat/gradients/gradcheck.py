@@ -18,7 +18,7 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem, open_pr
 from karat.gradients.composed import HIGHEST, Derivative, available, gradient_of, tangent_of
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
-from karat.gradients.laws import LAWS, NAMES, check_properties, wanted_laws
+from karat.gradients.laws import LAWS, NAMES, ON_REQUEST, check_properties, wanted_laws
 from karat.gradients.oracles import baseline, same_forward, same_slopes
 from karat.gradients.problem import (
     FlatProblem,
@@ -72,6 +72,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     modes: Sequence[Mode] | None = None,
     properties: Sequence[str] | None = None,
     in_place: Callable[..., Any] | None = None,
+    twins: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     delta: float | None = None,
@@ -95,6 +96,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     checked; "forward" in `modes` checks forward mode where the framework has one, and `modes=("forward",)` is
     inconclusive where it has none.
 
+    `twins` are the same function in another form, compiled or jitted, by name: their outputs and gradients must agree.
+
     `level="quick"` checks the gradient in double precision and in reverse mode; the rest (forward mode, low precision,
     laws) only where `modes`, `dtypes` and `properties` name it. The report's `looked` says what was looked at. It is
     true for PASS and INACCURATE; `.require()` raises AssertionError with the whole report for anything else.
@@ -105,7 +108,12 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     if modes is None:
         modes = _MODES[:1] if level == "quick" else _MODES
     if level == "quick":
-        dtypes, properties = dtypes or (), properties or (("in-place",) if in_place else ())
+        variants = (*(("in-place",) if in_place else ()), *(("twin",) if twins else ()))
+        dtypes, properties = dtypes or (), properties or variants
+    others = {"twin": twins} if callable(twins) else dict(twins or {})
+    for one in others.values():
+        if not callable(one):
+            raise _refused("twins", "functions by name", type(one).__name__)
     problem = open_problem(
         fn,
         inputs,
@@ -116,7 +124,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         wrt=wrt,
         backward=backward,
         # A reference, gradients or a variant that somebody wrote are of the arguments.
-        parameters=reference is None and grads is None and in_place is None,
+        parameters=reference is None and grads is None and in_place is None and not others,
         framework=framework,
     )
     if problem.framework == "numpy" and backward is None:
@@ -150,7 +158,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             check.rest += _compare_with_author(FlatProblem(problem), check.plan, grads)
         check.orders(order, deep=level == "deep")
         check.low(dtypes)
-        check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
+        check.laws(properties, deep=level == "deep", in_place=in_place, others=others, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
     laws = wanted_laws(properties if check.focus is None else ())
     event = GradChecked(
@@ -337,14 +345,15 @@ class _Check:
                     pair = replace(pairs[comparison.input, comparison.output], comparison=comparison)
                     self.diagnoses.append(diagnosis.diagnosis_of(problem, self.plan, pair, cotangent))
 
-    def laws(self, which: Sequence[str] | None, *, in_place: Callable[..., Any] | None, bound: float) -> None:
+    def laws(self, which: Sequence[str] | None, *, deep: bool, bound: float, **variants: Any) -> None:
         if (which is not None and not which) or self.focus is not None:
             return
-        if which is None and not self.plan.forward:
-            which = [name for name in NAMES if name != "forward-reverse"]
+        if which is None:
+            left = (set() if deep else ON_REQUEST) | (set() if self.plan.forward else {"forward-reverse"})
+            which = [name for name in NAMES if name not in left]
         rng = self.plan.draw(Purpose.PROPERTIES)
         self.properties += check_properties(
-            self.problem, rng=rng, nondeterminism_bound=bound, in_place=in_place, which=which, strict=self.plan.strict
+            self.problem, rng=rng, nondeterminism_bound=bound, which=which, strict=self.plan.strict, **variants
         )
 
     def _looked(self) -> tuple[str, ...]:

@@ -140,6 +140,16 @@ class Adapter(Protocol):
         """What lies in the inputs' gradients after so many backwards, when `held` lay there before; or Unsupported."""
         raise Unsupported(f"{self.name} arrays hold no gradients")
 
+    def batched(
+        self, function: FlatFunction, points: Sequence[Sequence[Any]], cotangents: Sequence[Sequence[Any]]
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        """Gradients for each point and its cotangents, all at once; or, if False, at the first point for all cotangents."""
+        raise Unsupported(f"{self.name} has no batches of gradients")
+
+    def op_faults(self, function: FlatFunction, inputs: Sequence[Any]) -> list[str] | None:
+        """What the framework finds wrong with custom ops that the function calls; None where it calls none."""
+        return None
+
     def in_graph(self, value: Any) -> Any:
         """A copy that gradients flow through, for functions that write to their input; or Unsupported."""
 

@@ -84,6 +84,22 @@ class JaxAdapter(Adapter):
     def pushed(self, function: FlatFunction) -> FlatFunction:
         return lambda inputs: self.pushforward(function, *_halves(inputs))
 
+    def batched(
+        self, function: FlatFunction, points: Sequence[Sequence[Any]], cotangents: Sequence[Sequence[Any]]
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        stack = _jax().numpy.stack
+
+        def pulled(inputs: Any, vectors: Any) -> Any:
+            outputs, pull = _jax().vjp(lambda *given: function(given), *inputs)
+            return _pulled(pull, outputs, vectors)
+
+        try:
+            sides = (tuple(stack(each) for each in zip(*side, strict=True)) for side in (points, cotangents))
+            found = _jax().vmap(pulled)(*sides)
+        except Exception as error:
+            raise Unsupported(f"jax.vmap cannot run this: {error}") from error
+        return [tuple(one[n] for one in found) for n in range(len(points))], True
+
     def in_graph(self, value: Any) -> Any:
         raise Unsupported("jax arrays cannot be written to")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from karat.gradients import device_array
 from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised, copied, gradients_of, graph_nodes
-from karat.gradients.problem import Array, Unsupported
+from karat.gradients.problem import Array, Unsupported, error_line
 from karat.tensors.arrays import is_torch
 
 # Forward mode has one level in a process, and random numbers one state, whatever threads there are.
@@ -209,6 +209,52 @@ class TorchAdapter(Adapter):
                 torch.autograd.backward([out for out, _ in pairs], [one.clone() for _, one in pairs], inputs=leaves)
         return tuple(leaf.grad.detach() for leaf in leaves)
 
+    def batched(
+        self, function: FlatFunction, points: Sequence[Sequence[Any]], cotangents: Sequence[Sequence[Any]]
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        torch = _torch()
+        given = tuple(torch.stack(each) for each in zip(*cotangents, strict=True))
+
+        def pulled(inputs: Any, vectors: Any) -> Any:
+            return torch.func.vjp(lambda *leaves: function(leaves), *inputs)[1](vectors)
+
+        try:
+            stacked = tuple(torch.stack(each) for each in zip(*points, strict=True))
+            found, together = torch.func.vmap(pulled)(stacked, given), True
+        except Exception:  # noqa: BLE001 - a Function without setup_context has no vmap of its forward, one of its backward
+            leaves = [one.detach().requires_grad_() for one in points[0]]
+            with torch.enable_grad():
+                pairs = [(out, v) for out, v in zip(function(leaves), given, strict=True) if out.requires_grad]
+            try:
+                outputs, vectors = zip(*pairs, strict=True)
+                found = torch.autograd.grad(outputs, leaves, vectors, is_grads_batched=True, allow_unused=True)
+            except Exception as error:
+                raise Unsupported(f"vmap cannot run this backward: {error}") from error
+            together = False
+        each = [tuple(None if one is None else one[n].detach() for one in found) for n in range(len(points))]
+        return each, together
+
+    def op_faults(self, function: FlatFunction, inputs: Sequence[Any]) -> list[str] | None:
+        custom = import_module("torch._library.custom_ops").OPDEFS
+        if not custom:
+            return None
+        torch, seen = _torch(), dict[Any, Any]()
+
+        class Listener(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+            def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if str(func.name()).partition(".")[0] in custom:
+                    seen.setdefault(func, (args, kwargs or {}))
+                return func(*args, **(kwargs or {}))
+
+        with Listener():
+            function(inputs)
+        found = []
+        for op, call in seen.items():
+            args, kwargs = import_module("torch.utils._pytree").tree_map_only(torch.Tensor, _leaf, call)
+            results = torch.library.opcheck(op, args, kwargs, raise_exception=False)
+            found += [f"{op.name()} {test}: {error_line(why)}" for test, why in results.items() if why != "SUCCESS"]
+        return found if seen else None
+
     def in_graph(self, value: Any) -> Any:
         return value.clone()
 
@@ -245,6 +291,11 @@ def _gradients(
 
 
 @cache
+def _leaf(value: Any) -> Any:
+    one = value.detach().clone()
+    return one.requires_grad_() if one.is_floating_point() or one.is_complex() else one
+
+
 def _dtype(name: str) -> Any:
     found = getattr(_torch(), name, None)
     if not isinstance(found, _torch().dtype):

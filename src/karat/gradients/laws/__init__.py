@@ -6,13 +6,14 @@ approximate equality has its bound from round-off (`trial`), never a constant so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from karat.findings import suggest
-from karat.gradients.laws import form, state
+from karat.gradients.laws import form, state, twins
 from karat.gradients.laws.trial import Law, Tolerance, Trial
 from karat.gradients.problem import Problem, Unsupported, error_line, misuse
 from karat.gradients.report import GradVerdict, Property
@@ -35,7 +36,9 @@ LAWS: dict[str, Law] = {
     "accumulation": state.accumulation,
     "forward-reverse": form.forward_reverse,
 }
-NAMES = (*LAWS, "in-place")
+FORMS: dict[str, Law] = {"opcheck": twins.opcheck, "batched": twins.batched}
+ON_REQUEST = {"batched"}  # tried where named, and at the deep level
+NAMES = (*LAWS, *FORMS, "in-place", "twin")
 
 
 def check_properties(  # noqa: PLR0913 - the design's signature; all but two are optional
@@ -46,6 +49,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     nondeterminism_runs: int = 3,
     nondeterminism_bound: float = 0.0,
     in_place: Callable[..., Any] | None = None,
+    others: Mapping[str, Callable[..., Any]] | None = None,
     which: Collection[str] | None = None,
     strict: bool = False,
 ) -> tuple[Property, ...]:
@@ -53,7 +57,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
 
     `tolerance` says, for a gradient, how far another way of computing it may be off; by default round-off does.
     `nondeterminism_bound` is relative to a gradient's largest element; what sums in another order explain is allowed
-    as well, unless `strict`. `which` names laws (`NAMES`).
+    as well, unless `strict`. `others` are twins of the function, by name. `which` names laws (`NAMES`).
     """
     wanted = wanted_laws(which)
     if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
@@ -75,9 +79,11 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
         return ()
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
         return (_raised("gradient-form", error, "float64"),)
-    laws = {name: LAWS[name] for name in LAWS if name in wanted}
+    laws = {name: law for name, law in (LAWS | FORMS).items() if name in wanted}
     if in_place is not None and "in-place" in wanted:
         laws["in-place"] = lambda on: state.in_place(on, in_place)
+    for label, other in (others or {}).items() if "twin" in wanted else ():
+        laws[f"twin {label}"] = partial(twins.twin, name=label, other=other)
     found: list[Property | None] = []
     for name, law in laws.items():
         try:
@@ -97,7 +103,7 @@ def _raised(name: str, error: Exception, dtype: str) -> Property:
 
 def wanted_laws(which: Collection[str] | None) -> set[str]:
     if which is None:
-        return set(NAMES)
+        return set(NAMES) - ON_REQUEST
     # In Python's spelling, too: in_place.
     given = [which] if isinstance(which, str) else which
     names = [str(name).replace("_", "-") for name in given]
