@@ -1,4 +1,4 @@
-"""`karat ops`."""
+"""`karat ops audit`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from karat.cli.group import LazyGroup
 from karat.cli.output import (
     deliver,
     jobs_option,
@@ -25,47 +24,16 @@ from karat.findings import CannotVerify, UsageError, exit_code
 if TYPE_CHECKING:
     from karat.ops.audit import OpsReport
 
-COMMANDS = {
-    "list": "List the operators of a framework or a module, and why some cannot be audited.",
-    "audit": "Check every operator's derivatives: modes, orders, precisions, memory layouts.",
-}
 _EXAMPLES = """
 \b
 Examples:
-  karat ops list torch
   karat ops audit torch --select 'linalg.*' --html audit.html
   karat ops audit jax --level deep --jobs 8
   karat ops audit my_package.my_specs --known known.toml --against audit.json
 """
 
 
-@click.group(
-    cls=LazyGroup,
-    summaries=COMMANDS,
-    homes={"list": "ops:list_command", "audit": "ops:audit_command"},
-    epilog=_EXAMPLES,
-)
-def command() -> None:
-    """Audit the derivatives of a framework's operators.
-
-    WHAT is torch, jax, paddle, a name under the entry point karat.ops, or a module with OpSpecs or operators().
-    """
-
-
-@click.command("list", epilog=_EXAMPLES)
-@click.argument("what", metavar="WHAT")
-def list_command(*, what: str) -> int:
-    """List the operators of a framework or a module, and why some cannot be audited."""
-    from karat.ops.audit import listing
-    from karat.ops.worker import WorkerSetup
-    from karat.report.terminal import say
-
-    for name, why in listing(WorkerSetup(catalogue=what)).operators.items():
-        say(f"{name}: {why}" if why else name)
-    return 0
-
-
-@click.command("audit", epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES)
 @click.argument("what", metavar="WHAT")
 @click.option("--select", multiple=True, metavar="GLOB", help="Only operators with such a name. Repeatable.")
 @click.option(
@@ -99,7 +67,7 @@ def list_command(*, what: str) -> int:
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
 @jobs_option
 @quiet_option
-def audit_command(  # noqa: PLR0913 - one parameter per option
+def command(  # noqa: PLR0913 - one parameter per option
     *,
     what: str,
     select: tuple[str, ...],
