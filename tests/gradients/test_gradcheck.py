@@ -9,6 +9,7 @@ import karat
 from karat.findings import UsageError
 from karat.gradients import session
 from karat.gradients.comparison import ZERO
+from karat.gradients.laws import LAWS
 from karat.gradients.report import GradReport, GradVerdict
 
 RNG = np.random.default_rng(8)
@@ -78,7 +79,10 @@ def test_it_is_told_after_comparing() -> None:
             _check(lambda _x: 1 / 0, (X,), _sin)
     finally:
         stop()
-    assert heard == [session.GradChecked(report=report, test="t")]
+    (told,) = heard
+    assert isinstance(told, session.GradChecked)
+    assert (told.report, told.test, told.functions[0]) == (report, "t", np.sin)
+    assert (told.elements, told.untried, told.unasked) == ({"x": X.size}, tuple(LAWS), ())
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,33 @@ def test_a_diagnosis_tells_where_what_and_how_to_see_it_again() -> None:
         forwards=40,
         replay=replay,
     )
-    lines = text(report(WRONG, diagnoses=(found,))).splitlines()
-    at = lines.index("  x → out in float64")
-    assert lines[at + 1 : at + 6] == [
-        "    wrong at  [3, 7]",
+    shown = report(WRONG, diagnoses=(found, structs.replace(found, input="w", coordinate=(1,))))
+    lines = str(shown).splitlines()
+    assert lines[:6] == [
+        "FAIL  softmax (torch, cpu): x → out in float64 is wrong at [3, 7]",
+        "  expected  0.25",
+        "  found     0.5 - 1i",
+        "  hint      twice the expected gradient",
+        f"  replay    {replay}",
+        "",
+    ]
+    at = lines.index("  w → out in float64")
+    assert lines[at + 1 : at + 7] == [
+        "    wrong at  [1]",
         "    expected  0.25",
         "    found     0.5 - 1i",
         "    hint      twice the expected gradient",
+        f"    replay    {replay}",
         "    cost      40 forwards",
     ]
-    assert lines[at + 6] == f"    replay    {replay}"
+
+
+def test_a_pass_is_one_line_and_the_details_are_there_for_who_asks() -> None:
+    made = report(RIGHT, verdict=GradVerdict.PASS, reason="the comparison holds", notes=("a note",))
+    assert str(made) == "PASS  softmax (torch, cpu): the comparison holds"
+    assert made.details().splitlines()[0] == str(made)
+    assert "w → out" in made.details()
+    assert "  note: a note" in made.details()
 
 
 def test_laws_that_do_not_hold_are_named_with_numbers() -> None:
@@ -214,7 +231,7 @@ def test_what_is_no_evidence_is_not_counted_among_what_passed() -> None:
 
 
 def test_a_long_identity_is_shortened() -> None:
-    shown = text(report(RIGHT, identity="x" * 5000, verdict=GradVerdict.PASS))
+    shown = report(RIGHT, identity="x" * 5000, verdict=GradVerdict.PASS).details()
     assert 20 < shown.count("x") < 100
 
 
@@ -222,8 +239,8 @@ def test_a_broken_law_can_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_ops.py::test_softmax (call)")
     law = Property(name="linearity", verdict=GradVerdict.FAIL, detail="bent")
     shown = text(report(RIGHT, properties=(law,)))
-    assert shown.endswith("\n  replay: pytest tests/test_ops.py::test_softmax --karat-grad-seed 7")
-    assert "replay" not in text(report(RIGHT, verdict=GradVerdict.PASS))
+    assert shown.splitlines()[1] == "  replay    pytest tests/test_ops.py::test_softmax --karat-grad-seed 7"
+    assert "replay" not in text(report(RIGHT, verdict=GradVerdict.PASS), details=True)
     diagnosed = Diagnosis(input="x", output="out", dtype="float64", replay="pytest x")
     assert text(report(WRONG, diagnoses=(diagnosed,))).count("replay") == 1
 

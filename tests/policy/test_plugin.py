@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -332,3 +333,51 @@ def test_a_suite_that_says_it_is_whole_is_judged_whole_if_nothing_narrowed_it(su
     part = suite.python("-c", below)
     assert part.code == 0, part.out
     assert "smalllib.tanh" not in whole.out
+
+
+SAID = """
+import unittest
+
+import numpy as np
+
+import karat
+
+X = np.linspace(0.1, 1.0, 6)
+
+
+def wrong():
+    return karat.gradcheck(np.tanh, (X,), op="tanh", backward=lambda i, o, c: (2 * c[0] * (1 - o[0] ** 2),))
+
+
+def test_assert():
+    assert wrong()
+
+
+class TestCase(unittest.TestCase):
+    def test_true(self):
+        self.assertTrue(wrong())
+
+
+def test_require():
+    wrong().require()
+
+
+def test_something_else():
+    assert not wrong()
+    assert 1 + 1 == 3
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--assert=plain",), ("-n", "2")], ids=" ".join)
+def test_a_failed_assertion_shows_the_whole_report_once(suite: Suite, words: tuple[str, ...]) -> None:
+    suite.write("test_said.py", SAID)
+    out = suite.run("test_said.py", *words).out
+    for name in ("test_assert", "TestCase.test_true", "test_require", "test_something_else"):
+        part = out.partition(f"_ {name} _")[2].partition("\n____")[0]
+        plain = "--assert=plain" in words  # says nothing of what was asserted
+        times = 1 if name != "test_something_else" else int(plain)
+        assert part.count("FAIL  tanh (numpy, cpu): x → out in float64 is wrong at [") == times, part
+        assert len(re.findall(r"\n(?:E )? +hint      twice the expected gradient", part)) == times
+        node = name.replace(".", "::")
+        assert part.count(f" replay    pytest test_said.py::{node} --karat-grad-seed ") == times

@@ -122,13 +122,20 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict.holds
 
     def __repr__(self) -> str:
-        """What `assert karat.gradcheck(…)` shows where it fails; `str` has the rest."""
+        """For debuggers and assertions; under pytest the plugin adds the rest."""
         return f"<GradReport {self.verdict} {self.op}: {self.reason}>"
 
     def __str__(self) -> str:
+        """One line for PASS; else what is wrong, where, a hint, how to see it again, and then the details."""
         from karat.gradients.text import text
 
         return text(self)
+
+    def details(self) -> str:
+        """All of it, for PASS, too: every comparison, the laws, the controls, the cost."""
+        from karat.gradients.text import text
+
+        return text(self, details=True)
 
     def to_json(self) -> bytes:
         """Schema karat.grad-report/1."""

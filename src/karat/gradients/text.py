@@ -26,19 +26,33 @@ _GRAVITY = {verdict: n for n, verdict in enumerate(("FAIL", "INCONCLUSIVE", "INA
 _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
 
 
-def text(report: GradReport) -> str:
+def text(report: GradReport, *, details: bool = False) -> str:
+    """One line for PASS, unless details are asked for; else what is wrong, where, and how to see it again, then the rest."""
     verdict = report.verdict.value
+    alone = report.verdict is GradVerdict.PASS and not details
     if report and (report.vacuous or not report.comparisons):
         # `require` refuses it, so the first line must not read as if all were well.
-        verdict = f"{verdict}, but no evidence"
-    where = ", ".join(word for word in (report.framework, report.device) if word)
-    headline = f"{verdict}  {shortened(report.op, 60)} ({where}): {printable(report.reason)}"
+        verdict, alone = f"{verdict}, but no evidence", False
+    level = "" if report.level == "default" else f"level {report.level}"
+    where = ", ".join(word for word in (report.framework, report.device, level) if word)
+    headline = f"{verdict}  {shortened(report.op, 60)} ({where}): "
+    if alone:
+        return headline + printable(report.reason)
+    first, why = next(iter(report.diagnoses), None), printable(report.reason)
+    facts = _found(first) if first else {}
+    if not report and not facts.get("replay"):
+        facts["replay"] = replay_command(seed=report.seed)
+    if first and first.coordinate is not None and report.verdict is GradVerdict.FAIL:
+        why = f"{_gradient(first)} is wrong at {list(first.coordinate)}"
     lines = chain(
-        _wrapped(headline, indent="    "),
+        _wrapped(headline + why, indent="    "),
+        _facts(facts, "  "),
         _table(report.comparisons),
         _properties(report.properties),
         _controls(report.comparisons),
-        _diagnoses(report.diagnoses),
+        chain.from_iterable(
+            ("", f"  {_gradient(one)}", *_facts(_found(one, alone=False), "    ")) for one in report.diagnoses[1:]
+        ),
         _notes(report),
     )
     return "\n".join(line.rstrip() for line in lines)
@@ -130,24 +144,28 @@ def _tried(one: GradComparison) -> Mapping[str, bool]:
     return {name: seen for name, seen in one.controls.items() if seen}
 
 
-def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
-    for one in diagnoses:
-        yield ""
-        yield f"  {_pair(one.input, one.output)} in {printable(one.dtype)}"
-        at = ", ".join(map(str, one.coordinate or ()))
-        facts = {
-            "wrong at": None if one.coordinate is None else f"[{at}]",
-            "expected": None if one.expected is None else number(one.expected, digits=9),
-            "found": None if one.found is None else number(one.found, digits=9),
-            "hint": printable(one.hint),
-            "cost": f"{one.forwards:,} forwards" if one.forwards else None,
-        }
-        for name, value in facts.items():
-            if value:
-                yield from _wrapped(value, indent=" " * 14, first=f"    {name:<10}")
-        if one.replay:
-            # Never wrapped: it is to be pasted.
-            yield f"    {'replay':<10}{printable(one.replay)}"
+def _gradient(one: Diagnosis) -> str:
+    return f"{_pair(one.input, one.output)} in {printable(one.dtype)}"
+
+
+def _found(one: Diagnosis, *, alone: bool = True) -> dict[str, str | None]:
+    """What a diagnosis says, in the order in which it is read; `alone`: beside a headline that says where."""
+    return {
+        "wrong at": None if alone or one.coordinate is None else str(list(one.coordinate)),
+        "expected": None if one.expected is None else number(one.expected, digits=9),
+        "found": None if one.found is None else number(one.found, digits=9),
+        "hint": printable(one.hint),
+        "replay": one.replay,
+        "cost": None if alone or not one.forwards else f"{one.forwards:,} forwards",
+    }
+
+
+def _facts(facts: Mapping[str, str | None], indent: str) -> Iterator[str]:
+    for name, value in facts.items():
+        if value and name == "replay":  # never wrapped: it is to be pasted
+            yield f"{indent}{name:<10}{printable(value)}"
+        elif value:
+            yield from _wrapped(value, indent=f"{indent}{'':10}", first=f"{indent}{name:<10}")
 
 
 def _notes(report: GradReport) -> Iterator[str]:
@@ -166,8 +184,6 @@ def _notes(report: GradReport) -> Iterator[str]:
     # All of it is in the JSON; the seed is what replays.
     made_from = f" from {shortened(report.identity, 60)}" if report.identity else ""
     yield from _wrapped(f"  {cost}; seed {report.seed}{made_from}", indent="    ")
-    if not report and not any(one.replay for one in report.diagnoses):
-        yield f"  replay: {printable(replay_command(seed=report.seed))}"
 
 
 def _pair(source: str, output: str, room: int = 2 * _NAME) -> str:

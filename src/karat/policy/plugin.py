@@ -1,11 +1,14 @@
 """The pytest plugin of the gradient policy; it must cost nothing to whoever did not ask for it.
 
 It imports pytest alone. Whoever asks for evidence or for the gate gets `karat.policy.session` as a second plugin.
+A failed `assert karat.gradcheck(…)` shows the whole report, for everybody.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Generator
 
 import pytest
 
@@ -41,3 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
         from karat.policy.session import GateSession
 
         config.pluginmanager.register(GateSession(config), "karat-gate-session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside an assertion that shows a gradient report in one line, all of it."""
+    report = yield
+    session = sys.modules.get("karat.gradients.session")
+    if session is not None:
+        said = str(call.excinfo.value) if call.excinfo and call.excinfo.errisinstance(AssertionError) else None
+        for one in list(session.recent) if said is not None else ():
+            # pytest cuts the middle out of what is long.
+            if repr(one)[:60] in said or not said:
+                add = getattr(report.longrepr, "addsection", None)
+                add("karat.gradcheck", str(one)) if add else None
+        session.recent.clear()
+    return report
