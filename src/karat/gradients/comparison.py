@@ -13,7 +13,7 @@ import numpy as np
 
 from karat.gradients import roundoff
 from karat.gradients.draws import Purpose
-from karat.gradients.oracles import Observations, Probe
+from karat.gradients.oracles import UNKNOWN, Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import element_scales, norm
@@ -216,6 +216,12 @@ def typical_element(gradient: Vector, scales: Vector) -> float:
     return norm(terms) / float(np.sqrt(max(1, terms.size)))
 
 
+def _flat_element(measured: Sequence[Measurement]) -> float:
+    """What an element would be, times its scale, if an output of the typical size moved by as much; or by 1 if all are 0."""
+    expected = measured[0].expected
+    return expected.weight / float(np.sqrt(max(1, expected.count))) or expected.largest
+
+
 def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
     """The gradient with its last two axes exchanged and read in the old shape; None where nothing would change."""
     if len(shape) < 2 or min(shape[-2:]) < 2 or gradient.size != int(np.prod(shape)):
@@ -227,9 +233,8 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
 NO_GRAD_OP = "; if the op has no gradient by nature, add an exemption of kind no-grad-op to exemptions.toml"
 NO_GRADIENT = f"no gradient: None, but the derivative is not zero; write the backward{NO_GRAD_OP}"
 NO_SECOND = "no second-order gradient: None, but the derivative of the gradient is not zero; the backward cannot be differentiated"
-ZERO = "the gradient is zero everywhere it was checked"
+ZERO = "the gradient is zero, and the function flat, everywhere it was checked"
 INACCURATE = "right to about nine digits, not to round-off; strict=True fails on it"
-UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +261,19 @@ class PairVerdict:
         zero = judged.zero and verdict.holds
         flat, i = self.seen.baseline.flat, self.pair[0]
         slot, scales = flat.inputs[i], element_scales(flat.point[i])
-        caught: dict[str, bool] = {}
+        # By the cotangent that sees most; each has its own size of gradient.
+        sees = min(
+            smallest_error(judge(some, rtol=used), _flat_element(some) if zero else typical_element(gradient, scales))
+            for gradient, some in groups
+        )
+        caught = {"one element": sees < LEAST_ERROR} if zero else {}
         if not zero and np.isfinite(judged.widest):
             shape = (*slot.shape, 2) if slot.complex else slot.shape
             rng = self.seen.plan.draw(Purpose.CONTROLS, *self.pair)
             caught = controls(groups, shape, scales, rtol=used, rng=rng)
         missed = [name for name, noticed in caught.items() if not noticed]
-        vacuous = verdict.holds and (zero or bool(missed))
-        if vacuous and not zero:
+        vacuous = verdict.holds and bool(missed)
+        if vacuous:
             reason = f"a corrupted gradient would have passed, too ({', '.join(missed)})"
         scale = judged.scale or 1.0
         made = self.seen.comparison(
@@ -273,11 +283,7 @@ class PairVerdict:
             error=judged.worst.deviation / scale,
             tolerance=judged.worst.tolerance / scale,
             scale=judged.scale,
-            # By the cotangent that sees most; each has its own size of gradient.
-            smallest_error=min(
-                smallest_error(judge(measured, rtol=used), typical_element(gradient, scales))
-                for gradient, measured in groups
-            ),
+            smallest_error=sees,
             probes=len(judged.measured),
             controls=caught,
             vacuous=vacuous,
@@ -291,14 +297,16 @@ class PairVerdict:
         if judged.failed:
             return self._failed(judged)
         cap = roundoff.cap(self.seen.baseline.computes)
-        size = judged.weight if judged.zero else judged.scale
+        size = judged.scale
+        if judged.zero:
+            size = judged.weight or max(one.expected.largest for one in judged.measured)
         doubt = self.seen.lost(self.pair[1])
         if not doubt and judged.widest > max(cap * size, roundoff.NOTHING) and not widened:
             doubt = self._noisy(judged)
         if doubt:
             return GradVerdict.INCONCLUSIVE, doubt
         if not judged.zero:
-            return GradVerdict.PASS, self.seen.left_out(self.pair[1])
+            return GradVerdict.PASS, ""
         return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
 
     def _failed(self, judged: Agreement) -> tuple[GradVerdict, str]:

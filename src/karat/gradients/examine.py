@@ -17,7 +17,7 @@ from karat.gradients.oracles import ForwardBaseline, Observations, Probe, baseli
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
-from karat.report.words import count
+from karat.report.words import count, few
 
 PROBES = 3
 Pushed = tuple[Probe, list[Vector]]  # a probe, and J·u of every output along it
@@ -54,7 +54,7 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         lost = unit_roundoff * _rms(value) if seen.slack else 0.0
         room.append(seen.slack * (sizes + np.abs(seen.baseline.base[k][keep])) + lost)
     if not keep.any():
-        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, comparison.UNKNOWN, mode="forward")
+        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, oracles.UNKNOWN, mode="forward")
     scale, used = max(_rms(one.expected) for one in tangents), None
     failed = any(one.fails(one.found) for one in tangents)
     # As for gradients: what a test asks for beyond what is derived is used, and recorded; what is inaccurate is not wrong.
@@ -155,6 +155,7 @@ class Pair:
     gradient: Vector | None = None
     masked: bool = False  # whether output elements were left out
     zero: bool = False  # whether the derivative is zero everywhere it was checked
+    settled: bool = False  # whether no point nearby would tell more
     baseline: ForwardBaseline | None = None
     probes: Sequence[Probe] = ()  # what was asked of the function, along which directions
 
@@ -178,6 +179,14 @@ class Pullback:
 def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     seen = observe(at, plan)
     found = _pairs(seen)
+    # At the edge of a domain a gradient may be infinite, and rightly so; the other elements are judged without that one.
+    held = [np.zeros(one.size, np.bool_) for one in at.flat.point]
+    for one in found:
+        if one.masked and one.gradient is not None and one.comparison.verdict is GradVerdict.INCONCLUSIVE:
+            held[one.input] |= ~np.isfinite(one.gradient)
+    if any(one.any() and not one.all() for one in held):
+        seen = observe(at, plan, held)
+        found = _pairs(seen)
     if any(one.comparison.verdict is GradVerdict.FAIL for one in found):
         # Nothing is called wrong by a slope that other steps, or the sum of two directions, contradict.
         doubts = oracles.doubts(seen)
@@ -289,7 +298,7 @@ def _at_kinks(seen: Observations, pair: Pair, pulled: tuple[Vector, list[Vector 
     changed: dict[str, Any] = {"reason": pair.comparison.reason or within}
     if outside:
         changed = {"verdict": GradVerdict.FAIL, "reason": outside, "vacuous": False}
-    return replace(pair, comparison=msgspec.structs.replace(pair.comparison, kinks=kinks, **changed))
+    return replace(pair, comparison=msgspec.structs.replace(pair.comparison, **changed))
 
 
 def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
@@ -376,16 +385,27 @@ def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Exa
             new = again.get(old.key)
             if new is None or not _says_too_little(old, attempt):
                 continue
-            better = new.comparison.counts and not old.comparison.counts
-            if better or new.comparison.verdict is GradVerdict.FAIL:
-                kinks = max(old.comparison.kinks, new.comparison.kinks)
-                pairs[n] = replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kinks))
+            here_, there_ = old.comparison, new.comparison
+            better = there_.counts and (not here_.counts or (old.zero and not new.zero))
+            if better and not here_.counts and (here_.unjudged or not here_.kinks):
+                # What holds elsewhere is no answer to what was asked.
+                why = f"{here_.reason}; at a point nearby the gradient is right"
+                pairs[n] = replace(old, settled=True, comparison=msgspec.structs.replace(here_, reason=why))
+            elif better or there_.verdict is GradVerdict.FAIL:
+                elements = {name: getattr(here_, name) for name in ("checked", "kinks", "unjudged")}
+                pairs[n] = replace(new, comparison=msgspec.structs.replace(there_, **elements))
                 moved += 1
-    notes = (f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little",)
+    notes = (
+        [f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little"] if moved else []
+    )
     # Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other.
     alive = {one.input for one in pairs if not one.zero}
     pairs = [one for one in pairs if not one.zero or one.input not in alive]
-    return Examination(pairs, here, notes if moved else ())
+    flat = [f"{one.comparison.input} → {one.comparison.output}" for one in pairs if one.zero and one.comparison.counts]
+    notes += (
+        [f"flat: {few(flat, 6)}: the function does not move, here or nearby, and the gradient is zero"] if flat else []
+    )
+    return Examination(pairs, here, tuple(notes))
 
 
 def _baseline_at(
@@ -396,10 +416,8 @@ def _baseline_at(
 
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:
-    if pair.comparison.verdict is GradVerdict.FAIL:
+    if pair.comparison.verdict is GradVerdict.FAIL or pair.settled:
         return False
-    if pair.comparison.counts:
-        # Elements that were left out here are checked once elsewhere.
-        return pair.masked and attempt == 0
-    # A derivative that is zero here may be zero by chance (x² at 0); one more point tells it from floor(x).
-    return pair.masked or (pair.zero and attempt == 0)
+    # Elements that were left out here are checked once elsewhere. A derivative that is zero here may be zero by chance
+    # (x² at 0); one more point tells it from floor(x).
+    return (pair.masked or pair.zero) and (attempt == 0 or not pair.comparison.counts)

@@ -20,6 +20,7 @@ from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
 from karat.report.words import count
 
+UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 COTANGENTS = 2  # cotangents per output
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
 _LOOKS = 3  # how many probes are looked at again, and how many sums of directions
@@ -93,13 +94,15 @@ def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
     return unit, _slopes(at, lambda distance: at.source.shifted(distance * unit))
 
 
-def probe_input(at: ForwardBaseline, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
+def probe_input(
+    at: ForwardBaseline, index: int, rng: np.random.Generator, *, whole: bool = True, held: Mask | None = None
+) -> list[Probe]:
     """The probes of one input: the first by differences, the rest by complex steps if those agree with it.
 
-    `whole` looks at the whole Jacobian where it is small.
+    `whole` looks at the whole Jacobian where it is small; elements that are `held` are not moved.
     """
     point = at.flat.point[index]
-    scales = element_scales(point)
+    scales = element_scales(point) if held is None else np.where(held, 0.0, element_scales(point))
     drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole)]
     if not any(one.any() for one in drawn):
         return []
@@ -180,10 +183,15 @@ class Observations:
         lost = int(np.sum(~np.isfinite(self.baseline.base[output])))
         return f"the forward itself is infinite or NaN in {count(lost, 'place')}" if lost else ""
 
-    def left_out(self, output: int) -> str:
-        """The note on output elements without any known slope; empty where there are none."""
-        unknown = int(np.sum(self.masks[output] & ~self.kinks[output]))
-        return f"{count(unknown, 'output element')} left out: no slope is known there" if unknown else ""
+    def elements(self, pair: tuple[int, int]) -> dict[str, int]:
+        """How many are checked, kinks of this very input, and not judged."""
+        (i, k), probes = pair, self.probes[pair[0]]
+        if not probes:
+            return {"unjudged": self.masks[k].size}
+        kinks = self.kinks[k] & np.any([one.slopes[k].kinked for one in probes], axis=0)
+        checked, kinked = int(np.sum(~self.masks[k])), int(np.sum(kinks))
+        unmoved = self.baseline.flat.point[i].size - int(np.count_nonzero(probes[0].direction))
+        return {"checked": checked, "kinks": kinked, "unjudged": kinks.size - checked - kinked + unmoved}
 
     def comparison(
         self, pair: tuple[int, int], verdict: GradVerdict, reason: str, *, mode: Mode = "reverse", **more: Any
@@ -192,6 +200,8 @@ class Observations:
         flat, dtype, (i, k) = self.baseline.flat, self.baseline.computes, pair
         if flat.inputs[i].complex:
             dtype = {"float64": "complex128", "float32": "complex64"}.get(dtype, dtype)
+        compared = verdict.holds or "probes" in more or reason == UNKNOWN
+        more |= self.elements(pair) if compared else {"unjudged": self.masks[k].size}
         return GradComparison(
             input=flat.inputs[i].name,
             output=flat.outputs[k].name,
@@ -205,12 +215,14 @@ class Observations:
         )
 
 
-def observe(at: ForwardBaseline, plan: CheckPlan) -> Observations:
+def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = None) -> Observations:
     """Every probe's slopes, and what they leave open."""
     found: list[list[Probe]] = [[] for _ in at.flat.point]
     for index, point in enumerate(at.flat.point):
         if index in plan.inputs and point.size:
-            found[index] = probe_input(at, index, plan.draw(Purpose.DIRECTIONS, index), whole=plan.order == 1)
+            still = None if held is None else held[index]
+            rng = plan.draw(Purpose.DIRECTIONS, index)
+            found[index] = probe_input(at, index, rng, whole=plan.order == 1, held=still)
     seen = Observations(at, plan, found, [], [])
     for k, base in enumerate(at.base):
         unknown = ~np.isfinite(base)

@@ -55,8 +55,16 @@ class GradComparison(msgspec.Struct, frozen=True, kw_only=True):
     controls: Mapping[str, bool] = msgspec.field(default_factory=dict)
     """Corruption → whether the same check failed on it, as it must."""
     vacuous: bool = False  # a corruption went unnoticed: the check could not have failed, and is no evidence
-    kinks: int = 0  # elements where only one-sided slopes exist; the gradient lay between them
+    # Output elements of the given point: with a slope that was compared; where only one-sided slopes exist, and the
+    # gradient lay between them; and where no slope is known. Input elements that cannot be moved are not judged, either.
+    checked: int = 0
+    kinks: int = 0
+    unjudged: int = 0
     widened: float | None = None  # the relative tolerance that the test asked for, where wider than the derived one
+
+    @property
+    def not_judged(self) -> str:
+        return f"{self.unjudged:,} of {self.checked + self.kinks + self.unjudged:,} elements not judged"
 
     @property
     def counts(self) -> bool:
@@ -192,10 +200,11 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             return GradVerdict.INACCURATE, f"{laws[0].name}: {laws[0].detail}"
         sees = max(one.smallest_error for one in strong)
         hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
-        return (
-            GradVerdict.PASS,
-            f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen",
+        told = f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen"
+        left_out = max(
+            (one for one in strong if one.oracle != "float64"), key=lambda one: one.unjudged, default=strong[0]
         )
+        return GradVerdict.PASS, f"{told}; {left_out.not_judged}" if left_out.unjudged else told
 
     def require(self) -> GradReport:
         """Itself if it passed and could have failed; else AssertionError with the whole report."""

@@ -165,9 +165,10 @@ def sizes(one: Slopes) -> Vector:
 
 def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     """Where the slope is not known well enough to judge by."""
-    limit = roundoff.cap(precision) / 10 * sizes(one)
-    # A slope of zero is known well enough if the function would have to be that flat.
-    flat = roundoff.cap(precision) * 1e-4 * np.abs(base)
+    typical = sizes(one)
+    limit = roundoff.cap(precision) / 10 * typical
+    # A slope of zero is known well enough if the function would have to be that flat; where all is zero, 1 is the scale.
+    flat = roundoff.cap(precision) * 1e-4 * (np.abs(base) if base.any() or typical.any() else np.ones_like(base))
     # Where round-off is far more than it is typically, only the very shortest steps found a slope.
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))

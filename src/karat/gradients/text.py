@@ -95,7 +95,9 @@ def _remarks(one: GradComparison) -> Iterator[str]:
     remarks = [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
     if one.strength == "weak":
         remarks.append("weak: compared only with the author's own gradients")
-    if one.kinks:
+    if one.unjudged and one.verdict.holds:
+        remarks.append(f"{one.not_judged}: no slope is known there")
+    if one.kinks and one.mode == "reverse":
         remarks.append(f"kinks: {one.kinks:,}, with the gradient between the one-sided slopes")
     if one.widened is not None:
         remarks.append(f"the test asked for a relative tolerance of {number(one.widened)}")

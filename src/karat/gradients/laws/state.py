@@ -49,9 +49,9 @@ def _deterministic(
     found = f"{trial.runs} runs differ by {measured:.2g}, relative to the largest element: {where}"
     if measured > bound:
         by_design = f"if that is by design, say nondeterminism_bound={2 * measured:.1g}"
-        return trial.outcome(name, f"{found}; {by_design}", measured, bound)
+        return trial.outcome(name, f"{found}; {by_design}", measured, trial.allowed)
     told = f"{found}; additions in another order explain that" if measured > trial.allowed else ""
-    return msgspec.structs.replace(trial.outcome(name, "", measured, bound), detail=told)
+    return msgspec.structs.replace(trial.outcome(name, "", measured, trial.allowed), detail=told)
 
 
 @needs_framework
