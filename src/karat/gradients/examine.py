@@ -17,6 +17,7 @@ from karat.gradients.oracles import ForwardBaseline, Observations, Probe, baseli
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, sample
+from karat.gradients.slopes import Mask
 from karat.report.words import count, few
 
 PROBES = 3
@@ -180,10 +181,10 @@ def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     seen = observe(at, plan)
     found = _pairs(seen)
     # At the edge of a domain a gradient may be infinite, and rightly so; the other elements are judged without that one.
-    held = [np.zeros(one.size, np.bool_) for one in at.flat.point]
+    held: list[Mask] = [np.zeros_like(one, np.bool_) for one in at.flat.point]
     for one in found:
         if one.masked and one.gradient is not None and one.comparison.verdict is GradVerdict.INCONCLUSIVE:
-            held[one.input] |= ~np.isfinite(one.gradient)
+            held[one.input] = held[one.input] | ~np.isfinite(one.gradient)
     if any(one.any() and not one.all() for one in held):
         seen = observe(at, plan, held)
         found = _pairs(seen)

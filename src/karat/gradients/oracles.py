@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -188,7 +190,9 @@ class Observations:
         (i, k), probes = pair, self.probes[pair[0]]
         if not probes:
             return {"unjudged": self.masks[k].size}
-        kinks = self.kinks[k] & np.any([one.slopes[k].kinked for one in probes], axis=0)
+        kinks = self.kinks[k]
+        if kinks.any():
+            kinks = kinks & reduce(or_, (one.slopes[k].kinked for one in probes))
         checked, kinked = int(np.sum(~self.masks[k])), int(np.sum(kinks))
         unmoved = self.baseline.flat.point[i].size - int(np.count_nonzero(probes[0].direction))
         return {"checked": checked, "kinks": kinked, "unjudged": kinks.size - checked - kinked + unmoved}
