@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, fail, info, warn
 from karat.ops.script import Fault
-from karat.ops.worker import COLUMNS, MISSING, OUTCOMES, Checked, Listed, WorkerSetup
+from karat.ops.worker import COLUMNS, MISSING, OUTCOMES, Checked, Listed, Suspect, WorkerSetup
 from karat.replays.processes import Garbled, WorkerProcess, printed_last, receive, send
 from karat.report.words import few
 from karat.system.command import Command
@@ -30,6 +34,9 @@ from karat.system.pool import in_parallel
 
 _IMPORT_TIMEOUT = 600.0
 NOT_AUDITED = "not audited"
+_SCRIPT_TIMEOUT = 120.0
+_TRIES = 8
+"""Scripts that are tried before a fault is called unverified."""
 
 
 class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +243,8 @@ def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator
     """One operator from its samples; a FAIL without a script that shows it is unverified."""
     cells: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    shown = {fault.column for one in found for fault in one.faults if fault.shown}
+    faults = _verified([suspect for one in found for suspect in one.suspects])
+    shown = {fault.column for fault in faults if fault.shown}
     for one in found:
         for column, cell in one.cells.items():
             outcome = "unverified" if cell.outcome == "FAIL" and column not in shown else cell.outcome
@@ -248,7 +256,7 @@ def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator
         name=name,
         cells={column: cells[column] for column in COLUMNS if column in cells},
         reasons={column: why for column, why in reasons.items() if why},
-        faults=tuple(fault for one in found for fault in one.faults),
+        faults=faults,
         checked=len(checked),
         inconclusive=sum(any(cell.outcome == "INCONCLUSIVE" for cell in one.cells.values()) for one in checked),
         samples=max((one.last for one in found if one.last is not None), default=len(found)),
@@ -257,6 +265,33 @@ def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator
         seconds=sum(one.seconds for one in found),
         peer_seconds=sum(one.peer_seconds for one in found),
     )
+
+
+def _verified(suspects: Sequence[Suspect]) -> tuple[Fault, ...]:
+    """A fault for each column: the first that a script shows; else the first, without what a script printed."""
+    columns: dict[str, list[Suspect]] = {}
+    for suspect in suspects:
+        columns.setdefault(suspect.fault.column, []).append(suspect)
+    made = []
+    for among in columns.values():
+        tries = islice(((one.fault, script) for one in among for script in one.scripts), _TRIES)
+        ran = (replace(fault, script=script, shown=_shown(script, fault)) for fault, script in tries)
+        made.append(next((one for one in ran if one.shown), among[0].fault))
+    return tuple(made)
+
+
+def _shown(script: str, fault: Fault) -> str:
+    """What the script printed, if it shows the fault: another number than differences give, or the very error."""
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=_SCRIPT_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    if ran.stdout.startswith("wrong:"):
+        return ran.stdout.strip()
+    raised = [line for line in ran.stderr.splitlines() if line[:1].isalpha() and "Error: " in line]
+    return raised[-1] if raised and raised[-1][:80] in fault.reason else ""
 
 
 def _read(path: Path, header: _Header) -> Iterator[tuple[str, AuditedOperator]]:
@@ -343,7 +378,7 @@ def judged(
     if not report.checks:
         said = f"nothing was checked of {few(sorted(looked) or sorted(report.skipped), 3)}"
         made.append(fail("nothing-compared", said, next=Command("karat", "ops", "list", report.catalogue)))
-    return msgspec.structs.replace(report, findings=tuple(sorted(made, key=lambda one: one.severity.rank)))
+    return replace(report, findings=tuple(sorted(made, key=lambda one: one.severity.rank)))
 
 
 def _of_operator(one: AuditedOperator, catalogue: str) -> Iterator[Finding]:

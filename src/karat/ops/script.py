@@ -8,12 +8,14 @@ neighbours that agree best, and that far they are believed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from karat.ops.catalogue import Sample
+from karat.report.html import asset
 
 _LARGE = 100
 """More numbers than this in the inputs, and a script draws them again where it can."""
@@ -59,72 +61,19 @@ class _Dialect(msgspec.Struct, frozen=True):
     array: str
 
 
-_DIALECTS = {
-    "torch": _Dialect(
-        start="import torch",
-        weights="torch.arange(1.0, y.numel() + 1, dtype=torch.float64).cos().reshape(y.shape)",
-        step="torch.zeros_like(x); step[{at}] = 1",
-        t="torch.zeros((), dtype=torch.float64, requires_grad=True)",
-        reverse="lambda f: lambda t: torch.autograd.grad(f(t), t, create_graph=True)[0]",
-        forward="lambda f: lambda t: torch.func.jvp(f, (t,), (torch.ones_like(t),))[1]",
-        composed="torch.func.grad",
-        turn="a.permute(*range(a.ndim)[::-1])",
-        cast="a.to(torch.{dtype}) if torch.is_tensor(a) and a.is_floating_point() else a",
-        stack="torch.stack",
-        real=".real",
-        array="torch.tensor({values}, dtype=torch.{dtype})",
-    ),
-    "jax": _Dialect(
-        start='import jax, jax.numpy as jnp; jax.config.update("jax_enable_x64", True)',
-        weights="jnp.cos(jnp.arange(1.0, y.size + 1)).reshape(y.shape)",
-        step="jnp.zeros_like(x).at[{at}].set(1)",
-        t="jnp.zeros(())",
-        reverse="jax.grad",
-        forward="lambda f: lambda t: jax.jvp(f, (t,), (jnp.ones(()),))[1]",
-        composed="jax.grad",
-        turn="jnp.transpose(a)",
-        cast='a.astype("{dtype}") if hasattr(a, "dtype") and jnp.issubdtype(a.dtype, jnp.floating) else a',
-        stack="jnp.stack",
-        real=".real",
-        array='jnp.array({values}, dtype="{dtype}")',
-    ),
-    "numpy": _Dialect(
-        start="import numpy as np",
-        weights="np.cos(np.arange(1.0, np.size(y) + 1)).reshape(np.shape(y))",
-        step="np.zeros_like(x); step[{at}] = 1",
-        t="np.zeros(())",
-        reverse="lambda f: lambda t: np.sum(backward(V, (call(*V, **kwargs),), (W(call(*V, **kwargs)),))[{number}] * step)",
-        forward="",
-        composed="",
-        turn="a",
-        cast="np.asarray(a, {dtype!r})",
-        stack="np.stack",
-        real=".real",
-        array="np.array({values}, {dtype!r})",
-    ),
-    "paddle": _Dialect(
-        start="import paddle",
-        weights='paddle.cos(paddle.arange(1, y.size + 1, dtype="float64")).reshape(y.shape)',
-        step="paddle.zeros_like(x); step[{at}] = 1",
-        t='paddle.to_tensor(0.0, "float64", stop_gradient=False)',
-        reverse="lambda f: lambda t: paddle.grad(f(t), t, create_graph=True)[0]",
-        forward="",
-        composed="",
-        turn="a.transpose(list(range(a.ndim))[::-1])",
-        cast='a.astype("{dtype}") if paddle.is_tensor(a) and paddle.is_floating_point(a) else a',
-        stack="paddle.stack",
-        real="",
-        array='paddle.to_tensor({values}, "{dtype}")',
-    ),
-}
 _TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 """Beyond what differences say of themselves; lower precisions have 0.2."""
 _FLOATING = frozenset({"float64", "complex128", "float32"})
 
 
+@cache
+def _dialects() -> dict[str, _Dialect]:
+    return msgspec.toml.decode(asset(__package__, "script.toml"), type=dict[str, _Dialect])
+
+
 def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
     """What may show the fault, the plainest first: inputs written out, or drawn again; one element, one input, or all."""
-    say = _DIALECTS.get(framework)
+    say = _dialects().get(framework)
     if say is None or ("forward" in fault.modes and not say.forward):
         return
     written = written_out(framework, sample) if sample.source else None
@@ -213,7 +162,7 @@ def _index(path: tuple[int | str, ...]) -> str:
 
 def written_out(framework: str, sample: Sample) -> str | None:
     """Python that binds `call`, `inputs` and `kwargs`; None if a value of them cannot be written, or they are too long."""
-    say = _DIALECTS[framework]
+    say = _dialects()[framework]
     numbers = 0
 
     def text(value: Any) -> str:

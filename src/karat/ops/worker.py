@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -40,11 +39,9 @@ _DTYPES: Mapping[str, tuple[str, ...]] = {
 _FOLLOWS = "there is no verified double gradient"
 """Of a low precision whose double run is not PASS: that has a cell of its own."""
 _ABSENT = re.compile(
-    r"not implemented|not supported|unsupported|no second-order gradient|does not support", re.IGNORECASE
+    r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support",
+    re.IGNORECASE,
 )
-_TRIES = 3
-"""Faults of one column whose scripts are tried before it is called unverified."""
-_SCRIPT_TIMEOUT = 120.0
 
 
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +68,18 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class Cell(msgspec.Struct, frozen=True):
     """What a column says of one sample."""
 
     outcome: str
     reason: str = ""
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A fault, and the scripts that may show it."""
+
+    fault: Fault
+    scripts: tuple[str, ...]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +87,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     sample: str = ""
     cells: dict[str, Cell] = {}
-    faults: tuple[Fault, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
     problem: str = ""
     """Why the sample could not be checked."""
     seconds: float = 0.0
@@ -127,7 +131,7 @@ def _limit_memory(gigabytes: int) -> None:
 
 
 def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
-    """Every chosen sample, then what their scripts show, and the end."""
+    """Every chosen sample, and the end."""
     try:
         every = list(operator.samples(setup.seed))
     except Exception as error:  # noqa: BLE001 - samples are others' code
@@ -137,7 +141,6 @@ def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
     if setup.samples < len(chosen) and setup.samples:
         # Spread over all of them: neighbours are alike.
         chosen = [chosen[n * len(chosen) // setup.samples] for n in range(setup.samples)]
-    failed: list[tuple[Sample, Fault]] = []
     for sample in chosen:
         started = time.perf_counter()
         try:
@@ -159,15 +162,16 @@ def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
             yield Checked(sample=sample.description, problem=error_line(error))
             continue
         taken = time.perf_counter() - started
-        cells = dict(_cells(report))
-        failed += [(sample, fault) for fault in _faults(report, sample)]
         yield Checked(
             sample=sample.description,
-            cells=cells,
+            cells=_cells(report),
+            suspects=tuple(
+                Suspect(one, tuple(scripts(operator.framework, sample, one))) for one in _faults(report, sample)
+            ),
             seconds=taken,
             peer_seconds=_peer(operator, sample) if setup.peer else 0.0,
         )
-    yield Checked(faults=tuple(_verified(operator, failed)), last=len(every))
+    yield Checked(last=len(every))
 
 
 def _has_elements(sample: Sample) -> bool:
@@ -188,23 +192,23 @@ def _column(one: GradComparison) -> str:
     return "orders" if one.order > 1 else one.mode
 
 
-def _cells(report: GradReport) -> Iterator[tuple[str, Cell]]:
+def _cells(report: GradReport) -> dict[str, Cell]:
     """Column → the worst that was found there; what has no elements says nothing."""
     found: dict[str, Cell] = {}
     if any(note.startswith("the second derivative is zero") for note in report.notes):
-        found["orders"] = Cell(outcome="PASS")
+        found["orders"] = Cell("PASS")
     for one in report.comparisons:
         outcome, vacuous = one.verdict.value, one.verdict is GradVerdict.PASS and one.vacuous
         if one.reason.startswith(_FOLLOWS) or "no elements" in one.reason:
             continue
         if one.verdict is not GradVerdict.PASS and _ABSENT.search(one.reason):
             outcome = MISSING
-        cell = Cell(outcome="INCONCLUSIVE" if vacuous else outcome, reason=one.reason)
+        cell = Cell("INCONCLUSIVE" if vacuous else outcome, one.reason)
         _worse(found, _column(one), cell)
     for law in report.properties:
         if law.verdict is not GradVerdict.INCONCLUSIVE:
-            _worse(found, _law_column(law.name), Cell(outcome=law.verdict.value, reason=f"{law.name}: {law.detail}"))
-    yield from found.items()
+            _worse(found, _law_column(law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
+    return found
 
 
 def _worse(found: dict[str, Cell], column: str, cell: Cell) -> None:
@@ -251,37 +255,6 @@ def _path(name: str, *, by_order: bool = False) -> tuple[int | str, ...]:
     if by_order:
         parts[0] = parts[0].removeprefix("x")
     return tuple(int(part) if part.isdecimal() else part for part in parts)
-
-
-def _verified(operator: Operator, failed: list[tuple[Sample, Fault]]) -> Iterator[Fault]:
-    """A fault for each column: the first that a script shows; else the first, without what a script printed."""
-    for column in COLUMNS:
-        found = [(sample, fault) for sample, fault in failed if fault.column == column]
-        tried = (
-            (fault, script, _shown(script, fault))
-            for sample, fault in found[:_TRIES]
-            for script in scripts(operator.framework, sample, fault)
-        )
-        shown = next(((fault, script, text) for fault, script, text in tried if text), None)
-        if shown is not None:
-            fault, script, text = shown
-            yield msgspec.structs.replace(fault, script=script, shown=text)
-        elif found:
-            yield found[0][1]
-
-
-def _shown(script: str, fault: Fault) -> str:
-    """What the script printed, if it shows the fault: another number than differences give, or the very error."""
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=_SCRIPT_TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return ""
-    if ran.stdout.startswith("wrong:"):
-        return ran.stdout.strip()
-    raised = [line for line in ran.stderr.splitlines() if line[:1].isalpha() and "Error: " in line]
-    return raised[-1] if raised and raised[-1][:80] in fault.reason else ""
 
 
 def _peer(operator: Operator, sample: Sample) -> float:
