@@ -291,23 +291,17 @@ class Recorder:
         self.begin()
         self._append(record)
         if self._forked:
-            self._append(Ended(exit_status=0, records=self.written, seal=self._seal.hexdigest()))
+            self._seal_lines()
 
     def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
-        files = tuple(uncollected)
-        self._append(
-            Ended(
-                exit_status=exit_status,
-                records=self.written,
-                ran=ran,
-                uncollected=files,
-                whole=whole,
-                seal=self._seal.hexdigest(),
-            )
-        )
+        self._seal_lines(exit_status, ran=ran, uncollected=tuple(uncollected), whole=whole)
         self.close()
+
+    def _seal_lines(self, exit_status: int = 0, **said: Any) -> None:
+        seal = self._seal.hexdigest()
+        self._append(Ended(exit_status=exit_status, records=self.written, seal=seal, **said))
 
     def close(self) -> None:
         if self._handle is not None:
@@ -406,9 +400,8 @@ def records_of(event: Event, test: str, suite: Path | None = None) -> list[Recor
     if isinstance(event, NoGrad):
         return [NoGradAsked(**{**asdict(event), "test": test, "detail": cut(event.detail, _REASON)})]
     report = event.report
-    names, sources = names_and_files(
-        event.functions, suite and top_of(suite), suite and suite / test.partition("::")[0]
-    )
+    file = suite and suite / test.partition("::")[0]
+    names, sources = names_and_files(event.functions, suite and top_of(suite), file)
     records: list[Record] = [
         Reported(
             op=report.op,

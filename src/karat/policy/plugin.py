@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -51,12 +52,13 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
     """Beside an assertion that shows a gradient report in one line, all of it."""
     report = yield
     session = sys.modules.get("karat.gradients.session")
-    if session is not None:
-        said = str(call.excinfo.value) if call.excinfo and call.excinfo.errisinstance(AssertionError) else None
-        for one in list(session.recent) if said is not None else ():
+    if session is not None and call.excinfo and call.excinfo.errisinstance(AssertionError):
+        longrepr: Any = report.longrepr
+        said = str(call.excinfo.value)
+        for one in session.recent:
             # pytest cuts the middle out of what is long.
-            if repr(one)[:60] in said or not said:
-                add = getattr(report.longrepr, "addsection", None)
-                add("karat.gradcheck", str(one)) if add else None
+            if (repr(one)[:60] in said or not said) and hasattr(longrepr, "addsection"):
+                longrepr.addsection("karat.gradcheck", str(one))
+    if session is not None:
         session.recent.clear()
     return report

@@ -10,7 +10,8 @@ import dis
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -20,20 +21,16 @@ from karat.system.hashes import sha256_file
 
 _MOST = 200
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"})
-_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def name_of(function: Any) -> str | None:
     """`module.qualified_name`; None for what cannot be told from others: a lambda, or what a function made."""
-    function = getattr(function, "func", function) if isinstance(function, partial) else function
+    function = function.func if isinstance(function, partial) else function
     owner = getattr(function, "__self__", None)
+    home, name = (getattr(function, word, None) for word in ("__module__", "__qualname__"))
     if inspect.isclass(owner):  # `Softmax.apply` says where `apply` is from
-        name: Any = f"{owner.__qualname__}.{getattr(function, '__name__', '')}"
-        home: Any = owner.__module__
-    else:
-        name, home = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
-        name = name or getattr(function, "__name__", None)
+        home, name = owner.__module__, f"{owner.__qualname__}.{getattr(function, '__name__', '')}"
+    name = name or getattr(function, "__name__", None)
     return f"{home}.{name}".removeprefix("None.") if isinstance(name, str) and "<" not in name else None
 
 
@@ -41,63 +38,49 @@ def reached(function: Any) -> list[Any]:
     """The function and all that it refers to, nearest first; of installed packages only what is referred to directly."""
     found: dict[int, Any] = {}
     waiting = [function]
-    while waiting and len(found) < _MOST:
-        one = waiting.pop(0)
-        if id(one) not in found:
+    for one in waiting:
+        if id(one) not in found and len(found) < _MOST:
             found[id(one)] = one
             waiting += _referred(one)
     return list(found.values())
 
 
 def _referred(one: Any) -> Iterator[Any]:
-    if isinstance(one, partial):
-        yield one.func
-        return
-    if (inner := getattr(one, "tested_function", None)) is not None:  # an op test's own wrapper
+    inner = one.func if isinstance(one, partial) else getattr(one, "tested_function", None)  # of an op test
+    if inner is not None:
         yield inner
         return
     owner = getattr(one, "__self__", None)
     if inspect.isclass(owner):  # Function.apply
         yield from (getattr(owner, word) for word in ("forward", "backward") if hasattr(owner, word))
-    function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
+    function = _plain(one)
     if not isinstance(function, FunctionType):  # an instance: a Module, or whatever can be called
         found = (getattr(type(one), word, None) for word in ("forward", "__call__"))
         yield from (each for each in found if isinstance(each, FunctionType))
-        return
-    if function.__code__.co_filename.startswith(_INSTALLED):
-        return
-    if function is not one:
-        yield function
-    names = {**function.__globals__, **_closure(function)}
-    yield from (one for one in (function.__defaults__ or ()) if callable(one))
-    yield from _named(function.__code__, names)
+    elif not function.__code__.co_filename.startswith(_INSTALLED):
+        names = dict(function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            with suppress(ValueError):  # not filled yet
+                names[name] = cell.cell_contents
+        yield from (one for one in (function, *(function.__defaults__ or ())) if callable(one))
+        yield from _named(function.__code__, names)
 
 
-def _closure(function: FunctionType) -> dict[str, Any]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    found: dict[str, Any] = {}
-    for name, cell in cells:
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    return found
+def _plain(one: Any) -> Any:
+    """The function inside a method or a wrapper."""
+    return inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
 
 
-def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+def _named(code: CodeType, names: Mapping[str, Any]) -> Iterator[Any]:
     """What names in the code stand for: `softmax`, `ops.softmax`."""
     at: Any = None
     for step in dis.get_instructions(code):
-        if step.opname in _NAMES:
-            if callable(at):
-                yield at
-            at = names.get(step.argval)
-        elif step.opname in _ATTRIBUTES and (isinstance(at, ModuleType) or inspect.isclass(at)):
+        if step.opname in {"LOAD_ATTR", "LOAD_METHOD"} and isinstance(at, ModuleType | type):
             at = getattr(at, step.argval, None)
-        elif step.opname not in {"PUSH_NULL", "CACHE"}:
-            if callable(at):
-                yield at
-            at = None
+            continue
+        if callable(at):
+            yield at
+        at = names.get(step.argval) if step.opname in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"} else None
         if isinstance(step.argval, CodeType):  # a lambda or a comprehension inside
             yield from _named(step.argval, names)
 
@@ -107,20 +90,16 @@ def names_and_files(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """What functions reach, by name; and the files below `top` that it and the test stand in, with their digests."""
     every = [one for function in functions for one in reached(function)]
+    paths = {path for path in (test, *map(_file, every)) if top and path and path.is_relative_to(top)}
+    inside = [path for path in sorted(paths) if path.is_file() and not str(path).startswith(_INSTALLED)]
     names = tuple(sorted({name for one in every if (name := name_of(one))}))
-    if top is None:
-        return names, {}
-    paths = {path for path in (test, *map(_file, every)) if path and path.is_file()}
-    inside = [path for path in sorted(paths) if path.is_relative_to(top) and not str(path).startswith(_INSTALLED)]
-    return names, {path.relative_to(top).as_posix(): digest(path) for path in inside}
+    return names, {path.relative_to(top or path).as_posix(): digest(path) for path in inside}
 
 
 def _file(one: Any) -> Path | None:
-    code = getattr(inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one, "__code__", None)
-    named = code.co_filename if isinstance(code, CodeType) else None
-    if named is None:
-        home = sys.modules.get(getattr(getattr(one, "__self__", one), "__module__", None) or "")
-        named = getattr(home, "__file__", None)
+    code = getattr(_plain(one), "__code__", None)
+    home = sys.modules.get(getattr(getattr(one, "__self__", one), "__module__", None) or "")
+    named = code.co_filename if isinstance(code, CodeType) else getattr(home, "__file__", None)
     return Path(named) if named else None
 
 
