@@ -173,8 +173,8 @@ def changed_sources(merged: Merged, top: Path) -> Iterator[Finding]:
     for known in merged.tests.values():
         for name, digest in (item for report in known.reports for item in report.sources.items()):
             told.setdefault(name, set()).add(digest)
-    files = ((name, top / name, digests) for name, digests in sorted(told.items()) if ".." not in name.split("/"))
-    changed = [name for name, path, digests in files if path.is_file() and digests != {sha256_file(path)}]
+    inside = [name for name in sorted(told) if not name.startswith("/") and ".." not in name.split("/")]
+    changed = [name for name in inside if (top / name).is_file() and told[name] != {sha256_file(top / name)}]
     if changed:
         text = f"expected {few(changed, 3)} as tested, found other contents; the evidence is of another version"
         yield fail("evidence-foreign", text, path=changed[0], next="git status  # and run the tests again")

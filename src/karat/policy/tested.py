@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 from karat.system.hashes import sha256_file
 
 _MOST = 200
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = re.compile(rf"{re.escape(sysconfig.get_path('stdlib'))}|.*[/\\](?:site|dist)-packages[/\\]|<")
 
 
 def name_of(function: Any) -> str | None:
@@ -35,17 +36,17 @@ def name_of(function: Any) -> str | None:
 
 
 def reached(function: Any) -> list[Any]:
-    """The function and all that it refers to, nearest first; of installed packages only what is referred to directly."""
+    """The function and all that it refers to, nearest first; nothing beyond what is of an installed package."""
     found: dict[int, Any] = {}
     waiting = [function]
     for one in waiting:
         if id(one) not in found and len(found) < _MOST:
             found[id(one)] = one
-            waiting += _referred(one)
+            waiting += _referred(one, first=one is function)
     return list(found.values())
 
 
-def _referred(one: Any) -> Iterator[Any]:
+def _referred(one: Any, *, first: bool) -> Iterator[Any]:
     inner = one.func if isinstance(one, partial) else getattr(one, "tested_function", None)  # of an op test
     if inner is not None:
         yield inner
@@ -57,7 +58,7 @@ def _referred(one: Any) -> Iterator[Any]:
     if not isinstance(function, FunctionType):  # an instance: a Module, or whatever can be called
         found = (getattr(type(one), word, None) for word in ("forward", "__call__"))
         yield from (each for each in found if isinstance(each, FunctionType))
-    elif not function.__code__.co_filename.startswith(_INSTALLED):
+    elif first or not _INSTALLED.match(function.__code__.co_filename):
         names = dict(function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             with suppress(ValueError):  # not filled yet
@@ -91,7 +92,7 @@ def names_and_files(
     """What functions reach, by name; and the files below `top` that it and the test stand in, with their digests."""
     every = [one for function in functions for one in reached(function)]
     paths = {path for path in (test, *map(_file, every)) if top and path and path.is_relative_to(top)}
-    inside = [path for path in sorted(paths) if path.is_file() and not str(path).startswith(_INSTALLED)]
+    inside = [path for path in sorted(paths) if path.is_file() and not _INSTALLED.match(str(path))]
     names = tuple(sorted({name for one in every if (name := name_of(one))}))
     return names, {path.relative_to(top or path).as_posix(): digest(path) for path in inside}
 

@@ -186,7 +186,8 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
     parts += [f"{number:,} {words}" for words, number in others.items() if number]
     tests = [f"{count(len(gated.tests), 'op test')}: {', '.join(parts)}"] if gated.tests or not gated.plain else []
     if gated.plain:
-        tests.append(f"{count(gated.plain, 'other test')} with gradient checks, {gated.proved:,} with evidence")
+        noun = "other test" if gated.tests else "test"
+        tests.append(f"{count(gated.plain, noun)} with gradient checks, {gated.proved:,} with evidence")
     ops = f"; {count(gated.ops, 'operator')} in the namespaces" if gated.ops else ""
     yield (
         f"gate {_WORDS[gated.exit_code]}: {'; '.join(tests)};"
