@@ -27,8 +27,7 @@ from karat.report.json import encode_report
 from karat.report.terminal import Line
 from karat.report.words import count, cut, elide, printable
 
-CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
-"""Gravest first."""
+CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]  # Gravest first.
 RowState = Literal[CellState, "no-float"]
 STATES: tuple[CellState, ...] = get_args(CellState)
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
@@ -44,8 +43,7 @@ MARKS: dict[CellState, tuple[str, str]] = {
 }
 _DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 _SHORT = dict(zip(_DTYPES, ("c128", "f64", "c64", "f32", "bf16", "f16"), strict=True))
-_MANY = 60
-"""Ops up to which each gets a line; above, those without a problem are grouped."""
+_MANY = 60  # Ops up to which each gets a line; above, those without a problem are grouped.
 _FINE = frozenset({"exempt", "strong", "no-float"})
 
 
@@ -74,19 +72,15 @@ class Cell(Column, frozen=True, kw_only=True):
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     op: str
-    state: RowState
-    """The gravest of its cells; an op without any has no input that could have a gradient."""
+    state: RowState  # The gravest of its cells; an op without any has no input that could have a gradient.
     tests: tuple[str, ...]
     cells: tuple[Cell, ...]
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    journals: int
-    """Journals that were read."""
-    sessions: int
-    """Test sessions that they are of."""
-    states: dict[RowState, int]
-    """How many ops are in each state."""
+    journals: int  # Journals that were read.
+    sessions: int  # Test sessions that they are of.
+    states: dict[RowState, int]  # How many ops are in each state.
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = msgspec.field(name="ops")
     findings: tuple[Finding, ...] = ()

@@ -77,10 +77,8 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     tests: dict[str, KnownTest] = msgspec.field(default_factory=dict)
     journals: int = 0
     sessions: int = 0
-    ran: int = 0
-    """Tests of any kind that were run, over all sessions."""
-    whole: bool = False
-    """No session was narrowed, and each finished."""
+    ran: int = 0  # Tests of any kind that were run, over all sessions.
+    whole: bool = False  # No session was narrowed, and each finished.
     findings: tuple[Finding, ...] = ()
 
 

@@ -52,8 +52,7 @@ _PLACEHOLDER = re.compile(
     r"tests|because|the|a|this|for|now|grad|gradient|check|check_grad|needed|not|need|\?|-|\.|…"
 )
 _WILD = re.compile(r"[*?]|\[[^\]]+\]")
-_LETTERS = 3
-"""Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing."""
+_LETTERS = 3  # Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing.
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
 
@@ -61,8 +60,7 @@ LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_boun
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):
     """One entry: what need not be checked."""
 
-    op: str
-    """The op's name, or a glob."""
+    op: str  # The op's name, or a glob.
     scope: str = "*"
     """`file.py::Class` (a glob; the class alone will do), `input:NAME`, `dtype:NAME`; `*` is all of the op."""
     rule: Rule = "gradient"
@@ -70,8 +68,7 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     owner: str
     issue: str | None = None
-    expires: date | None = None
-    """The last day on which it holds."""
+    expires: date | None = None  # The last day on which it holds.
     max_relative_error: float | None = None
     nondeterminism_bound: float | None = None
     path: str = ""

@@ -32,10 +32,8 @@ from karat.system import ci, git
 from karat.system.command import Command
 
 SCHEMA = "karat.evidence/1"
-_LINE = 1 << 20
-"""No line that karat writes is longer."""
-_REASON = 600
-"""Characters of a reason that a journal keeps."""
+_LINE = 1 << 20  # No line that karat writes is longer.
+_REASON = 600  # Characters of a reason that a journal keeps.
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_defaults=True):
@@ -55,15 +53,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_d
     vacuous: bool
     error: float | None = None
     tolerance: float | None = None
-    smallest_error: float | None = None
-    """None: not a finite number."""
+    smallest_error: float | None = None  # None: not a finite number.
     widened: float | None = None
     reason: str = ""
     seed: int = 0
-    elements: int | None = None
-    """How many the input had."""
-    untried: tuple[str, ...] = ()
-    """Laws that the check was told to leave out."""
+    elements: int | None = None  # How many the input had.
+    untried: tuple[str, ...] = ()  # Laws that the check was told to leave out.
 
     @property
     def counts(self) -> bool:
@@ -79,20 +74,16 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_def
     test: str
     device: str
     framework: str
-    version: str = ""
-    """Of the framework."""
+    version: str = ""  # Of the framework.
     verdict: GradVerdict
     reason: str = ""
     seed: int = 0
     comparisons: int = 0
-    unasked: tuple[str, ...] = ()
-    """Outputs with a gradient that the check did not ask for."""
-    functions: tuple[str, ...] = ()
-    """What was checked: the function, and those that it refers to by name."""
+    unasked: tuple[str, ...] = ()  # Outputs with a gradient that the check did not ask for.
+    functions: tuple[str, ...] = ()  # What was checked: the function, and those that it refers to by name.
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """Files of the repository that these and the test stand in, seen from its top → SHA-256."""
-    nondeterminism_bound: float = 0.0
-    """How much two runs of one backward were allowed to differ."""
+    nondeterminism_bound: float = 0.0  # How much two runs of one backward were allowed to differ.
 
 
 class OpTested(msgspec.Struct, frozen=True, kw_only=True, tag="op-test", omit_defaults=True):
@@ -124,8 +115,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, tag="collected", omit
     op: str | None = None
     selected: int
     deselected: int = 0
-    op_test: bool = True
-    """Known to be an op test by its class; else only what it declares makes it one."""
+    op_test: bool = True  # Known to be an op test by its class; else only what it declares makes it one.
 
 
 class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
@@ -148,12 +138,10 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_default
     started: str
     commit: str | None = None
     shard: str | None = None
-    run: str | None = None
-    """The CI run, or what KARAT_SESSION says: sessions of one run belong together."""
+    run: str | None = None  # The CI run, or what KARAT_SESSION says: sessions of one run belong together.
     root: str = ""
     """Where pytest's root lies in its repository: two suites of one repository may have tests of the same name."""
-    forked: bool = False
-    """In a process that a test forked, which may end without a word, and so seals each line."""
+    forked: bool = False  # In a process that a test forked, which may end without a word, and so seals each line.
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
@@ -161,14 +149,11 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
 
     exit_status: int
     records: int
-    ran: int = 0
-    """Tests of any kind that were run."""
+    ran: int = 0  # Tests of any kind that were run.
     uncollected: tuple[str, ...] = ()
     """Files that could not be collected, so that nobody knows which tests they hold; `.` is the whole session."""
-    whole: bool = False
-    """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
-    seal: str = ""
-    """The SHA-256 of all lines before this one."""
+    whole: bool = False  # Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it.
+    seal: str = ""  # The SHA-256 of all lines before this one.
 
 
 Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | ItemOutcome | Ended
@@ -178,12 +163,10 @@ class EvidenceJournal(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker left."""
 
     path: str
-    group: str
-    """The folder it lies in."""
+    group: str  # The folder it lies in.
     began: Began | None = None
     ended: Ended | None = None
-    lines: tuple[tuple[bytes, Record], ...] = ()
-    """With the very bytes of each, by which the same line is known again."""
+    lines: tuple[tuple[bytes, Record], ...] = ()  # With the very bytes of each, by which the same line is known again.
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -272,8 +255,7 @@ class Recorder:
         self.session = session or os.urandom(6).hex()
         self.worker = worker
         self._suite = suite
-        self.current: str | None = None
-        """The test that runs now; where there is none, events say theirs."""
+        self.current: str | None = None  # The test that runs now; where there is none, events say theirs.
         self.written = 0
         self._environment = os.environ if environment is None else environment
         self._pid = os.getpid()

@@ -76,8 +76,7 @@ class GateSession:
         self._recorder: Recorder | None = None
         self._stop: Callable[[], None] | None = None
         self._scratch: str | None = None
-        self._found: Counter[str] = Counter()
-        """Test → its items, before and (kept) after everybody had a say in them."""
+        self._found: Counter[str] = Counter()  # Test → its items, before and (kept) after everybody had a say in them.
         self._kept: Counter[str] = Counter()
         self._op_tests: dict[str, str | None] = {}
         self._methods: dict[str, int] = {}

@@ -11,7 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -117,7 +117,7 @@ def _structs(kind: Any) -> Iterable[type]:
 
 @cache
 def _docstrings(struct: type) -> Mapping[str, str]:
-    """Field → the text that stands below it in the source."""
+    """Field → the text that stands behind or below it in the source."""
     found: dict[str, str] = {}
     for cls in reversed(struct.__mro__):
         if cls.__module__.partition(".")[0] != "karat":
@@ -127,13 +127,12 @@ def _docstrings(struct: type) -> Mapping[str, str]:
         except OSError:
             continue  # made while running, or installed without its source: no descriptions
         (definition,) = ast.parse(textwrap.dedent(source)).body
-        lines = definition.body if isinstance(definition, ast.ClassDef) else []
-        for field, below in pairwise(lines):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                found[field.target.id] = " ".join(str(below.value.value).split())
+        lines, written = definition.body if isinstance(definition, ast.ClassDef) else [], source.splitlines()
+        for field, below in zip_longest(lines, lines[1:]):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                beside = written[field.lineno - 1].partition("  # ")[2].partition("noqa")[0].strip()
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                    beside = str(below.value.value)
+                if beside:
+                    found[field.target.id] = " ".join(beside.split())
     return found

@@ -27,8 +27,7 @@ from karat.system import git
 from karat.system.command import Command
 from karat.system.foreign.limits import SOURCE, TEXT, TooLong
 
-CONFIGURATIONS = ("karat.toml", "pyproject.toml")
-"""Files that may say something of the policy, in any folder."""
+CONFIGURATIONS = ("karat.toml", "pyproject.toml")  # Files that may say something of the policy, in any folder.
 Key = Callable[[Waiver], Hashable]
 _LINK, _SUBMODULE = "120000", "160000"
 _DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
@@ -183,8 +182,7 @@ def file_waiver(path: str, what: str, value: str) -> Waiver:
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
     root: Path
-    base: str
-    """The commit that the branch began at."""
+    base: str  # The commit that the branch began at.
     head: str
 
 
@@ -321,8 +319,7 @@ class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[PolicyChange, ...]
     findings: tuple[Finding, ...] = ()
-    files: int = 0
-    """How many changed Python files were read."""
+    files: int = 0  # How many changed Python files were read.
 
 
 def policy_changes(
@@ -362,10 +359,8 @@ class _WaiverCollector:
         self._span = span
         self._lists = lists
         self._globs = [glob_matcher(glob) for glob in globs]
-        self._changed: list[ChangedFile] = []
-        """Python files, wherever they are."""
-        self._touched: list[ChangedFile] = []
-        """Those that are looked into."""
+        self._changed: list[ChangedFile] = []  # Python files, wherever they are.
+        self._touched: list[ChangedFile] = []  # Those that are looked into.
         self._commits = CommitFiles(span.root, span.base), CommitFiles(span.root, span.head)
 
     def note(self, one: ChangedFile) -> None:
@@ -416,8 +411,7 @@ class _WaiverCollector:
         _, after = self._commits
         if not after.mentioning(paths) - paths:
             return set()
-        changed: dict[str, set[str]] = {}
-        """File → its names that stand for something else now."""
+        changed: dict[str, set[str]] = {}  # File → its names that stand for something else now.
         for path in paths:
             old, new = (
                 names.exports() if (names := commit.names(path)) else frozenset[tuple[str, str]]()

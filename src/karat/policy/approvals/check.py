@@ -38,20 +38,14 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["approved", "missing", "unknown"]
     """unknown: it could not be found out whether an approver has approved."""
     change: Literal["added", "changed", "removed"]
-    digest: str
-    """What a sign-off is bound to."""
-    note: str
-    """What else a person should know, such as that a class was renamed."""
+    digest: str  # What a sign-off is bound to.
+    note: str  # What else a person should know, such as that a class was renamed.
     waiver: WaiverSummary
-    before: WaiverSummary | None
-    """What stood there at the base; null for what was added."""
-    needed: tuple[str, ...]
-    """Those who may approve."""
+    before: WaiverSummary | None  # What stood there at the base; null for what was added.
+    needed: tuple[str, ...]  # Those who may approve.
     approved_by: tuple[str, ...]
-    missing: tuple[str, ...]
-    """Why it is not approved."""
-    unknown: tuple[str, ...]
-    """What could not be found out, where that might have changed the answer."""
+    missing: tuple[str, ...]  # Why it is not approved.
+    unknown: tuple[str, ...]  # What could not be found out, where that might have changed the answer.
 
     @property
     def reasons(self) -> str:
@@ -60,14 +54,10 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approvals(msgspec.Struct, frozen=True, kw_only=True):
-    base: str
-    """The commit that the branch began at."""
-    head: str
-    """The commit that approvals must be of."""
-    request: str | None = None
-    """The pull request or merge request that was asked about; null: none was."""
-    files: int = 0
-    """Python files that the range changes."""
+    base: str  # The commit that the branch began at.
+    head: str  # The commit that approvals must be of.
+    request: str | None = None  # The pull request or merge request that was asked about; null: none was.
+    files: int = 0  # Python files that the range changes.
     judged: tuple[ChangeApproval, ...] = msgspec.field(default=(), name="changes")
     findings: tuple[Finding, ...] = ()
 
@@ -130,8 +120,7 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     people: tuple[str, ...]
     sections: tuple[OwnerSection, ...] = ()
-    note: str = ""
-    """What else to report: that CODEOWNERS has no owner for the file."""
+    note: str = ""  # What else to report: that CODEOWNERS has no owner for the file.
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -158,12 +147,9 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who has reviewed, or has signed a list."""
 
     name: str
-    why: str = ""
-    """Why that does not count."""
-    names: frozenset[str] = frozenset()
-    """Account and addresses, by which two of them are known to be one person."""
-    principals: tuple[str, ...] = ()
-    """What a key stands for; empty for reviews."""
+    why: str = ""  # Why that does not count.
+    names: frozenset[str] = frozenset()  # Account and addresses, by which two of them are known to be one person.
+    principals: tuple[str, ...] = ()  # What a key stands for; empty for reviews.
 
 
 def people_among(those: Sequence[Approver]) -> int:
@@ -188,8 +174,7 @@ class ApprovalJudge:
         self._forge = forge
         self._sign_off = sign_off
         self._has_source = request is not None or sign_off is not None
-        self._members: dict[str, frozenset[str] | str] = {}
-        """Of a team; why that is not known, where it is not."""
+        self._members: dict[str, frozenset[str] | str] = {}  # Of a team; why that is not known, where it is not.
         self._emails: dict[str, str | None] = {}
         self._approvers: list[Approver] = []
         for reviewer, objection in latest_reviews(request).items() if request else ():

@@ -40,8 +40,7 @@ class OwnerSection(msgspec.Struct, frozen=True, kw_only=True):
 
     owners: tuple[str, ...]
     name: str = ""
-    count: int = 1
-    """How many of them must approve."""
+    count: int = 1  # How many of them must approve.
     optional: bool = False
 
 

@@ -29,12 +29,9 @@ class ReviewForge(ABC):
     name: ClassVar[ForgeName]
     noun: ClassVar[str]
     headers: ClassVar[Mapping[str, str]]
-    repo_form: ClassVar[tuple[re.Pattern[str], str]]
-    """What names a repository, and that in words."""
-    home: ClassVar[str]
-    """Where the API has the request."""
-    look: ClassVar[tuple[str, ...]]
-    """The words of the command that shows it."""
+    repo_form: ClassVar[tuple[re.Pattern[str], str]]  # What names a repository, and that in words.
+    home: ClassVar[str]  # Where the API has the request.
+    look: ClassVar[tuple[str, ...]]  # The words of the command that shows it.
 
     def __init__(self, repo: str, number: int, options: Options) -> None:
         pattern, words = self.repo_form
@@ -157,8 +154,7 @@ class _PullCommit(msgspec.Struct, frozen=True):
 
 
 _STATES: dict[str, State] = {"APPROVED": "approved", "CHANGES_REQUESTED": "changes-requested", "DISMISSED": "dismissed"}
-_MOST_COMMITS = 250
-"""GitHub lists no more of a pull request."""
+_MOST_COMMITS = 250  # GitHub lists no more of a pull request.
 
 
 class GitHubReviews(ReviewForge):
@@ -296,8 +292,7 @@ class GitLabReviews(ReviewForge):
     )
     home = "/projects/{repo}/merge_requests/{number}"
     look = ("glab", "mr", "view", "{number}")
-    _numbers: Mapping[str, int] = {}
-    """Account, in lower case → its number, of those who approved."""
+    _numbers: Mapping[str, int] = {}  # Account, in lower case → its number, of those who approved.
 
     def members(self, team: str) -> frozenset[str]:
         """The direct members of `@group`, `@group/subgroup`, or those of the project in a role, `@@maintainer`."""

@@ -29,8 +29,7 @@ _DEEPEST = 8
 _MOST_ORIGINS = 60
 _NUMBERS = frozenset({"float", "int", "float16", "float32", "float64", "abs"})
 
-Parameters: TypeAlias = Mapping[str, Definition]
-"""The parameters that may be meant at a place, and whose they are."""
+Parameters: TypeAlias = Mapping[str, Definition]  # The parameters that may be meant at a place, and whose they are.
 Import: TypeAlias = Callable[[str, bool], "FileNames | None"]
 """Module, as a file says it, and whether only skips are looked for → its names, if it is a file of the same tree."""
 _T = TypeVar("_T")
@@ -51,10 +50,8 @@ class Bindings:
         self.imports: dict[str, set[tuple[str, str]]] = defaultdict(set)
         """Name → modules, with a dot in front for every level up, and names there; none for the module itself."""
         self.stars: list[str] = []
-        self.bodies: list[tuple[str, frozenset[str]]] = []
-        """What is called → the names that its body mentions."""
-        self.bases: list[ast.expr] = []
-        """What classes inherit from."""
+        self.bodies: list[tuple[str, frozenset[str]]] = []  # What is called → the names that its body mentions.
+        self.bases: list[ast.expr] = []  # What classes inherit from.
         self.calls: dict[str, list[ast.Call]] = defaultdict(list)
         for node in ast.walk(tree):
             self._note(node)

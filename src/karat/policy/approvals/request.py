@@ -41,8 +41,7 @@ from karat.system.foreign.limits import GOLDEN, TEXT, read_plain
 
 CODE_OWNERS = "CODEOWNERS"
 _HELP = "karat policy approvals --help"
-_FALLBACKS = {"float64": ("gradient",)}
-"""Rule → whose approvers decide where it has none of its own."""
+_FALLBACKS = {"float64": ("gradient",)}  # Rule → whose approvers decide where it has none of its own.
 _REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 

@@ -26,10 +26,8 @@ from karat.system.foreign.limits import TEXT, read_plain
 SCHEMA = "karat.sign-off/1"
 NAMESPACE = "karat-policy"
 _PRINT = "karat policy approvals --base REV --print-sign-off > sign-off.toml"
-Account = tuple[str, str | None]
-"""An e-mail address, or nothing, and an account."""
-Person = tuple[str, str | None, str]
-"""The same, and why that is somebody whose own work it is."""
+Account = tuple[str, str | None]  # An e-mail address, or nothing, and an account.
+Person = tuple[str, str | None, str]  # The same, and why that is somebody whose own work it is.
 State = Literal["approved", "changes-requested", "dismissed"]
 _TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
 _NOREPLY = re.compile(r"(?:\d+[+-])?([^@+]+)@users\.noreply\.[^@]+")
@@ -40,28 +38,22 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
     reviewer: str
     state: State
-    commit: str | None = None
-    """The commit that was looked at, where the forge says so."""
-    on_head: bool
-    """Whether it is about the head as it is now."""
-    why: str = ""
-    """Why it is not, or why that is not known."""
+    commit: str | None = None  # The commit that was looked at, where the forge says so.
+    on_head: bool  # Whether it is about the head as it is now.
+    why: str = ""  # Why it is not, or why that is not known.
 
 
 class Authors(msgspec.Struct, frozen=True, kw_only=True):
     """Those whose own work it is: their approval counts for nothing."""
 
-    logins: Mapping[str, str] = {}
-    """Account, in lower case → why."""
-    emails: Mapping[str, str] = {}
-    """E-mail address, in lower case → why."""
+    logins: Mapping[str, str] = {}  # Account, in lower case → why.
+    emails: Mapping[str, str] = {}  # E-mail address, in lower case → why.
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request or merge request as its forge knows it."""
 
-    label: str
-    """`pull request 12 of octo/goldens`."""
+    label: str  # `pull request 12 of octo/goldens`.
     head: str
     reviews: tuple[Review, ...]
     authors: Authors
@@ -120,16 +112,14 @@ def commit_people(commit: str, message: str, author: Account, committer: Account
 class Signer(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who signed a list."""
 
-    principals: tuple[str, ...]
-    """The names that the list of keys gives them, in lower case."""
+    principals: tuple[str, ...]  # The names that the list of keys gives them, in lower case.
     signature: str
 
 
 class SignedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of a list to sign; all but the digest is for those who read it."""
 
-    digest: str
-    """Of one exact change; nothing else of the entry is looked at."""
+    digest: str  # Of one exact change; nothing else of the entry is looked at.
     rule: str = ""
     change: str = ""
     what: str = ""
@@ -151,10 +141,8 @@ class SignOff(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     digests: frozenset[str]
     signers: tuple[Signer, ...] = ()
-    unsigned: bool = False
-    """It counts without a signature, because the command line says so."""
-    objections: tuple[str, ...] = ()
-    """Why a signature beside it does not count."""
+    unsigned: bool = False  # It counts without a signature, because the command line says so.
+    objections: tuple[str, ...] = ()  # Why a signature beside it does not count.
 
 
 def signing(path: str) -> str:

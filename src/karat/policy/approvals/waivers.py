@@ -45,15 +45,11 @@ class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
     """`skip`, `flag`, `tolerance`, `step`, `bound`, `own-gradients`, `no-grad`, `laws`, `reference`, `uncollected`,
     `exemption`, `baseline`, `setting`; and what is gone: `check`, `function`, `base`."""
     path: str
-    line: int = 0
-    """0 where no line says it."""
-    scope: str = ""
-    """The class or function it stands in, or the tests an exemption speaks of."""
+    line: int = 0  # 0 where no line says it.
+    scope: str = ""  # The class or function it stands in, or the tests an exemption speaks of.
     op: str = ""
-    about: str = ""
-    """Which of several in one scope: the argument, and the call that it is given to."""
-    shown: str = ""
-    """What it grants, for people."""
+    about: str = ""  # Which of several in one scope: the argument, and the call that it is given to.
+    shown: str = ""  # What it grants, for people.
 
     @property
     def label(self) -> str:
@@ -71,16 +67,11 @@ class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
 class Waiver(WaiverSummary, frozen=True, kw_only=True):
     """One of them, on one side of a range."""
 
-    value: str = ""
-    """What is granted, where that is neither a number nor a list: a reason, an expression."""
-    amounts: tuple[float, ...] = ()
-    """Where more is laxer: tolerances, the day an exemption ends."""
-    parts: tuple[str, ...] = ()
-    """Where more of them is laxer: inputs without a gradient."""
-    body: str = ""
-    """A digest of the definition around it, by which moved code is known."""
-    guard: bool = False
-    """Not a waiver, but what keeps gradients checked: nothing is granted until it is gone."""
+    value: str = ""  # What is granted, where that is neither a number nor a list: a reason, an expression.
+    amounts: tuple[float, ...] = ()  # Where more is laxer: tolerances, the day an exemption ends.
+    parts: tuple[str, ...] = ()  # Where more of them is laxer: inputs without a gradient.
+    body: str = ""  # A digest of the definition around it, by which moved code is known.
+    guard: bool = False  # Not a waiver, but what keeps gradients checked: nothing is granted until it is gone.
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -105,8 +96,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
 
     waiver: Waiver
     before: Waiver | None = None
-    note: str = ""
-    """What else a person should know: that a class was renamed, that nothing but the op changed."""
+    note: str = ""  # What else a person should know: that a class was renamed, that nothing but the op changed.
 
     @property
     def what(self) -> Literal["added", "changed", "removed"]:
@@ -145,14 +135,12 @@ class _WaiverVisitor(ast.NodeVisitor):
         self._names = names
         self._path = path
         self._scope: list[str] = []
-        self._around: list[ast.AST] = []
-        """The definitions around this place, the outermost first."""
+        self._around: list[ast.AST] = []  # The definitions around this place, the outermost first.
         # Of a definition, and asked only if it grants something.
         self._op_of, self._digest = cache(_op_of), cache(_digest)
         self._classes: list[bool] = []
         self._op_tests: set[str] = set()
-        self._applied: set[int] = set()
-        """References to the skip that are reported already."""
+        self._applied: set[int] = set()  # References to the skip that are reported already.
 
     def visit_ClassDef(self, node: ast.ClassDef | Definition) -> None:
         self._scope.append(node.name)

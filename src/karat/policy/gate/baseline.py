@@ -35,13 +35,10 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     functions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → the names of its function, and of those of its own package that it is made of."""
     listed: tuple[str, ...] = ()
-    sure: bool = True
-    """Whether all namespaces could be imported; what is not found in the others need not be gone."""
+    sure: bool = True  # Whether all namespaces could be imported; what is not found in the others need not be gone.
     root: Path = Path()
-    path: str = "policy-baseline.json"
-    """Seen from the root."""
-    again: Command = Command("karat", "policy", "gate", "--complete")
-    """The command as it was typed, for advice."""
+    path: str = "policy-baseline.json"  # Seen from the root.
+    again: Command = Command("karat", "policy", "gate", "--complete")  # The command as it was typed, for advice.
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -34,11 +34,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     exemptions: ExemptionFile = msgspec.field(default_factory=ExemptionFile)
     devices: tuple[str, ...] = ()
     today: date
-    complete: bool = False
-    """These journals are the whole suite: what is not in them was not run."""
+    complete: bool = False  # These journals are the whole suite: what is not in them was not run.
     baseline: OpBaseline = msgspec.field(default_factory=OpBaseline)
-    findings: tuple[Finding, ...] = ()
-    """What could not be had, such as a namespace."""
+    findings: tuple[Finding, ...] = ()  # What could not be had, such as a namespace.
 
 
 class GateReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,15 +44,11 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     journals: int
     sessions: int
-    compared: int
-    """Comparisons that count as evidence."""
-    plain: int = 0
-    """Tests that are no op tests and check gradients: `karat.gradcheck` in a function, say."""
-    proved: int = 0
-    """How many of those have evidence."""
+    compared: int  # Comparisons that count as evidence.
+    plain: int = 0  # Tests that are no op tests and check gradients: `karat.gradcheck` in a function, say.
+    proved: int = 0  # How many of those have evidence.
     complete: bool
-    ops: int = 0
-    """Operators of the registered namespaces."""
+    ops: int = 0  # Operators of the registered namespaces.
 
     @property
     def exit_code(self) -> ExitCode:

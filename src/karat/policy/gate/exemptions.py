@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from karat.policy.gate.decision import Policy
 
 _NO_ENTRY = "no entry of exemptions.toml allows it"
-FURTHEST = 400
-"""Days ahead that an expiry may lie: what nobody looks at again does not end."""
+FURTHEST = 400  # Days ahead that an expiry may lie: what nobody looks at again does not end.
 _WIDENED = {
     "tolerance": "is allowed a relative error of {0:.3g}, more than the check needs",
     "determinism": "lets two runs of one backward differ by {0:.3g}",
@@ -43,8 +42,7 @@ class Widened(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
     dtype: str | None = None
     value: float
-    needed: bool = True
-    """Whether the check would not have passed without."""
+    needed: bool = True  # Whether the check would not have passed without.
 
 
 def widened_in(known: KnownTest) -> Iterator[Widened]:

@@ -49,24 +49,19 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     """One input that must have evidence."""
 
     input: str
-    dtype: str
-    """As the test gave it."""
-    device: str | None = None
-    """None: any will do."""
+    dtype: str  # As the test gave it.
+    device: str | None = None  # None: any will do.
     state: State
     why: str = ""
-    line: int | None = None
-    """Of the exemption that covers it."""
+    line: int | None = None  # Of the exemption that covers it.
 
 
 class GatedTest(msgspec.Struct, frozen=True, kw_only=True):
     """One op test and one of its ops, with what it needs and has."""
 
     test: str
-    op: str
-    """Empty if the test never declared one."""
-    state: State
-    """The gravest of its needs; `evidence` also where it needs nothing."""
+    op: str  # Empty if the test never declared one.
+    state: State  # The gravest of its needs; `evidence` also where it needs nothing.
     needs: tuple[Need, ...] = ()
     ran: int = 0
     total: int = 0

@@ -26,15 +26,13 @@ from karat.findings import Finding, fail
 from karat.policy.tested import name_of, reached
 from karat.system.command import Command
 
-SECONDS = 300.0
-"""How long importing all namespaces may take."""
+SECONDS = 300.0  # How long importing all namespaces may take.
 
 
 class Walked(msgspec.Struct, frozen=True, kw_only=True):
     """What importing the namespaces gave."""
 
-    ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Operator → its other names."""
+    ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # Operator → its other names.
     functions: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator → what it is made of, by name."""
     findings: tuple[Finding, ...] = ()
@@ -46,8 +44,7 @@ class FoundOps(msgspec.Struct, frozen=True, kw_only=True):
     ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Operator, by its shortest name → its other names."""
     functions: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    errors: dict[str, str] = msgspec.field(default_factory=dict)
-    """Module → why it could not be imported."""
+    errors: dict[str, str] = msgspec.field(default_factory=dict)  # Module → why it could not be imported.
 
 
 def walk(modules: Sequence[str], *, folder: Path, exclude: Sequence[str] = (), seconds: float = SECONDS) -> Walked:
