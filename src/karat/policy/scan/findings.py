@@ -29,8 +29,7 @@ class Inspection:
     row: OpTestRow
     findings: list[Finding]
     dtype: str | None
-    empty: list[Method]
-    """Its own tests that promise a check and do nothing."""
+    empty: list[Method]  # Its own tests that promise a check and do nothing.
 
 
 class Inspector:

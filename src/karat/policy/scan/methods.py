@@ -13,8 +13,7 @@ from karat.policy.scan.source import dotted, literal, negated, number, parameter
 from karat.policy.scan.vocabulary import FREE_CHECKS, is_check, is_test
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-When = tuple[str, ...]
-"""Conditions, as text, that all hold."""
+When = tuple[str, ...]  # Conditions, as text, that all hold.
 CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
 """Exceptions that a failed comparison is; the empty name is a bare `except`."""
 _PLAIN_MODULES = frozenset({"np", "numpy", "paddle", "math", "core", "base", "fluid"})
@@ -114,8 +113,7 @@ class _Body:
     def __init__(self, tests: dict[str, str], checks: dict[str, ast.Attribute] | None = None) -> None:
         self._tests = tests
         """Names of the op test → which parameter of a function it is; nothing for a method's own `self`."""
-        self._checks = {} if checks is None else checks
-        """Names of its checks: `check = self.check_grad`."""
+        self._checks = {} if checks is None else checks  # Names of its checks: `check = self.check_grad`.
         self.calls: list[MethodCall] = []
         self.does = False
         self.skipped = False

@@ -20,8 +20,7 @@ from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
 from karat.system.command import Command
 
 _EMPTY_FILE = FileFacts(path="", scopes=(Scope(kind="module"),))
-_DEEPEST = 6
-"""Factories that call factories."""
+_DEEPEST = 6  # Factories that call factories.
 _CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
 
 
@@ -32,11 +31,9 @@ class Importers:
         self._modules = modules
         self._by_stem: dict[str, list[tuple[str, str]]] = {}
         """Last part of a module's name → (file, module) of every import that ends so."""
-        self._by_file: dict[str, set[str]] = {}
-        """File → those that import it by dots alone: `from . import x`."""
+        self._by_file: dict[str, set[str]] = {}  # File → those that import it by dots alone: `from . import x`.
         self._direct: dict[str, tuple[str, ...]] = {}
-        self.bits: dict[str, int] = {}
-        """The bit of each file that was asked about."""
+        self.bits: dict[str, int] = {}  # The bit of each file that was asked about.
         self._seen: dict[str, int] = {}
         for each in glances:
             for module in imported_by(each.facts) if each.facts is not None else each.imports:
@@ -95,14 +92,10 @@ class Kin:
     def __init__(self, importers: Importers, roots: Collection[str] = ()) -> None:
         self._importers = importers
         self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
-        self._leads: dict[str, dict[str, set[str]]] = {}
-        """Word → file → the words that this file derives from it."""
-        self._files: dict[str, int] = {}
-        """Word → the files in which it is kin, one bit each."""
-        self.words = self._files.keys()
-        """Those that files derive; roots are kin in any case."""
-        self.all = 0
-        """The files in which any word is."""
+        self._leads: dict[str, dict[str, set[str]]] = {}  # Word → file → the words that this file derives from it.
+        self._files: dict[str, int] = {}  # Word → the files in which it is kin, one bit each.
+        self.words = self._files.keys()  # Those that files derive; roots are kin in any case.
+        self.all = 0  # The files in which any word is.
 
     def means(self, path: str, words: Iterable[str]) -> bool:
         """Whether one of the words may mean an op test in a file."""
@@ -167,8 +160,7 @@ def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
     for scope in facts.scopes:
         for parameter, default in scope.defaults.items():
             yield from ((word, parameter) for word in words_of(default))
-    around: list[tuple[str, ...]] = []
-    """For each scope the functions that it is, or stands in."""
+    around: list[tuple[str, ...]] = []  # For each scope the functions that it is, or stands in.
     for scope in facts.scopes:  # a scope is opened after the one it stands in
         outer = around[scope.parent] if scope.parent >= 0 else ()
         around.append((*outer, scope.name) if scope.kind == "function" else outer)
@@ -238,16 +230,12 @@ class OpTestClass:
     cls: Class
     path: str
     line: int
-    name: str
-    """`TestX`, or `TestFp16Case[TestX]` for one that a factory makes of TestX."""
-    collected: bool = True
-    """Whether a runner finds it: at module level, or handed out by a factory."""
-    shadowed: int = 0
-    """The line that binds its name again, so that it never runs."""
+    name: str  # `TestX`, or `TestFp16Case[TestX]` for one that a factory makes of TestX.
+    collected: bool = True  # Whether a runner finds it: at module level, or handed out by a factory.
+    shadowed: int = 0  # The line that binds its name again, so that it never runs.
     constants: tuple[tuple[str, bool], ...] = ()
     """Parameters of the factory that were given a constant, and whether it is true: `grad_check=False`."""
-    assumed: str = ""
-    """The base that is only believed to be an op test's, and why."""
+    assumed: str = ""  # The base that is only believed to be an op test's, and why.
 
 
 class World:
@@ -260,8 +248,7 @@ class World:
         self._seen: set[tuple[Class, tuple[tuple[str, bool], ...], str, int]] = set()
         self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
         self._last: dict[str, dict[tuple[int, str], int]] = {}
-        self.unbound: list[tuple[str, int]] = []
-        """Classes of factories that nobody calls: (path, index)."""
+        self.unbound: list[tuple[str, int]] = []  # Classes of factories that nobody calls: (path, index).
 
     def op_tests(self, paths: Iterable[str]) -> Iterator[OpTestClass]:
         """Every op test of the files, in their order; roots themselves are none."""

@@ -41,8 +41,7 @@ _NAME = re.compile(rb"\s*([\w.\x80-\xff]+)")
 _WORD = re.compile(rb"[\w\x80-\xff]\Z")
 _SPACE = b" \t\f\r\n"
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
-_FILES_PER_WORKER = 150
-"""Below this many files another process would cost more than it saves."""
+_FILES_PER_WORKER = 150  # Below this many files another process would cost more than it saves.
 _MOST_WORKERS = 16
 
 Progress = Callable[[int, int], None]
@@ -52,14 +51,10 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a first look at one file gave."""
 
     path: str
-    facts: FileFacts | None = None
-    """None for a file that can only matter through its imports."""
-    imports: tuple[str, ...] = ()
-    """Modules that it may import, as its statements name them."""
-    error: str = ""
-    """Why it could not be read."""
-    marked: bool = False
-    """It names something of op tests."""
+    facts: FileFacts | None = None  # None for a file that can only matter through its imports.
+    imports: tuple[str, ...] = ()  # Modules that it may import, as its statements name them.
+    error: str = ""  # Why it could not be read.
+    marked: bool = False  # It names something of op tests.
 
 
 def look(

@@ -59,10 +59,8 @@ class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     line: int
     op: str | None
-    state: str
-    """checked, conditional, unchecked, skipped, exempt, integer, not-run, abstract."""
-    checked_at: str | None = None
-    """`file.py:12`: the first check that its tests reach."""
+    state: str  # checked, conditional, unchecked, skipped, exempt, integer, not-run, abstract.
+    checked_at: str | None = None  # `file.py:12`: the first check that its tests reach.
 
 
 class ScanReport(msgspec.Struct, frozen=True, kw_only=True):

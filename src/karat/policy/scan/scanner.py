@@ -30,8 +30,7 @@ _LEFT_OUT = re.compile(
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    base_classes: tuple[str, ...] = ()
-    """More names of base classes that make an op test."""
+    base_classes: tuple[str, ...] = ()  # More names of base classes that make an op test.
     exclude: tuple[str, ...] = ()
     jobs: int | None = None
     exemptions: ExemptionFile | None = None
@@ -119,17 +118,12 @@ def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[O
 class FileList:
     """The Python files below the paths, and what was left out on the way."""
 
-    files: list[tuple[str, str]] = field(default_factory=list)
-    """(as shown, absolute), sorted; each file once."""
-    links: list[tuple[str, str]] = field(default_factory=list)
-    """Other names of the same files: (as shown, absolute)."""
-    left_out: int = 0
-    """Folders that were left out."""
-    excluded: int = 0
-    """Files that --exclude left out."""
+    files: list[tuple[str, str]] = field(default_factory=list)  # (as shown, absolute), sorted; each file once.
+    links: list[tuple[str, str]] = field(default_factory=list)  # Other names of the same files: (as shown, absolute).
+    left_out: int = 0  # Folders that were left out.
+    excluded: int = 0  # Files that --exclude left out.
     findings: list[Finding] = field(default_factory=list)
-    by_path: dict[str, list[str]] = field(default_factory=dict)
-    """PATH → the files below it, as shown."""
+    by_path: dict[str, list[str]] = field(default_factory=dict)  # PATH → the files below it, as shown.
 
 
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:

@@ -15,8 +15,7 @@ from karat.policy.scan.facts import Expression
 from karat.system.foreign.limits import SOURCE, TooLong
 
 _LONGEST = 80
-_DEEPEST = 8
-"""Expressions in expressions, and names for names, beyond which a value is unknown."""
+_DEEPEST = 8  # Expressions in expressions, and names for names, beyond which a value is unknown.
 _MOST_PAIRS = 64
 _LARGEST_POWER = 400
 _JOINED = re.compile(r" (?:and|or|if) ")
