@@ -156,7 +156,7 @@ def report_of(*wrong: str) -> OpsReport:
         )
         for name in ("a", "b")
     ]
-    words = {"catalogue": "m", "level": "quick", "versions": {}, "counts": {}, "skipped": {}}
+    words = {"catalogue": "m", "level": "quick", "versions": {}, "skipped": {}}
     numbers = {"seed": 0, "samples": 1, "checks": 2, "inconclusive_checks": 0, "seconds": 1.0}
     return msgspec.structs.replace(
         msgspec.convert({**words, **numbers, "operators": []}, OpsReport), operators=tuple(operators)
@@ -177,6 +177,7 @@ def test_known_faults_pass_until_they_expire(tmp_path: Path) -> None:
     found = judged(report_of("a"), known=known_faults(path), today=TODAY)
     assert told(found) == [("warn", "exemption-unused", "b"), ("info", "exempted", "a")]
     assert "upstream 12" in str(found.findings[1].message)
+    assert (found.counts["FAIL"], found.counts["known"]) == (0, 1)
     late = judged(report_of("a"), known=known_faults(path)[:1], today=date(2026, 11, 17))
     assert told(late) == [("fail", "grad-failed", "a"), ("fail", "exemption-expired", "a")]
 

@@ -75,7 +75,7 @@ class OpsReport(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     samples: int
     """Samples of each operator that were checked at most; 0 is all."""
-    counts: dict[str, int]
+    counts: dict[str, int] = {}
     """Outcome → operators."""
     checks: int
     inconclusive_checks: int
@@ -104,6 +104,20 @@ class KnownFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     column: str = "*"
     reason: str
     expires: date
+
+    def covers(self, op: str, column: str) -> bool:
+        return (self.op == op or fnmatchcase(op, self.op)) and fnmatchcase(column, self.column)
+
+
+_UNDEFINED = "indices that repeat: which of the values is written is undefined, as torch's documentation says"
+_RANDOM = "torch defines the gradient of what it draws at random as zero"
+_KNOWN = {
+    "torch": tuple(
+        KnownFault(op=op, reason=reason, expires=date(2028, 12, 31))
+        for op, reason in {"nn.functional.max_unpool?d": _UNDEFINED, "normal": _RANDOM, "normal[[]*": _RANDOM}.items()
+    )
+}
+"""What differences cannot judge, by catalogue."""
 
 
 def known_faults(path: Path) -> tuple[KnownFault, ...]:
@@ -185,7 +199,6 @@ def audit(  # noqa: PLR0913 - all but one are optional
         level=setup.level,
         seed=setup.seed,
         samples=setup.samples,
-        counts={word: sum(one.outcome == word for one in found) for word in (*OUTCOMES, NOT_AUDITED)},
         checks=sum(one.checked for one in found),
         inconclusive_checks=sum(one.inconclusive for one in found),
         operators=found,
@@ -334,51 +347,44 @@ def judged(
     report: OpsReport, *, known: Sequence[KnownFault] = (), against: OpsReport | None = None, today: date
 ) -> OpsReport:
     """The report with its findings, gravest first: new faults fail, known ones and those of an earlier audit do not."""
-    before = {(one.name, fault.column) for one in (against.operators if against else ()) for fault in one.faults}
-    there = {(one.name, fault.column) for one in report.operators for fault in one.faults if fault.shown}
-    looked = {one.name: one for one in report.operators}
-    findings = [finding for one in report.operators for finding in _of_operator(one, report.catalogue)]
+    before = {(one.name, f.column) for one in (against.operators if against else ()) for f in one.faults if f.shown}
     made: list[Finding] = []
+    operators: list[AuditedOperator] = []
     used: set[KnownFault] = set()
-    for finding in findings:
-        place = finding.path, str(finding.metric)
-        entry = next(
-            (one for one in known if fnmatchcase(place[0], one.op) and fnmatchcase(place[1], one.column)), None
-        )
-        if finding.kind != "grad-failed":
+    entries = (*known, *_KNOWN.get(report.catalogue, ()))
+    for one in report.operators:
+        cells = dict(one.cells)
+        for finding in _of_operator(one, report.catalogue):
             made.append(finding)
-            continue
-        used |= {entry} if entry else set()
-        if entry is not None and entry.expires >= today:
-            said = f"{finding.message}; known until {entry.expires}: {entry.reason}"
-            made.append(info("exempted", said, path=place[0], metric=place[1]))
-        elif place in before and entry is None:
-            said = f"{finding.message}; the earlier audit had it, too"
-            made.append(info("exempted", said, path=place[0], metric=place[1]))
-        else:
-            made.append(finding)
-            if entry is not None:
-                said = f"its entry expired on {entry.expires}: {entry.reason}"
-                made.append(fail("exemption-expired", said, path=place[0], metric=place[1]))
-    made += [
-        info(
-            "status-improved",
-            f"{column}: was wrong in the earlier audit, and is {looked[name].cells.get(column, MISSING)}",
-            path=name,
-            metric=column,
+            column = finding.metric or ""
+            if finding.kind != "grad-failed":
+                continue
+            entry = next((entry for entry in entries if entry.covers(one.name, column)), None)
+            used |= {entry} if entry else set()
+            if entry is not None and entry.expires < today:
+                said = f"{column}: its entry expired on {entry.expires}: {entry.reason}"
+                made.append(fail("exemption-expired", said, path=one.name, metric=column))
+            elif entry is not None or (one.name, column) in before:
+                why = f"known until {entry.expires}: {entry.reason}" if entry else "the earlier audit had it, too"
+                made[-1] = info("exempted", f"{finding.message}; {why}", path=one.name, metric=column)
+                cells[column] = "known"
+        gone = sorted(
+            column for name, column in before if name == one.name and cells.get(column) not in {"FAIL", "known"}
         )
-        for name, column in sorted(before - there)
-        if name in looked
-    ]
+        said = "was wrong in the earlier audit, and is not any more"
+        made += [info("status-improved", f"{column}: {said}", path=one.name, metric=column) for column in gone]
+        operators.append(replace(one, cells=cells))
     made += [
         warn("exemption-unused", f"{one.op}, {one.column}: no such fault was found; remove the entry", path=one.op)
         for one in known
-        if one not in used and any(fnmatchcase(name, one.op) for name in looked)
+        if one not in used and any(one.covers(other.name, one.column) for other in operators)
     ]
     if not report.checks:
-        said = f"nothing was checked of {few(sorted(looked) or sorted(report.skipped), 3)}"
+        said = f"nothing was checked of {few([one.name for one in operators] or list(report.skipped), 3)}"
         made.append(fail("nothing-compared", said, next=Command("karat", "ops", "list", report.catalogue)))
-    return replace(report, findings=tuple(sorted(made, key=lambda one: one.severity.rank)))
+    counts = {word: sum(one.outcome == word for one in operators) for word in (*OUTCOMES, NOT_AUDITED)}
+    made.sort(key=lambda one: one.severity.rank)
+    return replace(report, operators=tuple(operators), counts=counts, findings=tuple(made))
 
 
 def _of_operator(one: AuditedOperator, catalogue: str) -> Iterator[Finding]:

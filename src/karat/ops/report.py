@@ -19,7 +19,7 @@ _ADVICE = {
 }
 _STYLE = """
 table { border-collapse: collapse; margin: 12px 0; } td, th { border-top: 1px solid var(--line); padding: 2px 10px; text-align: left; vertical-align: top; }
-.FAIL { color: var(--fail); font-weight: 650; } .unverified, .INACCURATE { color: var(--warn); } .INCONCLUSIVE, .missing, .note { color: var(--dim); } .PASS { color: var(--good); }
+.FAIL { color: var(--fail); font-weight: 650; } .unverified, .known, .INACCURATE { color: var(--warn); } .INCONCLUSIVE, .missing, .note { color: var(--dim); } .PASS { color: var(--good); }
 pre { background: var(--panel); border: 1px solid var(--line); padding: 8px; overflow-x: auto; font: 12px/1.4 var(--mono); } summary { cursor: pointer; margin: 12px 0 4px; }
 """
 

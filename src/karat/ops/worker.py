@@ -27,7 +27,7 @@ from karat.replays.processes import receive, send
 
 COLUMNS = ("reverse", "forward", "composed", "orders", "dtypes", "layouts", "laws")
 MISSING = "not supported"
-OUTCOMES = ("FAIL", "unverified", "INACCURATE", "INCONCLUSIVE", "PASS", MISSING)
+OUTCOMES = ("FAIL", "unverified", "known", "INACCURATE", "INCONCLUSIVE", "PASS", MISSING)
 """What a column may say, the gravest first."""
 _LAYOUTS = frozenset({"non-contiguous", "non-contiguous-cotangent", "expanded-cotangent"})
 _DOUBLE = frozenset({"float64", "complex128"})
