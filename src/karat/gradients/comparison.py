@@ -16,7 +16,7 @@ from karat.gradients.draws import Purpose
 from karat.gradients.oracles import UNKNOWN, Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import GradComparison, GradVerdict
-from karat.gradients.roundoff import element_scales, norm
+from karat.gradients.roundoff import element_scales, norm, places
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Measurement:
 
 def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> Expectation:
     """What a probe expects of a cotangent. Where the cotangent is 0, the slope need not be known."""
-    seen = cotangent != 0
+    seen = places(cotangent != 0)
     slopes = probe.slopes[output]
     v, value, error = cotangent[seen], slopes.value[seen], slopes.error[seen]
     with np.errstate(all="ignore"):
@@ -92,9 +92,9 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
 def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Measurement:
     with np.errstate(all="ignore"):
         # An element without neighbours (infinite, NaN) is not part of the direction.
-        moved = expected.direction != 0
+        moved = places(expected.direction != 0)
         terms = gradient[moved] * expected.direction[moved]
-        size = max(norm(terms[np.isfinite(terms)]), expected.size)
+        size = max(norm(terms[places(np.isfinite(terms))]), expected.size)
         floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
         return Measurement(expected, float(np.sum(terms)), expected.error + floor)
 
@@ -212,7 +212,7 @@ def controls(
 def typical_element(gradient: Vector, scales: Vector) -> float:
     """The typical size of a gradient's elements, each times the scale of its input."""
     terms = gradient * scales
-    terms = terms[np.isfinite(terms) & (scales > 0)]
+    terms = terms[places(np.isfinite(terms) & (scales > 0))]
     return norm(terms) / float(np.sqrt(max(1, terms.size)))
 
 

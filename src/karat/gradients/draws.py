@@ -31,6 +31,9 @@ def seed_of(identity: str) -> int:
     return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8]) >> 1
 
 
+PROBES = 2  # dense directions per input, each of which sees every element; and cotangents per output
+
+
 class Purpose(IntEnum):
     """What numbers are drawn for; each has a stream of its own, so that one more draw here moves no draw there."""
 
@@ -59,6 +62,7 @@ class CheckPlan:
     atol: float | None = None
     delta: float | None = None
     strict: bool = False  # whether what is merely inaccurate fails
+    probes: int = PROBES
     order: int = 1
     attempt: int = 0  # 0 at the given point, then one more for each point nearby
     extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones
@@ -74,7 +78,6 @@ class CheckPlan:
         ]
 
 
-DENSE = 2  # dense directions per input, each of which sees every element
 SMALL = 8  # up to so many elements the whole Jacobian is probed, column by column
 MOST_BOUNDARY = 16
 
@@ -90,10 +93,14 @@ def random_weights(count: int, rng: np.random.Generator, like: Any = None) -> Ve
     return np.where(byte < 128, sizes, -sizes)
 
 
-def directions(slot: TensorSlot, point: Vector, rng: np.random.Generator, *, whole: bool = True) -> list[Vector]:
-    """Dense ones first, then the boundary, or every coordinate where there are few."""
+def directions(
+    slot: TensorSlot, point: Vector, rng: np.random.Generator, *, whole: bool = True, dense: int = PROBES
+) -> list[Vector]:
+    """Dense ones first, then the boundary, or every coordinate where there are few; a single dense one stands alone."""
     count = point.size
-    drawn = [random_weights(count, rng, point) for _ in range(DENSE)]
+    drawn = [random_weights(count, rng, point) for _ in range(dense)]
+    if dense == 1:
+        return drawn
     if count <= SMALL and whole:
         return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
     return [*drawn, boundary(slot, point, rng)]

@@ -16,7 +16,7 @@ from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.oracles import ForwardBaseline, Observations, Probe, baseline, observe
 from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
 from karat.gradients.report import GradComparison, GradVerdict
-from karat.gradients.roundoff import natural_sizes, sample
+from karat.gradients.roundoff import natural_sizes, places, sample
 from karat.gradients.slopes import Mask
 from karat.report.words import count, few
 
@@ -41,7 +41,7 @@ class Tangent:
 def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> GradComparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
-    keep = ~seen.masks[k]
+    keep = places(~seen.masks[k])
     unit_roundoff = roundoff.unit(seen.baseline.computes)
     tangents: list[Tangent] = []
     room: list[Vector] = []
@@ -54,7 +54,7 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         # What is less than the last place of the others may be lost to them: an inverse mixes all scales.
         lost = unit_roundoff * _rms(value) if seen.slack else 0.0
         room.append(seen.slack * (sizes + np.abs(seen.baseline.base[k][keep])) + lost)
-    if not keep.any():
+    if seen.masks[k].all():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, oracles.UNKNOWN, mode="forward")
     scale, used = max(_rms(one.expected) for one in tangents), None
     failed = any(one.fails(one.found) for one in tangents)
@@ -142,7 +142,7 @@ def _off(found: Vector, place: int) -> Vector:
 
 
 def _rms(values: Vector) -> float:
-    return roundoff.norm(values[np.isfinite(values)]) / float(np.sqrt(max(1, values.size)))
+    return roundoff.norm(values[places(np.isfinite(values))]) / float(np.sqrt(max(1, values.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
     rng = seen.plan.draw(Purpose.COTANGENTS, k)
     base, mask = seen.baseline.base[k], seen.masks[k]
     sizes = oracles.balance(base, seen.slopes(k))
-    drawn = [np.where(mask, 0.0, random_weights(base.size, rng, base) / sizes) for _ in range(oracles.COTANGENTS)]
+    drawn = [np.where(mask, 0.0, random_weights(base.size, rng, base) / sizes) for _ in range(seen.plan.probes)]
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
@@ -412,7 +412,7 @@ def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Exa
 def _baseline_at(
     problem: Problem, plan: CheckPlan, reference: Problem | None, at: Sequence[Vector] | None
 ) -> ForwardBaseline:
-    flat = FlatProblem(problem, at)
+    flat = FlatProblem(problem, at) if at is not None else getattr(problem, "here", None) or FlatProblem(problem)
     return baseline(flat, None if reference is None else FlatProblem(reference, at), delta=plan.delta)
 
 

@@ -145,6 +145,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         atol=atol,
         delta=delta,
         strict=strict,
+        probes=1 if level == "quick" else draws.PROBES,
         extra=_given_cotangents(problem, cotangents),
     )
     check = _Check(problem, plan, focus, every=outputs is None)

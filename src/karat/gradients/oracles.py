@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from karat.gradients import roundoff, slopes
-from karat.gradients.draws import CheckPlan, Purpose, directions, random_weights
+from karat.gradients.draws import PROBES, CheckPlan, Purpose, directions, random_weights
 from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Property
 from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
@@ -23,7 +23,6 @@ from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_o
 from karat.report.words import count
 
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
-COTANGENTS = 2  # cotangents per output
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
 _LOOKS = 3  # how many probes are looked at again, and how many sums of directions
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
@@ -97,7 +96,13 @@ def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
 
 
 def probe_input(
-    at: ForwardBaseline, index: int, rng: np.random.Generator, *, whole: bool = True, held: Mask | None = None
+    at: ForwardBaseline,
+    index: int,
+    rng: np.random.Generator,
+    *,
+    whole: bool = True,
+    dense: int = PROBES,
+    held: Mask | None = None,
 ) -> list[Probe]:
     """The probes of one input: the first by differences, the rest by complex steps if those agree with it.
 
@@ -105,7 +110,7 @@ def probe_input(
     """
     point = at.flat.point[index]
     scales = element_scales(point) if held is None else np.where(held, 0.0, element_scales(point))
-    drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole)]
+    drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole, dense=dense)]
     if not any(one.any() for one in drawn):
         return []
     first = slopes_along(at, index, drawn[0])
@@ -226,7 +231,7 @@ def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = 
         if index in plan.inputs and point.size:
             still = None if held is None else held[index]
             rng = plan.draw(Purpose.DIRECTIONS, index)
-            found[index] = probe_input(at, index, rng, whole=plan.order == 1, held=still)
+            found[index] = probe_input(at, index, rng, whole=plan.order == 1, dense=plan.probes, held=still)
     seen = Observations(at, plan, found, [], [])
     for k, base in enumerate(at.base):
         unknown = ~np.isfinite(base)
@@ -297,9 +302,11 @@ def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: st
 def same_slopes(probes: Mapping[int, tuple[ForwardBaseline, Probe]]) -> Iterator[Property]:
     """Whether a reference has the slopes of the function, along one direction of each input.
 
-    One that agrees at the point alone could have the slopes of a wrong backward.
+    One that agrees at the point alone could have the slopes of a wrong backward. Asked where both compute in double.
     """
     for index, (at, probe) in probes.items():
+        if at.computes != "float64":
+            continue
         own = slopes_along(baseline(at.flat), index, probe.direction)
         worst, name = 0.0, at.flat.inputs[index].name
         for mine, theirs in zip(own, probe.slopes, strict=True):

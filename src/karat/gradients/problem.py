@@ -100,6 +100,8 @@ class FlatProblem:
         self.inputs = problem.inputs
         self.outputs = problem.outputs
         self.point = [vector(one) for one in problem.point] if at is None else list(at)
+        self.known: list[Vector] | None = None  # the outputs at the point, once they are
+        self.line: list[Any] = []  # what they do along a short line (`roundoff`), until it is asked for
 
     def forward(self, at: Sequence[Vector]) -> list[Vector]:
         """The outputs at a point; NaN where the function refuses it or gives other shapes there."""
@@ -114,7 +116,9 @@ class FlatProblem:
 
     def base(self) -> list[Vector]:
         """The outputs at the point itself; what the function raises there is raised."""
-        return [vector(one) for one in self.problem.forward(self._shaped(self.point))]
+        if self.known is None:
+            self.known = [vector(one) for one in self.problem.forward(self._shaped(self.point))]
+        return list(self.known)
 
     def moved(self, index: int, step: Vector) -> list[Vector]:
         at = list(self.point)
@@ -152,7 +156,8 @@ class FlatProblem:
         return FlatProblem(self.problem, point)
 
     def _shaped(self, at: Sequence[Vector]) -> list[Array]:
-        return [shaped(one, slot) for one, slot in zip(at, self.inputs, strict=True)]
+        # Adapters copy what they are given.
+        return [shaped(one, slot, copy=False) for one, slot in zip(at, self.inputs, strict=True)]
 
 
 def size(slot: TensorSlot) -> int:
@@ -168,10 +173,9 @@ def vector(array: Array) -> Vector:
     return whole.astype(np.float64, copy=False)
 
 
-def shaped(one: Vector, slot: TensorSlot) -> Array:
+def shaped(one: Vector, slot: TensorSlot, *, copy: bool = True) -> Array:
     """A vector in its slot's shape, as an array of its own."""
-    # Adapters copy what they are given; there may be no room for two.
-    whole = one if on_device(one) else np.array(one, dtype=np.float64)
+    whole = one if on_device(one) else np.array(one, dtype=np.float64, copy=copy or None)
     return (whole.view(np.complex128) if slot.complex else whole).reshape(slot.shape)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.device_array import random_signs
-from karat.gradients.problem import Array, FlatProblem, Vector
+from karat.gradients.device_array import on_device, random_signs
+from karat.gradients.problem import Array, FlatProblem, Vector, vector
 from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:
@@ -47,11 +47,22 @@ def combined(errors: Vector) -> float:
     return DEVIATIONS * norm(errors)
 
 
+def places(mask: Array) -> Any:
+    """Where a mask is true, to index with; no copy is made where that is everywhere, as nearly always."""
+    return slice(None) if mask.all() else mask
+
+
+def _blocks(values: Vector) -> Iterable[Vector]:
+    if values.size < 2 * _BLOCK or on_device(values):
+        return (values,)
+    return (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
+
+
 def norm(values: Vector) -> float:
     """The Euclidean norm, without overflow."""
     with np.errstate(all="ignore"):
         # No dot product: its threads cost more than they save where many tests run at once.
-        squared = float(np.sum(np.square(values)))
+        squared = sum(float(np.sum(np.square(part))) for part in _blocks(values))
         if _SAFE < squared < 1 / _SAFE:
             return float(np.sqrt(squared))
         largest = float(np.max(np.abs(values), initial=0.0))
@@ -74,6 +85,7 @@ def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0)
 # Elements this much smaller than the typical one are of another scale on purpose; between, they are just near zero.
 OTHER_SCALE = 2.0**-24
 _ENOUGH = 2**14
+_BLOCK = 2**15
 
 
 def power_of_two(values: Vector) -> Vector:
@@ -89,21 +101,47 @@ def sample(values: Vector) -> Vector:
     return values[:: values.size // _ENOUGH | 1] if values.size > 4 * _ENOUGH else values
 
 
+def median(values: Vector) -> float:
+    """The median of numbers that are not NaN; numpy's own takes its time with few."""
+    if values.size > 4 * _TELLING:
+        return float(np.median(values))
+    ordered, half = np.sort(values), values.size // 2
+    return float(ordered[half] if values.size % 2 else (ordered[half - 1] + ordered[half]) / 2)
+
+
+def in_blocks(work: Callable[..., tuple[Vector, ...]], *vectors: Vector) -> tuple[Vector, ...]:
+    """What a function of elements makes of long vectors: a block at a time, so that what lies between is soon used again."""
+    size = vectors[0].size
+    if size < 2 * _BLOCK or on_device(vectors[0]):
+        return work(*vectors)
+    found: tuple[Vector, ...] = ()
+    for start in range(0, size, _BLOCK):
+        made = work(*(one[start : start + _BLOCK] for one in vectors))
+        found = found or tuple(np.empty(size, one.dtype) for one in made)
+        for whole, part in zip(found, made, strict=True):
+            whole[start : start + _BLOCK] = part
+    return found
+
+
 def typical_size(values: Vector) -> float:
     """The median size of the elements that are not zero; 1 if there are none."""
     for part in (sample(values), values):
         sizes = np.abs(part[np.isfinite(part) & (part != 0)])
         if sizes.size:
-            return float(np.median(sizes))
+            return median(sizes)
     return 1.0
 
 
 def natural_sizes(values: Vector) -> Vector:
     """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
     common = typical_size(values)
-    sizes = np.abs(values)
-    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
-    return np.where(own, sizes, common / 4)
+
+    def natural(part: Vector) -> tuple[Vector]:
+        sizes = np.abs(part)
+        own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
+        return (np.where(own, sizes, common / 4),)
+
+    return in_blocks(natural, values)[0]
 
 
 def element_scales(point: Vector) -> Vector:
@@ -124,13 +162,14 @@ _ASIDE = 32  # so many steps beside the point: kinks like to be at the point its
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 _ROOM = 4.0
 _CLEAR = 16.0
+_TELLING = 8  # so few elements may be smooth by chance
 
 
 def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[Vector]:
     """What each element of a forward may be off: units in the last place, observed roughness, what two runs differ by."""
     again = source.forward(source.point)
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
-    far = _fourth_differences(source, _STEPS[0])
+    far, source.line = source.line or _fourth_differences(source, _STEPS[0]), []
     rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
     if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
@@ -180,6 +219,19 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
     ]
 
 
+def _is_straight(line: Sequence[tuple[Vector, Vector, Vector]], base: Sequence[Vector]) -> bool:
+    """Whether the outputs, and enough of them to tell, go along a short line as numbers of float64 do: far, and smoothly."""
+    for (rough, way, end), at in zip(line, base, strict=True):
+        place = ULPS * unit("float64") * np.abs(at)
+        moved = way > 2.0**10 * place
+        count = np.count_nonzero(moved)
+        # What is rounded more coarsely goes smoothly now and then; not so nearly all of several.
+        smooth = np.count_nonzero(moved & (rough <= _CLEAR * place))
+        if count < _TELLING or 2 * count < at.size or smooth < 0.95 * count or _is_narrow(end):
+            return False
+    return bool(base)
+
+
 def _typical_roughness(rough: Vector, base: Vector) -> Vector:
     """What is typical, absolutely or as a share, whichever is less: one element may be rough for a reason of its own."""
     sizes = np.abs(base)
@@ -187,8 +239,8 @@ def _typical_roughness(rough: Vector, base: Vector) -> Vector:
     if not known.any():
         return np.zeros_like(sizes)
     seen, size = sample(rough[known]), sample(sizes[known])
-    common = float(np.median(seen))
-    share = np.minimum(float(np.median(seen / size)) * sizes, common)
+    common = median(seen)
+    share = np.minimum(median(seen / size) * sizes, common)
     # An element that is small by cancellation is rough by more than its share.
     return np.maximum(share, np.minimum(np.where(np.isfinite(rough), rough, 0.0), common))
 
@@ -223,9 +275,13 @@ def effective_precision(problem: FrameworkProblem) -> str:
         outputs = problem.run(problem.natives(problem.point, None), None)
         named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
         base = [problem.adapter.to_numpy(out) for out in outputs]
+    problem.here.known = [vector(one) for one in base]
     coarsest = max(named, key=coarseness, default="float64")
     if coarsest != "float64":
         return coarsest
+    problem.here.line = _fourth_differences(problem.here, _STEPS[0])
+    if _is_straight(problem.here.line, problem.here.known):
+        return "float64"
     # A few more runs: no change where one was predicted means that it was rounded away.
     try:
         tiny, small = _Step(problem, _TINY_STEP), _Step(problem, SMALL)

@@ -86,7 +86,11 @@ def slopes_from_values(
     right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder, *, unit: float
 ) -> Slopes:
     """The slopes that values on both sides of a point say, for steps that halve."""
-    with np.errstate(all="ignore"):
+    typical: tuple[float, float] | None = None
+
+    def slopes(base: Vector, noise: Vector, *sides: Vector) -> tuple[Vector, ...]:
+        nonlocal typical
+        right, left = sides[: len(ladder)], sides[len(ladder) :]
         central = [(r - le) / (2 * h) for r, le, h in zip(right, left, ladder, strict=True)]
         even = [(r - base + (le - base)) / h for r, le, h in zip(right, left, ladder, strict=True)]
         value, spread = extrapolated(central, _CENTRAL)
@@ -97,16 +101,25 @@ def slopes_from_values(
         jump, doubt = extrapolated(even, _EVEN)
         doubt = doubt + 4 * floor
         kink = kinked(jump, doubt, value, even[0])
-        error = 4 * spread + 4 * _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
+        typical = typical or (_pooled(spread), _pooled(floor))
+        error = 4 * spread + 4 * typical[0] + floor + np.where(kink, 0.0, np.abs(jump))
         # Values that move ever faster as the step shrinks: a pole is nearer than the steps are long.
         late, early = np.abs(central[-1] - central[-2]), np.abs(central[-2] - central[-3])
         diverges = late > early + 4 * floor + _SLIGHT * np.abs(value)
         error = np.where(np.isfinite(error) & ~diverges, error, np.inf)
         # Where the even part grows as the step shrinks there is no slope on either side (√|x| at 0).
         # An element that is small by cancellation is as rough as its neighbours.
-        error[np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * (floor + _pooled(floor))] = np.inf
+        error[np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * (floor + typical[1])] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
-        return _at_edges(found, right, left, base, ladder)
+        found = _at_edges(found, right, left, base, ladder)
+        return found.value, found.error, found.jump, found.floor
+
+    with np.errstate(all="ignore"):
+        values = (base, noise, *right, *left)
+        if base.size > sample(base).size:
+            # What is typical of all of them is found before any is judged.
+            slopes(*map(sample, values))
+        return Slopes(*roundoff.in_blocks(slopes, *values))
 
 
 def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
@@ -173,7 +186,7 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))
     share = np.where(np.isfinite(share), share, 0.0)
-    outlying = share > (256.0 * np.median(sample(share)) if share.size else 0.0)
+    outlying = share > (256.0 * roundoff.median(sample(share)) if share.size else 0.0)
     rough = np.where(outlying, 0.0, 8 * one.floor)
     found: Mask = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
     return found
@@ -189,7 +202,7 @@ def _wants_finer(one: Slopes, base: Vector, *, deep: bool) -> bool:
 def _pooled(spread: Vector) -> float:
     """What elements typically disagree by: one element may agree with itself by chance."""
     known = sample(spread[np.isfinite(spread)])
-    return float(np.median(known)) if known.size >= 4 else 0.0
+    return roundoff.median(known) if known.size >= 4 else 0.0
 
 
 def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder) -> Slopes:

@@ -211,6 +211,10 @@ class BoundCall:
     random_on: str | None = None  # the device on which the function was seen to draw random numbers
     _bound: dict[str | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
     _functions: dict[str | None, Callable[..., Any]] = field(default_factory=dict, init=False)
+    _in_order: tuple[LeafPlace, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._in_order = tuple(LeafPlace(index) for index in self.chosen)
 
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if dtype not in self._bound:
@@ -221,6 +225,8 @@ class BoundCall:
                 if dtype is not None and is_float(given):
                     bound[n] = self.adapter.cast(value, of_precision(dtype, given))
             self._bound[dtype] = tuple(bound)
+        if self.form == (self._in_order, {}):  # as nearly always: every argument is a tensor that goes in
+            return tuple(inputs), {}
         leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)

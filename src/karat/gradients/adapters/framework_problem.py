@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from karat.gradients.adapters.calls import (
     is_float,
     unflatten,
 )
-from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, error_line, misuse
+from karat.gradients.problem import Array, Arrays, FlatProblem, Gradients, TensorSlot, error_line, misuse
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import coarseness, effective_precision
 from karat.report.words import few
@@ -51,6 +52,11 @@ class FrameworkProblem:
         if self._computes is None:
             self._computes = effective_precision(self)
         return self._computes
+
+    @cached_property
+    def here(self) -> FlatProblem:
+        """It at its own point; what is known of that is known once."""
+        return FlatProblem(self)
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         with self.adapter.scope():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
 from threading import RLock
@@ -86,8 +86,9 @@ class TorchAdapter(Adapter):
 
     def scope(self) -> AbstractContextManager[object]:
         # Tensors that are made in inference mode never have a gradient.
-        able: AbstractContextManager[object] = _torch().inference_mode(mode=False)
-        return able
+        torch = _torch()
+        able: AbstractContextManager[object] = nullcontext()
+        return torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else able
 
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
@@ -125,8 +126,9 @@ class TorchAdapter(Adapter):
 
     def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # No input wants a gradient; but a function may take gradients of its own.
-        with _torch().enable_grad():
-            return tuple(out.detach() for out in function(inputs))
+        torch = _torch()
+        with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
+            return tuple([out.detach() for out in function(inputs)])
 
     def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         leaves = [one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)]
