@@ -11,6 +11,7 @@ import pytest
 
 from conftest import framework
 from karat.ops.catalogue import Operator, Sample, load
+from karat.ops.script import written_out
 from karat.ops.tables import read
 from karat.tensors.arrays import jax_x64
 
@@ -115,3 +116,16 @@ def _traced(operator: Operator, sample: Sample) -> None:
         framework("jax").eval_shape(sample.call, *sample.inputs)
     else:
         sample.call(*sample.inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("paddle.hypot", "import paddle"), ("jax.numpy.hypot", "import jax.numpy as jnp")]
+)
+def test_the_inputs_of_a_sample_can_be_written_out(name: str, start: str) -> None:
+    catalogue = name.partition(".")[0]
+    framework(catalogue)
+    sample = next(iter(load(catalogue)[name].samples(0)))
+    bound: dict[str, Any] = {}
+    with jax_x64():
+        exec(f"{start}\n{written_out(catalogue, sample)}", bound)  # noqa: S102 - as a script has it
+    assert [np.asarray(one).tolist() for one in bound["inputs"]] == [np.asarray(one).tolist() for one in sample.inputs]

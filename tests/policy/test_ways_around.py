@@ -412,11 +412,12 @@ def test_approvals_shows(tree: PolicyRange, way: str) -> None:
     "what",
     [
         lambda t: t.edit(FILE, "TestSoftmax", "TestSoftmaxRenamed"),
+        lambda t: t.edit(FILE, "TestInherits", "TestInheritsMore"),
         lambda t: (t.root / FILE).rename(t.root / "tests/test_moved.py"),
         lambda t: t.edit(FILE, '["X", "Y"]', '["X", "Y", "Z"]'),
         lambda t: t.edit(FILE, "OpTest):\n    def", "OpTest):\n    __test__ = True\n\n    def"),
     ],
-    ids=["renamed", "moved", "stricter", "collected"],
+    ids=["renamed", "renamed without an op", "moved", "stricter", "collected"],
 )
 def test_approvals_does_not_show(tree: PolicyRange, what: Callable[[PolicyRange], object]) -> None:
     what(tree)

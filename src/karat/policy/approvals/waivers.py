@@ -406,7 +406,15 @@ class _WaiverVisitor(ast.NodeVisitor):
 
 
 def _digest(node: ast.AST) -> str:
-    return sha256_hex(ast.dump(node).encode("utf-8", "replace"))
+    """Of a definition, whatever its name."""
+    parts = [value for field, value in ast.iter_fields(node) if field != "name"]
+    text = "".join(
+        ast.dump(one)
+        for part in parts
+        for one in (part if isinstance(part, list) else [part])
+        if isinstance(one, ast.AST)
+    )
+    return sha256_hex(text.encode("utf-8", "replace"))
 
 
 def _attribute(owner: ast.expr, name: str) -> str:
