@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -32,6 +32,8 @@ from karat.system.foreign import toml
 from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.pool import in_parallel
 
+SCHEMA = "karat.ops/1"
+T = TypeVar("T")
 _IMPORT_TIMEOUT = 600.0
 NOT_AUDITED = "not audited"
 _SCRIPT_TIMEOUT = 120.0
@@ -45,18 +47,13 @@ class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cells: dict[str, str]
     """Column → FAIL, unverified, INACCURATE, INCONCLUSIVE, PASS or not supported; what was not asked is not there."""
-    reasons: dict[str, str] = {}
-    """Column → why it is neither PASS nor missing."""
+    reasons: dict[str, str] = {}  # column → why it is neither PASS nor missing
     faults: tuple[Fault, ...] = ()
     checked: int = 0
-    inconclusive: int = 0
-    """Samples of which a column is INCONCLUSIVE."""
-    samples: int = 0
-    """How many there are."""
-    refused: tuple[str, ...] = ()
-    """Samples that could not be checked, and why."""
-    ended: str = ""
-    """How its process ended, if it did not come to an end of its own."""
+    inconclusive: int = 0  # samples of which a column is INCONCLUSIVE
+    samples: int = 0  # how many there are
+    refused: tuple[str, ...] = ()  # samples that could not be checked, and why
+    ended: str = ""  # how its process ended, if it did not come to an end of its own
     seconds: float = 0.0
     peer_seconds: float = 0.0
 
@@ -73,19 +70,14 @@ class OpsReport(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     level: str
     seed: int
-    samples: int
-    """Samples of each operator that were checked at most; 0 is all."""
-    counts: dict[str, int] = {}
-    """Outcome → operators."""
+    samples: int  # samples of each operator that were checked at most; 0 is all
+    counts: dict[str, int] = {}  # outcome → operators
     checks: int
     inconclusive_checks: int
     operators: tuple[AuditedOperator, ...]
-    skipped: dict[str, str]
-    """Operators that were not audited, and why."""
-    seconds: float
-    """Of all processes together, for the checks alone."""
-    peer_ratio: float | None = None
-    """How much longer the checks took than the framework's own quick check."""
+    skipped: dict[str, str]  # operators that were not audited, and why
+    seconds: float  # of all processes together, for the checks alone
+    peer_ratio: float | None = None  # how much longer the checks took than the framework's own quick check
     findings: tuple[Finding, ...] = ()
 
 
@@ -99,8 +91,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
 class KnownFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An entry of the list of known faults."""
 
-    op: str
-    """A name or a glob."""
+    op: str  # a name or a glob
     column: str = "*"
     reason: str
     expires: date
@@ -122,15 +113,31 @@ _KNOWN = {
 
 def known_faults(path: Path) -> tuple[KnownFault, ...]:
     """The `[[known]]` tables of a file."""
+    words = "[[known]] tables with op, reason and expires = 2027-01-31"
+    return _converted(path, toml.loads, dict[str, tuple[KnownFault, ...]], words).get("known", ())
+
+
+def earlier(path: Path) -> OpsReport:
+    """An audit that was written as JSON."""
+
+    def read(text: str) -> dict[str, Any]:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+        if found.get("schema") != SCHEMA:
+            raise ValueError(f"schema {found.get('schema')}")
+        return {**found, "findings": []}
+
+    return _converted(path, read, OpsReport, f"an audit, schema {SCHEMA}")
+
+
+def _converted(path: Path, read: Callable[[str], Any], kind: type[T], expected: str) -> T:
     try:
-        tables = toml.loads(read_plain(path, TEXT).decode())
-        return msgspec.convert(tables, dict[str, tuple[KnownFault, ...]]).get("known", ())
+        return msgspec.convert(read(read_plain(path, TEXT).decode()), kind)
     except OSError as error:
         said = f"expected to read {path}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
     except ValueError as error:
-        said = f"{path}: expected [[known]] tables with op, reason and expires = 2027-01-31, found: {error}"
-        raise UsageError(said, next_command=Command("cat", str(path))) from error
+        said = f"{path}: expected {expected}, found: {error}"
+        raise UsageError(said, next_command=Command("head", str(path))) from error
 
 
 def listing(setup: WorkerSetup) -> Listed:
@@ -183,10 +190,10 @@ def audit(  # noqa: PLR0913 - all but one are optional
         done = dict(_read(journal, header)) if journal is not None and resume else {}
         wanted = [name for name, why in chosen.items() if not why]
         tasks = [partial(workers.audited, name) for name in wanted if name not in done]
-        with _Journal(journal, header, done.values()) as lines:
+        with _journal(journal, header, done.values()) as lines:
             for one in in_parallel(tasks, jobs, stop=workers.close):
                 done[one.name] = one
-                lines.write(one)
+                _write(lines, one)
                 if progress is not None:
                     progress(sum(name in done for name in wanted), len(wanted))
     finally:
@@ -320,27 +327,19 @@ def _read(path: Path, header: _Header) -> Iterator[tuple[str, AuditedOperator]]:
                 yield one.name, one
 
 
-class _Journal:
-    def __init__(self, path: Path | None, header: _Header, done: Iterable[AuditedOperator]) -> None:
-        self._file = None
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Written anew: the last line of one that was stopped may be half of one.
-            self._file = path.open("wb")
-            for one in (header, *done):
-                self.write(one)
+def _journal(path: Path | None, header: _Header, done: Iterable[AuditedOperator]) -> IO[bytes]:
+    """A journal with what is known; written anew, since the last line of one that was stopped may be half of one."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    file = Path(path or os.devnull).open("wb")  # noqa: SIM115 - the caller closes it
+    for one in (header, *done):
+        _write(file, one)
+    return file
 
-    def write(self, one: msgspec.Struct) -> None:
-        if self._file is not None:
-            self._file.write(msgspec.json.encode(one) + b"\n")
-            self._file.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+def _write(file: IO[bytes], one: msgspec.Struct) -> None:
+    file.write(msgspec.json.encode(one) + b"\n")
+    file.flush()
 
 
 def judged(

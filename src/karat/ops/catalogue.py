@@ -34,10 +34,8 @@ class Sample:
     call: Callable[..., Any]
     inputs: tuple[Any, ...] | Mapping[str, Any]
     """Arrays and whatever else the call takes; floating arrays, also inside of lists, are differentiated. Or by name."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """What is bound, and not differentiated."""
-    description: str = ""
-    """What is special about it: `an exact zero`, `two equal values`."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # what is bound, and not differentiated
+    description: str = ""  # what is special about it: `an exact zero`, `two equal values`
     source: str = ""
     """Python that binds `call`, without karat: `import jax.numpy as jnp\\ncall = jnp.sinc`, two lines at most.
 
@@ -48,21 +46,17 @@ class Sample:
     """Python that binds `call`, `inputs` and `kwargs`, for inputs that are too many numbers to be written out."""
     wrt: tuple[int | str, ...] | None = None
     """Which inputs to differentiate, where not all floating ones are to be: as `gradcheck` takes it."""
-    backward: Callable[..., Any] | None = None
-    """For numpy functions: (inputs, outputs, cotangents) → gradients."""
+    backward: Callable[..., Any] | None = None  # for numpy functions: (inputs, outputs, cotangents) → gradients
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator of a catalogue."""
 
-    name: str
-    """As a person would look it up: `torch.linalg.det`, `jax.numpy.sinc`; unique in the catalogue."""
+    name: str  # as a person would look it up: `torch.linalg.det`, `jax.numpy.sinc`; unique in the catalogue.
     framework: str
-    samples: Callable[[int], Iterable[Sample]]
-    """From a seed; called in the process that checks them."""
-    skip: str = ""
-    """Why it is not audited; empty for one that is."""
+    samples: Callable[[int], Iterable[Sample]]  # from a seed; called in the process that checks them
+    skip: str = ""  # why it is not audited; empty for one that is
     unsupported: Mapping[str, str] = field(default_factory=dict)
     """Column (`forward`, `composed`, `orders`) → what the framework itself says is not there."""
 

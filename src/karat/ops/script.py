@@ -29,8 +29,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     sample: str
     input: tuple[int | str, ...] = ()
     """The way to the input: `(0,)`; `(0, 1)` for the second tensor of a list that comes first; empty for all of them."""
-    output: tuple[int | str, ...] | None = None
-    """The way to the output; None for all of them."""
+    output: tuple[int | str, ...] | None = None  # the way to the output; None for all of them
     modes: tuple[str, ...] = ("reverse",)
     """What is applied, the outermost first: `("forward", "reverse")` is forward mode over reverse mode."""
     dtype: str = "float64"
@@ -38,8 +37,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     element: tuple[int, ...] | None = None
     reason: str
     script: str = ""
-    shown: str = ""
-    """What the script printed; empty if it did not show the fault."""
+    shown: str = ""  # what the script printed; empty if it did not show the fault
 
 
 class _Dialect(msgspec.Struct, frozen=True):
@@ -51,10 +49,8 @@ class _Dialect(msgspec.Struct, frozen=True):
     t: str
     reverse: str
     forward: str
-    composed: str
-    """Reverse mode among others."""
-    turn: str
-    """The tensor `a` with its axes in reverse order."""
+    composed: str  # reverse mode among others
+    turn: str  # the tensor `a` with its axes in reverse order
     cast: str
     stack: str
     real: str

@@ -51,17 +51,14 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = "default"
     samples: int = 8
     seed: int = 0
-    memory: int = 8
-    """GB that the process may have beyond what it has after its imports."""
-    peer: bool = False
-    """Also take the time of the framework's own quick check."""
+    memory: int = 8  # GB that the process may have beyond what it has after its imports
+    peer: bool = False  # also take the time of the framework's own quick check
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to be audited, or why nothing is."""
 
-    operators: dict[str, str] = {}
-    """Name → why it is not audited; empty for one that is."""
+    operators: dict[str, str] = {}  # name → why it is not audited; empty for one that is
     versions: dict[str, str] = {}
     problem: str = ""
     next_command: str = ""
@@ -88,8 +85,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     sample: str = ""
     cells: dict[str, Cell] = {}
     suspects: tuple[Suspect, ...] = ()
-    problem: str = ""
-    """Why the sample could not be checked."""
+    problem: str = ""  # why the sample could not be checked
     seconds: float = 0.0
     peer_seconds: float = 0.0
     last: int | None = None

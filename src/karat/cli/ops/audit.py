@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -19,10 +19,7 @@ from karat.cli.output import (
     quiet_option,
     typed,
 )
-from karat.findings import CannotVerify, UsageError, exit_code
-
-if TYPE_CHECKING:
-    from karat.ops.audit import OpsReport
+from karat.findings import exit_code
 
 _EXAMPLES = """
 \b
@@ -93,7 +90,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     with a script that shows it without karat, and is FAIL only if that script, run here, does show it.
     """
     from karat.ops import report as reports
-    from karat.ops.audit import audit, judged, known_faults
+    from karat.ops.audit import SCHEMA, audit, earlier, judged, known_faults
     from karat.ops.worker import WorkerSetup
     from karat.report.json import encode_report
     from karat.report.terminal import print_lines
@@ -104,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each(targets)
     setup = WorkerSetup(catalogue=what, level=level, samples=samples, seed=seed, memory=memory, peer=peer)
     entries = known_faults(Path(known)) if known else ()
-    earlier = _earlier(Path(against)) if against else None
+    before = earlier(Path(against)) if against else None
     found = audit(
         setup,
         select=select,
@@ -114,9 +111,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         resume=resume,
         progress=progress_line(sys.stderr, "auditing operators {done}/{total}", least=2, every=1),
     )
-    report = judged(found, known=entries, against=earlier, today=day(None, os.environ))
+    report = judged(found, known=entries, against=before, today=day(None, os.environ))
     if json_file is not None:
-        deliver(json_file, encode_report("karat.ops/1", report))
+        deliver(json_file, encode_report(SCHEMA, report))
     if html is not None:
         deliver(html, reports.render_html(report, str(typed())))
     if not quiet and "-" not in targets.values():
@@ -125,22 +122,3 @@ def command(  # noqa: PLR0913 - one parameter per option
     if code and not quiet:
         last_line(report.findings)
     return code
-
-
-def _earlier(path: Path) -> OpsReport:
-    import msgspec
-
-    from karat.ops.audit import OpsReport
-    from karat.system.foreign.limits import TEXT, read_plain
-
-    try:
-        found = msgspec.json.decode(read_plain(path, TEXT))
-        if not isinstance(found, dict) or found.get("schema") != "karat.ops/1":
-            raise UsageError(
-                f"{path}: expected an audit, schema karat.ops/1, found another", next_command=f"head -3 {path}"
-            )
-        return msgspec.convert({**found, "findings": []}, OpsReport)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise CannotVerify(
-            f"expected to read {path}, but: {error}", next_command="karat ops audit WHAT --json F"
-        ) from error
