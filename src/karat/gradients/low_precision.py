@@ -8,7 +8,7 @@ much of it rounding explains.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision,
 from karat.gradients.problem import Array, Gradients, Problem, Unsupported, error_line, misuse
 from karat.gradients.references import KernelProblem, NumpyReference
 from karat.gradients.report import GradComparison, GradVerdict, Property
-from karat.gradients.roundoff import coarseness
+from karat.gradients.roundoff import AUTOCAST, coarseness
 
 # Of every input: low, double, double a rounding away, and a plain implementation in low precision (else double again).
 GradientRun = tuple[Gradients, Gradients, Gradients, Gradients]
@@ -84,13 +84,12 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
         rng = np.random.default_rng(len(at)) if self.steady else self.rng
         return [self.moved(one, self.reach, rng) for one in at]
 
-    def near(self, at: Sequence[Array], cotangent: Array) -> Gradients:
-        """The double gradients where the inputs, the cotangent, and what is saved in between were a rounding away."""
-        size, jittered = self.reach * self.precision.roundoff, nullcontext()
-        if self.plain is not None:
-            jittered = self.plain.adapter.jittered(size, int(self.rng.integers(2**31)))  # type: ignore[assignment]
-        with jittered:
-            return self.vjp(self.beside(at), self.moved(cotangent, self.reach))
+    def jittered(self) -> AbstractContextManager[object]:
+        """Within it what is saved for a backward in double precision is a rounding away."""
+        owner = self.plain or self.problem
+        if not isinstance(owner, FrameworkProblem):
+            return nullcontext()
+        return owner.adapter.jittered(self.reach * self.precision.roundoff, int(self.rng.integers(2**31)))
 
     def moved(self, array: Array, reach: float, rng: Any = None) -> Array:
         """Every element by up to `reach` roundings of its own size."""
@@ -148,18 +147,29 @@ def forward_behaviour(case: LowCase) -> ForwardBehaviour:
     )
 
 
-def run_gradients(case: LowCase, numbers: range) -> Iterator[GradientRun]:
-    """Runs whose double gradients are finite; the first of them at the point itself."""
+def run_gradients(case: LowCase, numbers: range, *, doubted: bool = False) -> Iterator[GradientRun]:
+    """Runs whose double gradients are finite; the first of them at the point itself.
+
+    Where a gradient is in doubt: also with what rounding does to all that is saved, and to the sum of two cotangents.
+    """
     for i in numbers:
         at, cotangent = case.neighbour(i)
-        double = case.vjp(at, cotangent)
-        if all(one is None or np.isfinite(one).all() for one in double):
-            near = case.near(at, cotangent)
-            plain = double
+        double = plain = case.vjp(at, cotangent)
+        if not all(one is None or np.isfinite(one).all() for one in double):
+            continue
+        low = case.vjp(at, cotangent, case.precision.name)
+        with case.jittered() if doubted or case.plain is not None else nullcontext():
+            near = case.vjp(case.beside(at), case.moved(cotangent, case.reach))
+        with suppress(Exception):
             if case.plain is not None:
-                with suppress(Exception):
-                    plain = case.vjp(at, cotangent, case.precision.name, case.plain)
-            yield case.vjp(at, cotangent, case.precision.name), double, near, plain
+                plain = case.vjp(at, cotangent, case.precision.name, case.plain)
+            elif doubted:
+                # Exact in any precision: twice the cotangent, and 0.
+                signs = case.rng.choice([-1.0, 1.0], cotangent.shape)
+                other, both = (case.vjp(at, cotangent * by, case.precision.name) for by in (signs, 1 + signs))
+                sides = zip(double, low, other, both, strict=True)
+                plain = [None if d is None or a is None else d + (c - a - b) for d, a, b, c in sides]  # type: ignore[operator]
+        yield low, double, near, plain
 
 
 def real_parts(array: Array) -> Array:
@@ -221,7 +231,7 @@ def _of_output(case: LowCase, double: Gradients) -> Iterator[GradComparison]:
     for i in wanted:
         compared = _of_input(case, i, runs, behaviour)
         if compared is not None and compared.verdict is GradVerdict.FAIL:
-            runs += run_gradients(case, range(FIRST, FIRST + MORE))
+            runs += run_gradients(case, range(FIRST, FIRST + MORE), doubted=True)
             compared = _of_input(case, i, runs, behaviour)
         if compared is not None:
             yield compared
@@ -380,7 +390,7 @@ def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[s
     else:
         named = [dtypes] if isinstance(dtypes, str) else dtypes
         for name in named:
-            if name not in FLOATS:
+            if name.removeprefix(AUTOCAST) not in FLOATS:
                 raise misuse(
                     f"dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}",
                     'dtypes=("float32", "bfloat16")',

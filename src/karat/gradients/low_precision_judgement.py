@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from karat.gradients.problem import Array
+from karat.gradients.roundoff import AUTOCAST
 from karat.tensors.dtypes import dtype_named
 
 
@@ -43,7 +44,7 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=64)
 def precision_of(dtype: str) -> Precision:
     """The precision of a float's name, or of the parts of a complex one; `UnknownDtype` for any other name."""
-    layout = dtype_named(dtype).layout
+    layout = dtype_named(dtype.removeprefix(AUTOCAST)).layout
     if layout is None:
         raise ValueError(f"expected a floating or complex dtype, found {dtype!r}")
     normal, step = 2.0 ** (1 - layout.bias), 2.0**-layout.mantissa
@@ -68,6 +69,7 @@ def rounded(array: Array, dtype: str) -> Array:
     Round to nearest, ties to even, subnormals kept; beyond the largest number it is what the dtype has: an infinity,
     or NaN where there is none.
     """
+    dtype = dtype.removeprefix(AUTOCAST)
     if np.iscomplexobj(array):
         return np.asarray(rounded(array.real, dtype) + 1j * rounded(array.imag, dtype))
     values = np.asarray(array, np.float64)
@@ -112,6 +114,7 @@ _PARTS = {"complex64": "float32", "complex32": "float16", "bcomplex32": "bfloat1
 
 def allowance_of(dtype: str) -> Allowance:
     """What is allowed in a dtype; the same for float8 of every kind."""
+    dtype = dtype.removeprefix(AUTOCAST)
     return _ALLOWANCES.get(_PARTS.get(dtype, dtype), Allowance(element=4.0, common=2.0, cap=1.0))
 
 
@@ -166,7 +169,7 @@ def limits_of(runs: RunStack, precision: Precision) -> LowLimits:
     # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
     fits = np.shape(forward.each) == np.shape(own)
     unrest = np.maximum(forward.unrest, forward.each) if fits else forward.unrest
-    saved = min(16.0, 2 * forward.level)
+    saved = min(16.0, 2 * forward.level) * (1.0 if runs.share == 1 else 0.25)
     # The size of an element's neighbours: that of its line along whichever long axis has the smallest. A saved output
     # that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as uncertain as those
     # beside it; one whose whole row is small is not.

@@ -24,6 +24,7 @@ _PRECISIONS: Mapping[str, tuple[float, float]] = {
     "float16": (2.0**-11, 5e-3),
     "bfloat16": (2.0**-8, 5e-3),
 }
+AUTOCAST = "autocast-"  # before the name of a dtype: float32 inputs, and operations in that dtype or float32
 TINY = float(np.finfo(np.float64).tiny)
 _SAFE = 2.0**-900  # sums of squares beyond this may have lost terms to underflow or overflow
 NOTHING = 2.0**-930  # a derivative below this is lost to underflow somewhere
@@ -258,7 +259,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 def coarseness(dtype: str) -> int:
     """How few bits the mantissa has: larger is coarser."""
-    of = TABLE.get(dtype)
+    of = TABLE.get(dtype.removeprefix(AUTOCAST))
     return -of.layout.mantissa if of is not None and of.layout is not None else -52
 
 

@@ -76,6 +76,17 @@ class Adapter(Protocol):
         """What it is, if it cannot be an input to step from: not dense, without numbers; else nothing."""
         return ""
 
+    def stored(self, value: Any) -> tuple[Any, Callable[[Any], Any]] | None:
+        """The values that a sparse tensor stores, and how to make one like it of others; None for any other."""
+        return None
+
+    def dense(self, value: Any) -> Any:
+        return value
+
+    def autocast(self, dtype: str, device: str) -> AbstractContextManager[object]:
+        """Within it operations choose their own precision, that one or float32; or Unsupported."""
+        raise Unsupported(f"{self.name} has no autocast")
+
     def to_numpy(self, value: Any) -> Array:
         """Its numbers, widened exactly to float64 or complex128, in memory of their own."""
 

@@ -33,6 +33,7 @@ class Leaf(msgspec.Struct, frozen=True):
 
     name: str
     value: Any
+    made: Callable[[Any], Any] | None = None  # what the function takes in its place: a sparse tensor with these values
 
 
 def flatten(value: Any, is_leaf: Callable[[object], bool], name: str, found: list[Leaf]) -> Any:
@@ -229,14 +230,15 @@ class BoundCall:
             return tuple(inputs), {}
         leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
-            leaves.insert(index, one)
+            made = self.leaves[index].made
+            leaves.insert(index, one if made is None else made(one))
         args, kwargs = self.form
         return unflatten(args, leaves), unflatten(kwargs, leaves)
 
     def results(self, result: Any) -> list[Leaf]:
         found: list[Leaf] = []
         flatten(result, self.adapter.owns, "", found)
-        return found
+        return [Leaf(leaf.name, self.adapter.dense(leaf.value)) for leaf in found]
 
     def differentiable(self, found: Sequence[Leaf]) -> tuple[Any, ...]:
         """Those of the results that have gradients, the same ones in every run."""

@@ -23,7 +23,7 @@ from karat.gradients.adapters.calls import (
 )
 from karat.gradients.problem import Array, Arrays, FlatProblem, Gradients, TensorSlot, error_line, misuse
 from karat.gradients.report import Excluded
-from karat.gradients.roundoff import coarseness, effective_precision
+from karat.gradients.roundoff import AUTOCAST, coarseness, effective_precision
 from karat.report.words import few
 
 Inputs = Sequence[Any] | Mapping[str, Any] | Any
@@ -96,10 +96,20 @@ class FrameworkProblem:
     # What follows is the framework's side; `laws` look at it, the mathematics does not.
 
     def flat(self, dtype: str | None) -> FlatFunction:
-        return self.call.flat(self.precision(dtype))
+        run = self.call.flat(self.precision(dtype))
+        if dtype is None or not dtype.startswith(AUTOCAST):
+            return run
+
+        def autocast(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            with self.adapter.autocast(dtype.removeprefix(AUTOCAST), self.device):
+                return run(inputs)
+
+        return autocast
 
     def precision(self, dtype: str | None) -> str | None:
         """What bound tensors are cast to: None for as given."""
+        if dtype is not None and dtype.startswith(AUTOCAST):
+            return "float32"
         if dtype is None:
             return "float64" if self.double else None
         return None if dtype == self.lowest and self.mixed else dtype
@@ -253,7 +263,13 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         leaves += [Leaf(f"self.{name}" if name in taken else name, one) for name, one in held.items()]
         form_args = (*form_args, {name: LeafPlace(first + n) for n, name in enumerate(held)})
     chosen = _chosen(leaves, adapter, wrt, labels)
-    for leaf in (leaves[index] for index in chosen):
+    sparse = []
+    for index in chosen:
+        stored = adapter.stored(leaves[index].value)
+        if stored is not None:
+            sparse.append(leaves[index].name)
+            leaves[index] = Leaf(leaves[index].name, *stored)
+        leaf = leaves[index]
         found = adapter.refusal(leaf.value)
         if found:
             raise misuse(
@@ -277,6 +293,8 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         problem.notes = (
             f"parameters that the function holds are not inputs and were not checked: {few(list(held), 6)}",
         )
+    if sparse:
+        problem.notes += (f"sparse: the gradient is that of the stored values of {few(sparse, 6)}",)
     _look(problem, output_names)
     return problem
 

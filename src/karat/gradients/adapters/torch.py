@@ -43,10 +43,28 @@ class TorchAdapter(Adapter):
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         return "" if kind == "strided" else f"a tensor that is not dense ({kind})"
 
+    def stored(self, value: Any) -> tuple[Any, Callable[[Any], Any]] | None:
+        torch, layout = _torch(), value.layout
+        if layout is torch.strided or value.is_nested:
+            return None
+        if layout is torch.sparse_coo:
+            whole = value.detach().coalesce()
+            at, made = (whole.indices(),), partial(torch.sparse_coo_tensor, is_coalesced=True, check_invariants=True)
+        else:
+            whole, by_row = value.detach(), layout in {torch.sparse_csr, torch.sparse_bsr}
+            at = (whole.crow_indices(), whole.col_indices()) if by_row else (whole.ccol_indices(), whole.row_indices())
+            made = partial(torch.sparse_compressed_tensor, layout=layout, check_invariants=True)
+        return whole.values(), lambda values: made(*at, values, size=whole.shape)
+
+    def dense(self, value: Any) -> Any:
+        return value if value.layout is _torch().strided or value.is_nested else value.to_dense()
+
+    def autocast(self, dtype: str, device: str) -> AbstractContextManager[object]:
+        made: AbstractContextManager[object] = _torch().autocast(device.partition(":")[0], _dtype(dtype))
+        return made
+
     def to_numpy(self, value: Any) -> Array:
-        torch = _torch()
-        if value.layout is not torch.strided:
-            value = value.to_dense()  # as the gradient of an embedding may be
+        torch, value = _torch(), self.dense(value)  # the gradient of an embedding may be sparse
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
         if device_array.stays(value):
