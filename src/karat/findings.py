@@ -181,6 +181,7 @@ KINDS: Mapping[str, Kind] = {
     "nothing-rebuilt": Kind("two different points had identical files under test"),
     "number-as-text": Kind("a number is stored as a string", condemns="unfit"),
     "op-ended": Kind("an operator crashed, hung or ran out of memory while it was audited", unverified=True),
+    "other-function": Kind("what was checked under the name of an op is a function of another name"),
     "out-of-tolerance": Kind("values differ from the golden by more than the rule allows"),
     "outside-goldens": Kind("a file would be written outside the golden paths"),
     "plain-values": Kind("a case has values that are not tensors, which a command neither receives nor returns as files"),

@@ -74,6 +74,7 @@ def gate(merged: Merged, policy: Policy) -> GateReport:
     found += [one for known in plain for one in needs.of_plain_test(known)]
     if not policy.complete:  # another test, which was not run, may give the op more
         found += [warn("evidence-weak", f"op {op}: {needs.SMALL}", metric=op) for op in sorted(small)]
+    found += needs.other_functions(merged.tests.values())
     found += unlisted_limits(merged, named, today=policy.today)
     found += about_entries(merged, judged, policy)
     failures = [one for one in found if one.kind == "grad-failed" and one.severity is Severity.FAIL]

@@ -6,6 +6,7 @@ The rule: evidence in float64 for every differentiable input, on every device th
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from karat.findings import Finding, Severity, fail, warn
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
 from karat.gradients.session import Focus
 from karat.policy.evidence import KnownTest
@@ -117,6 +118,22 @@ def unasked_outputs(tests: Iterable[KnownTest], op: str) -> list[str]:
     here = list(tests)
     compared = {e.output for known in here for e in known.evidence if e.op == op}
     return sorted({name for known in here for one in known.reports if one.op == op for name in one.unasked} - compared)
+
+
+def other_functions(tests: Iterable[KnownTest]) -> Iterator[Finding]:
+    """Ops that were checked by functions of other names: nothing else tells what an op's name stands for."""
+    names: dict[str, set[str]] = {}
+    for report in (one for known in tests for one in known.reports):
+        names.setdefault(report.op, set()).update(name.rpartition(".")[2] for name in report.functions)
+    odd = {op: sorted(mine) for op, mine in sorted(names.items()) if mine and not any(_alike(op, one) for one in mine)}
+    if odd:
+        text = few([f"{op} by {few(mine, 2)}" for op, mine in odd.items()], 6)
+        yield info("other-function", f"checked by functions of other names: {text}", numbers={"ops": len(odd)})
+
+
+def _alike(op: str, function: str) -> bool:
+    one, two = (re.sub(r"\W|_", "", name.rpartition(".")[2]).casefold() for name in (op, function))
+    return one in two or (len(two) > 2 and two in one)
 
 
 def small_ops(tests: Iterable[KnownTest]) -> frozenset[str]:
