@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from karat.policy.journal import Recorder
 
 Class = TypeVar("Class", bound=type)
-skip_reasons: WeakKeyDictionary[type, str] = WeakKeyDictionary()
-"""Why this very class skips its gradient check."""
+skip_reasons: WeakKeyDictionary[type, str] = WeakKeyDictionary()  # Why this very class skips its gradient check.
 
 
 def skip_check_grad_ci(reason: str | None = None) -> Callable[[Class], Class]:

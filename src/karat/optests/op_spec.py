@@ -45,10 +45,8 @@ class OpSample(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Sequence[Any] | Mapping[str, Any]
     kwargs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What is bound: attributes, and tensors that are not differentiated."""
-    expected: Any = None
-    """The expected outputs, if there is no reference."""
-    name: str = ""
-    """For test ids; `sample0`, `sample1`, … by default."""
+    expected: Any = None  # The expected outputs, if there is no reference.
+    name: str = ""  # For test ids; `sample0`, `sample1`, … by default.
 
 
 class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,33 +57,24 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
     samples: Draw
     dtypes: tuple[str, ...] = ("float64",)
     devices: tuple[str, ...] = ("cpu",)
-    framework: str | None = None
-    """By default that of `fn`."""
+    framework: str | None = None  # By default that of `fn`.
     reference: Callable[..., Any] | None = None
     """The same op over float64 numpy arrays, written by somebody else than the op's author."""
-    backward: Callable[..., Any] | None = None
-    """For numpy ops: (inputs, outputs, cotangents) → gradients."""
-    in_place: Callable[..., Any] | None = None
-    """The form that writes into its first argument, if there is one."""
-    order: Literal[1, 2] | None = None
-    """The highest derivative that is there; 1 = there is no second; None = no claim."""
-    supports_forward: bool | None = None
-    """Whether it has a forward mode; None = no claim."""
-    non_contiguous: bool = True
-    """Whether tensors with gaps in memory are tried."""
+    backward: Callable[..., Any] | None = None  # For numpy ops: (inputs, outputs, cotangents) → gradients.
+    in_place: Callable[..., Any] | None = None  # The form that writes into its first argument, if there is one.
+    order: Literal[1, 2] | None = None  # The highest derivative that is there; 1 = there is no second; None = no claim.
+    supports_forward: bool | None = None  # Whether it has a forward mode; None = no claim.
+    non_contiguous: bool = True  # Whether tensors with gaps in memory are tried.
     kinks: bool = True
     """Whether samples may lie on kinks, where only one-sided slopes exist; False says that none does."""
     tolerances: Mapping[str, float] = msgspec.field(default_factory=dict)
     """dtype → relative error that is allowed; wider than needed, it is an exemption that needs approval."""
-    atol: float = 1e-8
-    """Of forward values in float64, and never below the dtype's own round-off."""
+    atol: float = 1e-8  # Of forward values in float64, and never below the dtype's own round-off.
     rtol: float = 1e-7
     names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
-    wrt: tuple[str, ...] | None = None
-    """Inputs to check; by default every floating one."""
-    no_grad: tuple[str, ...] = ()
-    """Floating inputs that have no gradient; declared, so that it is seen."""
+    wrt: tuple[str, ...] | None = None  # Inputs to check; by default every floating one.
+    no_grad: tuple[str, ...] = ()  # Floating inputs that have no gradient; declared, so that it is seen.
 
     def __post_init__(self) -> None:
         """Refuse a spec that is incomplete or cannot be understood."""

@@ -94,16 +94,13 @@ class OpTest(unittest.TestCase):
     """One operator with inputs, attributes and expected outputs; see the module."""
 
     op_type: str
-    python_api: Any
-    """The function that runs the op."""
-    inputs: dict[str, Any]
-    """Name → array, (array, lengths), or [(name, array), …]."""
+    python_api: Any  # The function that runs the op.
+    inputs: dict[str, Any]  # Name → array, (array, lengths), or [(name, array), …].
     attrs: dict[str, Any]
     outputs: dict[str, Any]
     dtype: Any = None  # as in Paddle, where a test sets none of its own
     check_prim = check_prim_pir = is_calc_ref = False
-    framework: str | None = None
-    """`paddle`, `torch`, `jax` or `numpy`; by default that of `python_api`."""
+    framework: str | None = None  # `paddle`, `torch`, `jax` or `numpy`; by default that of `python_api`.
     places: Sequence[Any] | None = None
     """Where checks without a place are made; by default the CPU, and for Paddle the GPU that there is."""
 
